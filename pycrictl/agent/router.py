@@ -42,6 +42,7 @@ from pycrictl.agent.api.names import (
     pod_not_found,
 )
 from pycrictl.agent.cluster import Cluster, Scope
+from pycrictl.agent.copies.forwarding import CopyRequest
 from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.object_store import VersionGone
@@ -205,7 +206,8 @@ class Router:
         await self._access.peer(request)
         match words:
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
-                return await self._copies.answer_peer(request, namespace, name, rest, given)
+                asked = CopyRequest(request, namespace, name, rest, given)
+                return await self._copies.answer_peer(asked)
         query = parse_query(given)
         match words:
             case ["pulls"]:
@@ -270,7 +272,8 @@ class Router:
                 # of a request with a name it does not read watch=true (RequestInfo).
                 return await self._progress(request, user, namespace, name, given, has_end=False)
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
-                return await self._copies.answer(request, user, namespace, name, rest, given)
+                asked = CopyRequest(request, namespace, name, rest, given)
+                return await self._copies.answer(asked, user)
         raise _no_such_resource()
 
     async def _list(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -37,33 +38,26 @@ def free_bytes(folder: str) -> int:
     return status.f_bavail * status.f_frsize
 
 
+@dataclass(eq=False)
 class Admission:
     """Places for copies on a node, and space on its disk; all it refuses is ``Exhausted``.
 
     Nothing is kept free for bytes that are only announced, or whoever announces much keeps all
     others out.
 
-    Args:
+    Attributes:
         limit_bytes: of all copies together; 0 for none.
         free_bytes: asks the disk.
         expire: ends a copy that gives way, with the reason.
     """
 
-    def __init__(
-        self,
-        quotas: Quotas,
-        limit_bytes: int,
-        free_bytes: Callable[[], int],
-        clock: Callable[[], float],
-        expire: Callable[[Session, str], Awaitable[None]],
-    ) -> None:
-        self._quotas = quotas
-        self._limit_bytes = limit_bytes
-        self._free_bytes = free_bytes
-        self._clock = clock
-        self._expire = expire
-        self._held: dict[Session, int] = {}
-        self._lock = threading.Lock()
+    quotas: Quotas
+    limit_bytes: int
+    free_bytes: Callable[[], int]
+    clock: Callable[[], float]
+    expire: Callable[[Session, str], Awaitable[None]]
+    _held: dict[Session, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def held_bytes(self) -> int:
@@ -77,16 +71,16 @@ class Admission:
             self._require(size_bytes, size_bytes - sum(self._held.values()))
         while True:
             try:
-                self._quotas.take(pod)
+                self.quotas.take(pod)
             except Exhausted:
-                is_full = self._quotas.is_full(pod)
+                is_full = self.quotas.is_full(pod)
                 # One pod has no more than half of all, which one user must not have whole.
-                half = (MAX_COPIES if is_full else self._quotas.taken) // 2
+                half = (MAX_COPIES if is_full else self.quotas.taken) // 2
                 has_too_much = partial(self._has_more_places, half)
                 if not await self._make_room(session, has_too_much, pod if is_full else ""):
                     raise
             else:
-                session.moved_s = self._clock()
+                session.moved_s = self.clock()
                 with self._lock:
                     self._held[session] = 0
                 return
@@ -108,21 +102,21 @@ class Admission:
             if growth_bytes > 0:
                 self._require(sum(self._held.values()) + growth_bytes, growth_bytes)
             self._held[session] = size_bytes
-        session.moved_s = self._clock()
+        session.moved_s = self.clock()
 
     def give(self, session: Session) -> None:
         """Take back the place and the space of a copy that is over."""
-        self._quotas.give(session.place.sandbox_id)
+        self.quotas.give(session.place.sandbox_id)
         with self._lock:
             del self._held[session]
 
     def _require(self, whole_bytes: int, growth_bytes: int) -> None:
-        if 0 < self._limit_bytes < whole_bytes:
+        if 0 < self.limit_bytes < whole_bytes:
             raise _exhausted(
                 f"the copies on this node would take {format_bytes(whole_bytes)} of its disk, and"
-                f" may take {format_bytes(self._limit_bytes)}"
+                f" may take {format_bytes(self.limit_bytes)}"
             )
-        if self._free_bytes() < growth_bytes + RESERVE_BYTES:
+        if self.free_bytes() < growth_bytes + RESERVE_BYTES:
             raise _exhausted("there is not enough space for the copy on the node's disk")
 
     async def _make_room(
@@ -135,7 +129,7 @@ class Admission:
             has_too_much: returns whether another user's copies give way although they move.
             pod: the ID of a sandbox: only copies of that pod; empty for all.
         """
-        now = self._clock()
+        now = self.clock()
         found = [
             other
             for other in self._live()
@@ -149,7 +143,7 @@ class Admission:
         ]
         if not found:
             return False
-        await self._expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
+        await self.expire(min(found, key=lambda one: one.moved_s), "another copy needs its place")
         return True
 
     def _has_more_places(self, count: int, owner: CopyOwner) -> bool:
@@ -158,7 +152,7 @@ class Admission:
     def _has_more_space(self, owner: CopyOwner) -> bool:
         with self._lock:
             held_bytes = sum(size for one, size in self._held.items() if one.owner == owner)
-        return 0 < self._limit_bytes < 2 * held_bytes
+        return 0 < self.limit_bytes < 2 * held_bytes
 
     def _live(self) -> list[Session]:
         with self._lock:

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
 import aiohttp
@@ -73,16 +73,29 @@ async def _read(stream: aiohttp.StreamReader, most: int) -> bytes:
     return content
 
 
+class CopyRequest(NamedTuple):
+    """A request about the copies of a pod.
+
+    Attributes:
+        words: of its path, after the resource.
+        given: its parameters.
+    """
+
+    http: web.BaseRequest
+    namespace: str
+    pod: str
+    words: list[str]
+    given: dict[str, str]
+
+
 async def forward(
-    peers: Peers,
-    request: web.BaseRequest,
-    owner: CopyOwner,
-    pod: Pod,
-    words: list[str],
-    given: dict[str, str],
+    peers: Peers, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Let the agent of a pod's node answer."""
-    path = "/".join(["/node/v1alpha1/namespaces", pod.namespace, "pods", pod.name, COPIES, *words])
+    request, given = asked.http, asked.given
+    path = "/".join(
+        ["/node/v1alpha1/namespaces", asked.namespace, "pods", asked.pod, COPIES, *asked.words]
+    )
     query = f"?{urlencode(given)}" if given else ""
     headers = {OWNER: owner_header(owner)}
     body = b""

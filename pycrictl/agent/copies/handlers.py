@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from typing import Final
 
 from aiohttp import web
 
+from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.forwarding import body_of, forward, owner_of
+from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
@@ -25,7 +26,7 @@ from pycrictl.agent.copies.session import (
     parse_name,
     parse_spec,
 )
-from pycrictl.agent.copies.upgraded import serve_link, wants_stream
+from pycrictl.agent.copies.upgraded import serve_link
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
@@ -37,47 +38,30 @@ from pycrictl.units import quote
 _UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
 
 
+@dataclass(frozen=True)
 class CopyRoutes:
     """Answers requests about copies.
 
-    Args:
+    Attributes:
         copies: of this node; None if it offers none.
         audit: is told of copies that users may not make.
         is_off: refuse all that are about pods of this node.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        cluster: Cluster,
-        peers: Peers,
-        node: str,
-        copies: Copies | None,
-        audit: Audit,
-        *,
-        is_off: bool = False,
-    ) -> None:
-        self._is_off = is_off
-        self._access = access
-        self._cluster = cluster
-        self._peers = peers
-        self._node = node
-        self._audit = audit
-        self._copies = copies
+    access: Access
+    cluster: Cluster
+    peers: Peers
+    node: str
+    copies: Copies | None
+    audit: Audit
+    is_off: bool = False
 
-    async def answer(
-        self,
-        request: web.BaseRequest,
-        user: User,
-        namespace: str,
-        name: str,
-        words: list[str],
-        given: dict[str, str],
-    ) -> web.StreamResponse:
+    async def answer(self, asked: CopyRequest, user: User) -> web.StreamResponse:
         """Answer a user of the API server, which has checked ``pods/containercopies``.
 
         A copy is as powerful as a program in the container, so the user must be allowed that, too.
         """
+        namespace, name, owner = asked.namespace, asked.pod, CopyOwner(user.name, user.uid)
         wanted = {
             "namespace": namespace,
             "verb": "create",
@@ -85,107 +69,90 @@ class CopyRoutes:
             "subresource": "exec",
             "name": name,
         }
-        owner = CopyOwner(user.name, user.uid)
         try:
-            await self._access.require(
+            await self.access.require(
                 user,
                 {"resourceAttributes": wanted},
                 f'pods "{name}" is forbidden: User "{user.name}" cannot create resource "pods/exec"'
                 f' in API group "" in the namespace "{namespace}", which a copy needs as well',
             )
         except Refusal as exc:
-            if request.method == "POST" and not words:
+            if asked.http.method == "POST" and not asked.words:
                 spec = _UNKNOWN
                 with suppress(Refused):
-                    _, spec = await _asked_for(request)
+                    _, spec = await _asked_for(asked)
                 place = Place(namespace, name, "", spec.container)
-                audit_refusal(self._audit, owner, place, spec, exc)
+                audit_refusal(self.audit, owner, place, spec, exc)
             raise
-        async with self._pod(namespace, name) as pod:
-            if pod.node == self._node:
-                return await self._here(request, owner, pod, words, given)
+        async with self._pod(asked) as pod:
+            if pod.node == self.node:
+                return await self._here(asked, owner, pod)
             if not pod.node:
                 raise Refused(409, f'pod "{namespace}/{name}" has not been assigned to a node yet')
-            return await forward(self._peers, request, owner, pod, words, given)
+            return await forward(self.peers, asked, owner, pod)
 
-    async def answer_peer(
-        self,
-        request: web.BaseRequest,
-        namespace: str,
-        name: str,
-        words: list[str],
-        given: dict[str, str],
-    ) -> web.StreamResponse:
+    async def answer_peer(self, asked: CopyRequest) -> web.StreamResponse:
         """Answer another agent, which has checked its user; raises as ``answer``."""
-        async with self._pod(namespace, name) as pod:
-            if pod.node != self._node:
-                raise Refused(503, f'pod "{namespace}/{name}" is not on this node')
-            return await self._here(request, owner_of(request), pod, words, given)
+        async with self._pod(asked) as pod:
+            if pod.node != self.node:
+                raise Refused(503, f'pod "{asked.namespace}/{asked.pod}" is not on this node')
+            return await self._here(asked, owner_of(asked.http), pod)
 
     @asynccontextmanager
-    async def _pod(self, namespace: str, name: str) -> AsyncIterator[Pod]:
-        pod = await self._cluster.pod(namespace, name)
+    async def _pod(self, asked: CopyRequest) -> AsyncIterator[Pod]:
+        pod = await self.cluster.pod(asked.namespace, asked.pod)
         if pod is None:
-            raise pod_not_found(name)
+            raise pod_not_found(asked.pod)
         try:
             yield pod
         except Refused as exc:
-            exc.name = name
+            exc.name = asked.pod
             raise
 
-    async def _here(
-        self,
-        request: web.BaseRequest,
-        owner: CopyOwner,
-        pod: Pod,
-        words: list[str],
-        given: dict[str, str],
-    ) -> web.StreamResponse:
-        if self._is_off:
+    async def _here(self, asked: CopyRequest, owner: CopyOwner, pod: Pod) -> web.StreamResponse:
+        if self.is_off:
             raise Refused(405, DEBUGGING_OFF)
-        if self._copies is None:
+        if self.copies is None:
             raise Refused(
-                501, f"the agent of node {self._node} offers no copies: it has no --spool-dir"
+                501, f"the agent of node {self.node} offers no copies: it has no --spool-dir"
             )
-        return await answer_here(self._copies, request, owner, pod, words, given)
+        return await answer_here(self.copies, asked, owner, pod)
 
 
 async def answer_here(
-    copies: Copies,
-    request: web.BaseRequest,
-    owner: CopyOwner,
-    pod: Pod,
-    words: list[str],
-    given: Mapping[str, str],
+    copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Answer a request of a user who may make copies of this pod's containers."""
-    whole = pod.namespace, pod.name, pod.uid
-    match request.method, words:
+
+    def found(name: str) -> Session:
+        return copies.find(name, owner, pod.namespace, pod.name, pod.uid)
+
+    status = 200
+    match asked.http.method, asked.words:
         case "POST", []:
-            return _respond(copies, await _begin(copies, request, owner, pod), 201)
+            session, status = await _begin(copies, asked, owner, pod), 201
         case "GET", [name]:
-            return _respond(copies, copies.find(name, owner, *whole))
+            session = found(name)
         case "POST", [name, "commit"]:
-            await body_of(request)
-            return _respond(copies, await copies.commit(copies.find(name, owner, *whole)))
+            await body_of(asked.http)
+            session = await copies.commit(found(name))
         case "POST", [name, "abandon"]:
-            await body_of(request)
-            return _respond(copies, await copies.abandon(copies.find(name, owner, *whole)))
+            await body_of(asked.http)
+            session = await copies.abandon(found(name))
         case "GET", [name, "data"]:
-            session = copies.find(name, owner, *whole)
-            if not wants_stream(request):
-                raise Refused(400, "the bytes of a copy go over a WebSocket")
-            offset = _offset(given)
-            await copies.check_moving(session, offset)
-            return await serve_link(request, lambda link: copies.connect(session, link, offset))
+            moved, offset = found(name), _offset(asked.given)
+            await copies.check_moving(moved, offset)
+            return await serve_link(asked.http, lambda link: copies.connect(moved, link, offset))
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
-            raise Refused(405, f"{request.method[:20]} is not served here")
-    raise Refused(404, "the server could not find the requested resource")
+            raise Refused(405, f"{asked.http.method[:20]} is not served here")
+        case _:
+            raise Refused(404, "the server could not find the requested resource")
+    return respond(session.document(GROUP_VERSION, copies.expires(session)), status=status)
 
 
-async def _begin(copies: Copies, request: web.BaseRequest, owner: CopyOwner, pod: Pod) -> Session:
+async def _begin(copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod) -> Session:
     try:
-        name, spec = await _asked_for(request)
+        name, spec = await _asked_for(asked)
     except Refused as exc:
         place = Place(pod.namespace, pod.name, pod.uid, "")
         audit_refusal(copies.audit, owner, place, _UNKNOWN, exc)
@@ -204,19 +171,10 @@ async def _begin(copies: Copies, request: web.BaseRequest, owner: CopyOwner, pod
         raise
 
 
-def _respond(copies: Copies, session: Session, status: int = 200) -> web.Response:
-    document = session.document(GROUP_VERSION, copies.expires(session))
-    return web.Response(
-        body=json.dumps(document, separators=(",", ":")).encode(),
-        status=status,
-        headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"},
-    )
-
-
-async def _asked_for(request: web.BaseRequest) -> tuple[str, CopySpec]:
+async def _asked_for(asked: CopyRequest) -> tuple[str, CopySpec]:
     """Return the name of the session that a request begins, or an empty one, and what it asks."""
     try:
-        document = parse(await body_of(request))
+        document = parse(await body_of(asked.http))
         return parse_name(document), parse_spec(document)
     except UsageError as exc:
         raise Refused(422, exc.message) from None

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Final
 
@@ -59,40 +60,36 @@ STOP_S: Final = 5.0
 _SWEEP_S: Final = 5.0
 
 
+@dataclass(eq=False)
 class Copies:
     """The copies of this node.
 
-    Args:
+    Attributes:
         folder: for the archives of copies out of containers.
         spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
         audit: is told how each copy ended, those refused included.
         lifetime_s: how long a session is kept without a sign of its client.
     """
 
-    def __init__(
-        self,
-        folder: str,
-        engine: Engine,
-        quotas: Quotas,
-        *,
-        spool_limit_bytes: int,
-        audit: Audit,
-        clock: Callable[[], float] = time.monotonic,
-        lifetime_s: float = LIFETIME_S,
-    ) -> None:
-        self._folder = folder
-        self._engine = engine
-        self._quotas = quotas
-        self.audit = audit
-        self._clock = clock
-        self._lifetime_s = lifetime_s
+    folder: str
+    engine: Engine
+    quotas: Quotas
+    _: KW_ONLY
+    spool_limit_bytes: int
+    audit: Audit
+    clock: Callable[[], float] = time.monotonic
+    lifetime_s: float = LIFETIME_S
+
+    def __post_init__(self) -> None:
         self.sessions: dict[str, Session] = {}
-        free = partial(free_bytes, folder)
-        self.admission = Admission(quotas, spool_limit_bytes, free, clock, self._expire)
+        free = partial(free_bytes, self.folder)
+        self.admission = Admission(
+            self.quotas, self.spool_limit_bytes, free, self.clock, self._expire
+        )
 
     async def start(self) -> None:
         """Begin to look after sessions; clear up what killed programs have left in containers."""
-        in_thread(self._engine.sweep)
+        in_thread(self.engine.sweep)
         self._loop = asyncio.get_running_loop()
         self._sweeper = asyncio.create_task(self._sweep())
 
@@ -115,7 +112,7 @@ class Copies:
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
         session = Session(
             name or os.urandom(16).hex(), owner, asked, spec, phase, spec.size_bytes, spec.crc32,
-            created=format_moment(time.time()), heard_s=self._clock(),
+            created=format_moment(time.time()), heard_s=self.clock(),
         )  # fmt: skip
         try:
             with refusing():
@@ -126,13 +123,13 @@ class Copies:
         return session
 
     async def _begin(self, session: Session) -> None:
-        self._quotas.check_size(session.size_bytes)
-        session.place = await asyncio.to_thread(self._engine.find, session.place)
+        self.quotas.check_size(session.size_bytes)
+        session.place = await asyncio.to_thread(self.engine.find, session.place)
         await self.admission.take(session)
         spool = None
         try:
             if session.spec.direction is Direction.FROM:
-                spool = await asyncio.to_thread(Spool, self._folder)
+                spool = await asyncio.to_thread(Spool, self.folder)
             if session.name in self.sessions:
                 raise Refused(409, "there is a copy of that name")
         except BaseException:
@@ -155,7 +152,7 @@ class Copies:
 
     def _start(self, session: Session, spool: Spool | None) -> None:
         """Start the thread of a copy, and what sees it through."""
-        place, spec, engine = session.place, session.spec, self._engine
+        place, spec, engine = session.place, session.spec, self.engine
 
         def expect(size_bytes: int) -> None:
             session.expected_bytes = size_bytes
@@ -199,7 +196,7 @@ class Copies:
     # What threads call
 
     def _admit(self, session: Session, size_bytes: int) -> None:
-        self._quotas.check_size(size_bytes)
+        self.quotas.check_size(size_bytes)
         try:
             self.admission.hold_now(session, size_bytes)
         except Exhausted:
@@ -209,7 +206,7 @@ class Copies:
             self._loop.call_soon_threadsafe(session.begun.set)
 
     def _progressed(self, session: Session, offset: int) -> None:
-        session.heard_s = self._clock()
+        session.heard_s = self.clock()
         if offset > session.offset:
             session.moved_s = session.heard_s
         session.offset = offset
@@ -237,7 +234,7 @@ class Copies:
             if (session.owner, place.namespace, place.pod) == (owner, namespace, pod):
                 if place.pod_uid != pod_uid:
                     raise refused(replaced(place))
-                session.heard_s = self._clock()
+                session.heard_s = self.clock()
                 return session
         raise Refused(
             404,
@@ -247,14 +244,14 @@ class Copies:
         )
 
     def expires(self, session: Session) -> str:
-        return format_moment(time.time() + session.heard_s + self._lifetime_s - self._clock())
+        return format_moment(time.time() + session.heard_s + self.lifetime_s - self.clock())
 
     async def check(self, session: Session) -> None:
         """Require that a copy can go on: its container is still there, and it has not failed."""
         _check_not_failed(session)
         with refusing():
             try:
-                await asyncio.to_thread(self._engine.check, session.place)
+                await asyncio.to_thread(self.engine.check, session.place)
             except FailedPrecondition as exc:
                 session.transfer.cancel(exc)
                 self._fail(session, refused(exc))
@@ -352,10 +349,10 @@ class Copies:
     async def _sweep(self) -> None:
         """Remove sessions of which nothing was heard for too long."""
         while True:
-            await asyncio.sleep(min(_SWEEP_S, self._lifetime_s / 4))
-            now = self._clock()
+            await asyncio.sleep(min(_SWEEP_S, self.lifetime_s / 4))
+            now = self.clock()
             for session in list(self.sessions.values()):
-                is_old = now - session.heard_s >= self._lifetime_s
+                is_old = now - session.heard_s >= self.lifetime_s
                 if is_old and session.phase is not CopyPhase.COMMITTING:
                     await self._expire(session, "nothing was heard of it for too long")
 

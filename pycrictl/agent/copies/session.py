@@ -175,14 +175,10 @@ class Session:
     """A copy from its beginning to its end.
 
     Attributes:
-        name: 128 random bits that stand for it.
         size_bytes, crc32: of the archive; 0 while it is being made.
         offset: how much of it is on this node's disk (to), or on the client's (from).
-        code: the HTTP status that says so, such as 410 for a container that was replaced.
         outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
-        created: when it began (RFC 3339).
-        heard_s: when there was a sign of it, on a monotonic clock.
-        moved_s: when a byte of it has moved, on the same clock.
+        heard_s, moved_s: when there was a sign of it, and when a byte of it moved.
         work: the thread that makes or takes its archive.
         task: sees it through.
         sending: the thread that sends one, if there is a connection for that, or was.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.kubectl.copies.in_cluster import InCluster, opened
+from pycrictl.kubectl.copies.in_cluster import InCluster
 
 
 def container_cp(
@@ -69,12 +68,9 @@ def container_cp(
     how = CopyOptions(rules=rules, follow=follow_link)
     local = request.source if isinstance(request, spec.CopyTo) else request.destination
     where = InCluster(
-        tuple(app.handed_on),
-        namespace or "",
-        container,
-        retries,
-        resume,
-        os.fsdecode(local.path),
+        tuple(app.handed_on), how, app.env.environ,
+        namespace or "", container, retries, resume, os.fsdecode(local.path),
+    )  # fmt: skip
+    raise typer.Exit(
+        copying.carry_out(app, request, how, where.opened, quiet=quiet, progress=progress)
     )
-    copier = partial(opened, where, how, app.env.environ)
-    raise typer.Exit(copying.carry_out(app, request, how, copier, quiet=quiet, progress=progress))

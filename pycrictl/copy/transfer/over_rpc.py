@@ -13,6 +13,7 @@ import logging
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
@@ -55,34 +56,24 @@ OUTCOME_S: Final = 300.0
 _LAST_WORD_S: Final = 2.0
 
 
+@dataclass(eq=False)
 class OverRpc:
     """The method ``rpc``.
 
-    Args:
+    Attributes:
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
         has_others: another method will be tried if the server does not have these calls, so find
             that out before anything is read.
     """
 
+    client: CriClient
+    container_id: str
+    tls: TlsFiles | None = None
+    idle_s: float = IDLE_S
+    outcome_s: float = OUTCOME_S
+    has_others: bool = True
     name = "rpc"
-
-    def __init__(
-        self,
-        client: CriClient,
-        container_id: str,
-        *,
-        tls: TlsFiles | None = None,
-        idle_s: float = IDLE_S,
-        outcome_s: float = OUTCOME_S,
-        has_others: bool = True,
-    ) -> None:
-        self._client = client
-        self._container_id = container_id
-        self._tls = tls
-        self._idle_s = idle_s
-        self._outcome_s = outcome_s
-        self._has_others = has_others
 
     @contextmanager
     def read(
@@ -90,12 +81,10 @@ class OverRpc:
     ) -> Iterator[Outgoing]:
         if follow:
             raise _unable("CopyFromContainer cannot follow links (-L)")
-        request = cri_pb2.CopyFromContainerRequest(
-            container_id=self._container_id, path=_text(path)
-        )
+        request = cri_pb2.CopyFromContainerRequest(container_id=self.container_id, path=_text(path))
         # The server reads all of it, and may write it, before it answers.
-        timeout_s = max(self._client.timeout_s, MEASURE_S)
-        answer: cri_pb2.CopyFromContainerResponse = self._client.call(
+        timeout_s = max(self.client.timeout_s, MEASURE_S)
+        answer: cri_pb2.CopyFromContainerResponse = self.client.call(
             "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
         )
         for on_total in (watch.on_total, watch.on_archive):
@@ -109,7 +98,7 @@ class OverRpc:
                 for piece in receive(link, protocol, arriving, on_status=statuses.append):
                     watch.on_bytes(len(piece))
                     yield piece
-                found = _checked(_decoded(statuses[0]))
+                found = _success(statuses[0])
                 arriving.check()
             found.report(watch.on_skip)
 
@@ -124,7 +113,7 @@ class OverRpc:
         ):
             if is_asked:
                 raise _unable(f"CopyToContainer cannot {what}")
-        if archive.kind is not None and (self._has_others or archive.tree is None):
+        if archive.kind is not None and (self.has_others or archive.tree is None):
             # No server copies to nowhere: whether it knows the call shows before anything is read.
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)
@@ -133,46 +122,43 @@ class OverRpc:
         if watch.on_total is not None and archive.tree is not None:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
-            found = _put(link, pieces, measured.size_bytes, self._outcome_s, watch.on_bytes)
+            found = _put(link, pieces, measured.size_bytes, self.outcome_s, watch.on_bytes)
         found.report(watch.on_skip)
         return found.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
         request = cri_pb2.CopyToContainerRequest(
-            container_id=self._container_id, size=size_bytes, checksum=checksum, path=_text(path)
+            container_id=self.container_id, size=size_bytes, checksum=checksum, path=_text(path)
         )
-        answer = self._client.call("CopyToContainer", request, what=self._what("to"))
+        answer = self.client.call("CopyToContainer", request, what=self._what("to"))
         return str(answer.url)
 
     def _what(self, direction: str) -> str:
-        return f"copying {direction} container {quote(self._container_id)}"
+        return f"copying {direction} container {quote(self.container_id)}"
 
     def _opened(self, url: str) -> SocketLink:
-        target = beside(parse_url(url), self._client.path)
+        target = beside(parse_url(url), self.client.path)
         return open_link(
             target,
             STREAM_PROTOCOL,
             label=quote(target.label),
-            timeout_s=max(self._client.timeout_s, 1.0),
-            idle_s=self._idle_s,
-            tls=self._tls,
+            timeout_s=max(self.client.timeout_s, 1.0),
+            idle_s=self.idle_s,
+            tls=self.tls,
         )
 
 
 def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
-    while True:
-        event = next_event(link, protocol)
-        if isinstance(event, StatusText):
-            return _decoded(event)
+    """Wait for the outcome, and return it if it is a success."""
+    while not isinstance(event := next_event(link, protocol), StatusText):
+        pass
+    return _success(event)
 
 
-def _decoded(status: StatusText) -> Outcome:
+def _success(status: StatusText) -> Outcome:
     if len(status.data) > outcome.MAX_BYTES:
         raise RemoteProtocolError("the outcome of the copy is too long")
-    return outcome.decode(bytes(status.data))
-
-
-def _checked(found: Outcome) -> Outcome:
+    found = outcome.decode(bytes(status.data))
     if found.failure:
         raise CopyError(found.failure)
     return found
@@ -196,7 +182,7 @@ def _put(
 
     def on_event(event: Event) -> None:
         if isinstance(event, StatusText):
-            _checked(_decoded(event))
+            _success(event)
             raise RemoteProtocolError("the server reports success before it has everything")
 
     try:
@@ -207,13 +193,13 @@ def _put(
     except StreamError as exc:
         link.set_idle(_LAST_WORD_S)
         try:  # a server that hung up may have given a reason
-            _checked(_wait(link, protocol))
+            _wait(link, protocol)
         except StreamError:
             raise exc from None
         raise
     link.set_idle(outcome_s)
     try:
-        return _checked(_wait(link, protocol))
+        return _wait(link, protocol)
     except Exception:
         raise
     except BaseException:  # the server has everything, and may be putting it into its place

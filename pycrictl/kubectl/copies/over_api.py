@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -73,32 +73,23 @@ ABANDON_S: Final = 5.0
 """How long the end of the program may wait to say that the session is not wanted any more."""
 
 
+@dataclass(eq=False)
 class OverApi:
     """A ``Method`` for one pod. The record is the copy as asked for, but for its paths."""
 
+    api: CopyApi
+    record: CopyRecord
+    saved: Saved
+    patience: Patience
+    resume: bool = False
     name = "cluster"
-
-    def __init__(
-        self,
-        api: CopyApi,
-        record: CopyRecord,
-        saved: Saved,
-        patience: Patience,
-        *,
-        resume: bool = False,
-    ) -> None:
-        self.api = api
-        self.saved = saved
-        self.patience = patience
-        self._record = record
-        self._resume = resume
 
     @contextmanager
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
         text = take_apart(path)
-        record = replace(self._record, path=os.fsdecode(path), direction="From")
+        record = replace(self.record, path=os.fsdecode(path), direction="From")
         with self._session(record, _spec(record, path, rules, follow), watch) as session:
 
             def pieces() -> Generator[memoryview, None, None]:
@@ -120,7 +111,7 @@ class OverApi:
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         found, sent = None, archive.measured(rules, watch)
         record = replace(
-            self._record, path=os.fsdecode(path), direction="To",
+            self.record, path=os.fsdecode(path), direction="To",
             size_bytes=sent.size_bytes, crc32=sent.crc32,
         )  # fmt: skip
         spec = _spec(record, address(path, archive.kind), rules, False)
@@ -142,7 +133,7 @@ class OverApi:
     ) -> Iterator[_Session]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
         session = _Session(self, record, spec, watch)
-        if not (self._resume and session.take_up()):
+        if not (self.resume and session.take_up()):
             session.begin()
         try:
             yield session

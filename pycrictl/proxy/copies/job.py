@@ -220,17 +220,13 @@ class CopyJob:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do it in a thread, which is not waited for if this is cancelled."""
-
-        def carry_out() -> T:
-            try:
-                return work()
-            except Exception as exc:
-                if isinstance(exc, PycrictlError):
-                    raise
-                raise to_error(exc) from exc
-
-        self.work = future = asyncio.wrap_future(in_thread(carry_out))
-        return await asyncio.shield(future)
+        self.work = future = asyncio.wrap_future(in_thread(work))
+        try:
+            return await asyncio.shield(future)
+        except PycrictlError:
+            raise
+        except Exception as exc:
+            raise to_error(exc) from exc
 
     def _free(self) -> None:
         if self._keeper is not None:

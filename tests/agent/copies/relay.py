@@ -28,32 +28,22 @@ class Relay:
         most: a connection that is cut passes at most so many bytes, either way.
         damages: how many bytes it may change.
         passed: bytes in all.
-        connections: how many there were.
     """
 
     def __init__(self, path: str, upstream: str | int, *, seed: int = 1) -> None:
         self.upstream = upstream
-        self.port = 0
         self.flows = threading.Event()
         self.flows.set()
-        self.bytes_per_s = 0
-        self.cuts = 0
-        self.most = 0
-        self.damages = 0
-        self.passed = 0
-        self.connections = 0
-        self.is_closed = False
+        self.bytes_per_s = self.cuts = self.most = self.damages = self.passed = 0
         self._random = random.Random(seed)
         self._listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
         self._listener.bind(path or ("127.0.0.1", 0))
-        if not path:
-            self.port = self._listener.getsockname()[1]
         self._listener.listen(50)
+        self.port = 0 if path else self._listener.getsockname()[1]
         self._path = path
         self._open: set[socket.socket] = set()
-        self._threads: list[threading.Thread] = []
-        self._thread = threading.Thread(target=self._accept, daemon=True)
-        self._thread.start()
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
 
     def cut(self) -> None:
         """Cut all connections that are open."""
@@ -62,50 +52,40 @@ class Relay:
                 sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        self.is_closed = True
         self.flows.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        self._threads[0].join(30)
         self.cut()
-        self._thread.join(30)
         for thread in self._threads:
             thread.join(30)
         if self._path:
             Path(self._path).unlink()
 
     def _accept(self) -> None:
-        while not self.is_closed:
-            try:
+        with suppress(OSError):
+            while True:
                 client, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            to = self.upstream
-            upstream = socket.socket(socket.AF_INET if isinstance(to, int) else socket.AF_UNIX)
-            try:
-                upstream.connect(("127.0.0.1", to) if isinstance(to, int) else to)
-            except OSError:
-                client.close()
-                upstream.close()
-                continue
+                thread = threading.Thread(target=self._serve, args=(client,))
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, client: socket.socket) -> None:
+        to = self.upstream
+        upstream = socket.socket(socket.AF_INET if isinstance(to, int) else socket.AF_UNIX)
+        with client, upstream, suppress(ConnectionError, FileNotFoundError):
+            upstream.connect(("127.0.0.1", to) if isinstance(to, int) else to)
             budget = [1 << 62]
             if self.cuts and self.most:
                 budget = [self._random.randrange(1, self.most)]
             for one in (client, upstream):
                 send_at_once(one)
-            thread = threading.Thread(target=self._serve, args=(client, upstream, budget))
-            self._threads.append(thread)
-            thread.start()
-
-    def _serve(self, client: socket.socket, upstream: socket.socket, budget: list[int]) -> None:
-        self._open |= {client, upstream}
-        back = threading.Thread(target=self._pump, args=(upstream, client, budget))
-        back.start()
-        self._pump(client, upstream, budget)
-        back.join()
-        self._open -= {client, upstream}
-        client.close()
-        upstream.close()
+            self._open |= {client, upstream}
+            back = threading.Thread(target=self._pump, args=(upstream, client, budget))
+            back.start()
+            self._pump(client, upstream, budget)
+            back.join()
+            self._open -= {client, upstream}
 
     def _pump(self, source: socket.socket, target: socket.socket, budget: list[int]) -> None:
         with suppress(OSError):

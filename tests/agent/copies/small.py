@@ -22,6 +22,7 @@ from aiohttp import web
 from pycrictl.agent.api.answers import refuse
 from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
+from pycrictl.agent.copies.forwarding import CopyRequest
 from pycrictl.agent.copies.handlers import answer_here
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
@@ -119,9 +120,9 @@ class SmallAgent:
         path, _, query = request.raw_path.partition("?")
         _, namespace, _, pod, _, *words = path.split("/")[4:]
         found = Pod(namespace, pod, self.uid, "Running", (), (), container="main")
-        given = dict(parse_qsl(query))
+        asked = CopyRequest(request, namespace, pod, words, dict(parse_qsl(query)))
         try:
-            return await answer_here(self.copies, request, CopyOwner("jane"), found, words, given)
+            return await answer_here(self.copies, asked, CopyOwner("jane"), found)
         except Refused as exc:
             return refuse(exc)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
 
 import pytest
 
-from pycrictl.agent.copies.admission import RESERVE_BYTES, Admission, check_folder
 from pycrictl.agent.copies.forwarding import OWNER, owner_header
 from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
@@ -22,8 +20,7 @@ from pycrictl.agent.copies.session import (
     Session,
     fields_of,
 )
-from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.errors import ConfigError, ConnectError, CopyError, Exhausted, PycrictlError
+from pycrictl.errors import ConnectError, CopyError, PycrictlError
 from pycrictl.servicelog import pairs
 from tests.agent.standing import Cluster
 
@@ -88,55 +85,3 @@ def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path
     for body, why in ((b"[" * 60_000, "the object is not JSON"), (b"[" * 70_000, "too large")):
         found = cluster.ask(COPIES, method="POST", body=body, headers=headers)
         assert why in found.document["message"]
-
-
-MIB = 1 << 20
-
-
-def session(name: str, size_bytes: int = 0) -> Session:
-    place, spec = Place("shop", "web", "uid1", "main"), CopySpec(Direction.TO, b"/to")
-    return Session(name, CopyOwner(name), place, spec, CopyPhase.TRANSFERRING, size_bytes)
-
-
-def test_a_part_of_the_disk_stays_free_without_a_limit() -> None:
-    free_bytes = RESERVE_BYTES + 10 * MIB
-
-    async def expire(_: Session, why: str) -> None:
-        pytest.fail(why)
-
-    async def run() -> None:
-        nonlocal free_bytes
-        admission = Admission(Quotas(), 0, lambda: free_bytes, lambda: 0.0, expire)
-        jane, joe = session("jane", 10 * MIB), session("joe")
-        await admission.take(jane)
-        await admission.take(joe)
-        admission.hold_now(jane, 6 * MIB)
-        free_bytes -= 6 * MIB
-        await admission.take(session("mary", 10 * MIB))
-        full = pytest.raises(
-            Exhausted, match="not enough space for the copy on the node's disk; try"
-        )
-        with full:
-            await admission.take(session("jim", 11 * MIB))
-        with full:
-            await admission.hold(joe, 5 * MIB)
-        admission.hold_now(joe, 4 * MIB)
-        admission.hold_now(joe, 3 * MIB)  # less is always possible
-
-    asyncio.run(run())
-
-
-def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
-    """Somebody has typed /etc."""
-    (tmp_path / "hosts").write_text("content")
-    tmp_path.chmod(0o755)
-    check_folder(str(tmp_path))
-    assert tmp_path.stat().st_mode & 0o777 == 0o755
-    assert [path.name for path in tmp_path.iterdir()] == ["hosts"]
-
-
-def test_a_folder_that_cannot_be_used(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file/below", Path("/proc/sys")):
-        with pytest.raises(ConfigError, match="cannot keep copies in"):
-            check_folder(str(path))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.copies.admission import REST_S
 from pycrictl.copy import ends
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.rules.outcome import Summary
@@ -241,6 +242,20 @@ def test_a_session_without_a_sign_goes(start: Start, work: Workstation) -> None:
     wait_until(lambda: agent.audits == ["expired"])
     with pytest.raises(Lost, match="is not known"):
         work.api.get(name)
+
+
+def test_a_copy_that_rests_gives_its_place_up(start: Start, work: Workstation) -> None:
+    """See ``agent/copies/test_admission`` for all who do."""
+    agent = start(per_pod=1)
+    agent.now_s = 0.0
+    first = work.api.begin(SPEC)["metadata"]["name"]
+    with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
+        work.api.begin(SPEC)
+    agent.now_s = REST_S
+    work.api.begin(SPEC)
+    assert agent.audits == ["refused", "expired"]
+    with pytest.raises(Lost, match="is not known"):
+        work.api.get(first)
 
 
 def test_what_is_not_a_copy(agent: SmallAgent, work: Workstation) -> None:

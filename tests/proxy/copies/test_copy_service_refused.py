@@ -158,7 +158,7 @@ def test_a_bad_stream_changes_nothing(
     copier.wait_until_idle()
     assert (container.root / "to/f").read_text() == "old"
     assert stages_in(container.root) == []
-    assert copier.proxy.log().count("end=failed") == 1
+    wait_until(lambda: copier.proxy.log().count("end=failed") == 1)
 
 
 def test_other_channels_are_not_the_clients(copier: Copier, container: Pretended) -> None:
