@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -29,17 +29,36 @@ _FILE_LIMIT_BYTES: Final = 1024 * 1024
 _ROW: Final = "option"
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    name: str
+@dataclass(frozen=True)
+class Row:
+    """An option, or what is the same of all options of a kind."""
+
     read: Read
-    help: str
-    metavar: str
-    kind: Any
-    is_key: bool
+    metavar: str = ""
+    kind: Any = str
+    name: str = ""
+    help: str = ""
+    is_key: bool = True
+
+    def __call__(
+        self,
+        name: str,
+        help: str,
+        default: object = None,
+        *,
+        shown: str = "",
+        is_key: bool = True,
+    ) -> Any:
+        """Return the field of an option; ``shown`` is what the help says of the default."""
+        if not shown and default and default is not True:
+            shown = str(default)
+        sentence = f"{help} (default: {shown})." if shown else f"{help}."
+        value = None if default is None else self.read(default)
+        row = replace(self, name=name, help=sentence, is_key=is_key)
+        return field(default=value, metadata={_ROW: row})
 
 
-def options(settings: type[Any]) -> Iterator[tuple[str, Option]]:
+def options(settings: type[Any]) -> Iterator[tuple[str, Row]]:
     for one in fields(settings):
         if (option := one.metadata.get(_ROW)) is not None:
             yield one.name, option
@@ -203,30 +222,6 @@ def read_address_of_urls(value: object) -> Address:
 
 
 # Rows, by what an option is
-
-
-@dataclass(frozen=True)
-class Row:
-    read: Read
-    metavar: str = ""
-    kind: Any = str
-
-    def __call__(
-        self,
-        name: str,
-        help: str,
-        default: object = None,
-        *,
-        shown: str = "",
-        is_key: bool = True,
-    ) -> Any:
-        """Return the field of an option; ``shown`` is what the help says of the default."""
-        if not shown and default and default is not True:
-            shown = str(default)
-        sentence = f"{help} (default: {shown})." if shown else f"{help}."
-        value = None if default is None else self.read(default)
-        option = Option(name, self.read, sentence, self.metavar, self.kind, is_key)
-        return field(default=value, metadata={_ROW: option})
 
 
 def choice(kind: type[StrEnum]) -> Row:

@@ -10,7 +10,7 @@ import typer
 
 from pycrictl.cli import complete
 from pycrictl.cli.options import integer
-from pycrictl.serviceoptions import Option, options
+from pycrictl.serviceoptions import Row, options
 
 _COMPLETERS: Final[dict[str, Any]] = {
     "SOCKET": complete.sockets,
@@ -39,7 +39,7 @@ def flags(given: dict[str, object]) -> dict[str, object]:
     return {name.replace("_", "-"): value for name, value in given.items()}
 
 
-def _parameter(row: Option) -> inspect.Parameter:
+def _parameter(row: Row) -> inspect.Parameter:
     made = typer.Option(
         f"--{row.name}",
         metavar=row.metavar or None,

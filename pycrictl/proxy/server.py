@@ -57,7 +57,7 @@ def _unary_paths() -> frozenset[str]:
     )
 
 
-class CriServer:
+class CriServer(grpc.GenericRpcHandler):
     """Serves clients until it is stopped.
 
     Args:
@@ -103,7 +103,7 @@ class CriServer:
                 ("grpc.so_reuseport", 0),
             )
         )
-        self._server.add_generic_rpc_handlers((_Methods(self._method),))
+        self._server.add_generic_rpc_handlers((self,))
 
     async def start(self, path: str) -> None:
         self._server.add_insecure_port(address(path))
@@ -128,8 +128,11 @@ class CriServer:
             task.cancel()
         await leaving
 
-    def _method(self, path: str) -> grpc.RpcMethodHandler[Any, Any]:
+    def service(
+        self, handler_call_details: grpc.HandlerCallDetails
+    ) -> grpc.RpcMethodHandler[Any, Any]:
         self._memory.call_began()
+        path = handler_call_details.method
         return self._methods.get(path) or self._stream(path)
 
     def _unary(self, path: str, handler: Handler) -> grpc.RpcMethodHandler[Any, Any]:
@@ -197,16 +200,6 @@ class CriServer:
     def _ended(self, task: asyncio.Task[Any], came: float, code: int, sent_bytes: int) -> None:
         path = self._open.pop(task)
         self._on_call(CallRecord(path, code, self._loop.time() - came, sent_bytes))
-
-
-class _Methods(grpc.GenericRpcHandler):
-    def __init__(self, find: Callable[[str], grpc.RpcMethodHandler[Any, Any]]) -> None:
-        self._find = find
-
-    def service(
-        self, handler_call_details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[Any, Any]:
-        return self._find(handler_call_details.method)
 
 
 async def _end(context: Any, answer: Answer) -> bytes | None:
