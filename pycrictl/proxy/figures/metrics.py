@@ -117,7 +117,7 @@ class Health:
 class Metrics:
     def __init__(self, sources: MetricSources) -> None:
         self._sources = sources
-        self._calls: Counter_[tuple[str, int]] = Counter_()
+        self._calls: Counter_[tuple[str, ...]] = Counter_()
         page = self._page = MetricsPage("pycrictl_")
         registry = self.registry = page.registry
         ProcessCollector(registry=registry)
@@ -183,7 +183,7 @@ class Metrics:
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
         page.counted(
-            "calls", "Calls that are over, by class and code.", self._by_class, "class", "code"
+            "calls", "Calls that are over, by class and code.", self._calls.copy, "class", "code"
         )
         page.counted(
             "refused", "What was refused, by the limit that it met.", self._refused, "limit"
@@ -221,16 +221,7 @@ class Metrics:
             self._handovers.labels(_HANDOVERS[name]).inc()
 
     def call(self, record: CallRecord) -> None:
-        path = record.path if method_class(record.path) != "other" else "other"
-        self._calls[path, record.code] += 1
-
-    # What others count
-
-    def _by_class(self) -> Counter_[tuple[str, ...]]:
-        found: Counter_[tuple[str, ...]] = Counter_()
-        for (path, code), number in self._calls.copy().items():
-            found[method_class(path), codes.name_of(code)] += number
-        return found
+        self._calls[method_class(record.path), codes.name_of(record.code)] += 1
 
     def _refused(self) -> dict[tuple[str, ...], int]:
         sources = self._sources

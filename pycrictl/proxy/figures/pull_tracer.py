@@ -74,14 +74,14 @@ class PullTracer:
         end_span(span, error=error, attributes=attributes)
         self._ended.append(span)
         if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send_soon())
+            self._sending = asyncio.get_running_loop().create_task(self._send(SEND_S))
 
     async def stop(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None
         if self._ended:
-            await self._send()
+            await self._send(0.0)
 
     def _begin(self, request: CallRequest) -> CallRequest:
         parent = Context.parse(request.trace)
@@ -95,12 +95,8 @@ class PullTracer:
         others = [field for field in request.metadata if field[0] != TRACEPARENT]
         return replace(request, metadata=(*others, (TRACEPARENT, trace)))
 
-    async def _send_soon(self) -> None:
-        await asyncio.sleep(SEND_S)
-        await self._send()
-        self._sending = None
-
-    async def _send(self) -> None:
+    async def _send(self, after_s: float) -> None:
+        await asyncio.sleep(after_s)
         spans = list(self._ended)
         self._ended.clear()
         try:
@@ -111,3 +107,4 @@ class PullTracer:
             self._has_complained = True
         else:
             self._has_complained = False
+        self._sending = None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -156,8 +155,7 @@ class Book:
         self.running: dict[int, QueuedPull] = {}
         self.ended: deque[PullCall] = deque()
         self.latest: PullCall | None = None
-        # Of each pod and image: the calls under way, and the last that ended if none followed it.
-        self._by_pod: dict[PodKey, dict[str, list[PullCall]]] = {}
+        self._last: dict[tuple[PodKey, str], PullCall] = {}
 
     def begin(
         self,
@@ -173,25 +171,23 @@ class Book:
         call = PullCall(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
         self.calls[ticket] = pull.calls[ticket] = self.latest = call
         if pod is not None:
-            calls = self._by_pod.setdefault(pod, {}).setdefault(call.image, [])
-            for earlier in calls:
+            if (earlier := self._last.get((pod, call.image))) is not None:
                 call.name = earlier.name
                 if earlier.end is CallState.FAILED and now - earlier.ended <= ATTEMPT_GAP_S:
                     earlier.is_continued = True
                     call.asked, call.attempt = earlier.asked, earlier.attempt + 1
                     call.cause = earlier.error
-            calls[:] = [*(one for one in calls if one.end is None), call]
+            self._last[pod, call.image] = call
         return call
 
     def end(self, call: PullCall, how: CallState, *, now: float, error: str = "") -> None:
         call.end, call.ended, call.error = how, now, error[:MAX_ERROR_CHARS]
         del self.calls[call.ticket], call.pull.calls[call.ticket]
-        if call.pod is not None:
-            calls = self._by_pod[call.pod][call.image]
-            calls[:] = [one for one in calls if one.end is None or one is call]
         self.ended.append(call)
         if len(self.ended) > MAX_ENDED:
-            self._forget(self.ended.popleft())
+            oldest = self.ended.popleft()
+            if oldest.pod is not None and self._last.get((oldest.pod, oldest.image)) is oldest:
+                del self._last[oldest.pod, oldest.image]
 
     def place(self, pull: QueuedPull) -> int:
         """Return a pull's position in the line, from 1; 0 if it is not waiting."""
@@ -199,10 +195,21 @@ class Book:
             return 0
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
-    def of_pod(self, pod: PodKey) -> Iterator[list[PullCall]]:
-        """Iterate over a pod's images: the calls under way, else the one that ended last."""
-        for calls in self._by_pod.get(pod, {}).values():
-            yield [call for call in calls if call.end is None] or calls
+    def images(self, pod: PodKey | None, since: float) -> list[list[PullCall]]:
+        """Return the images of a pod, or of all, in order of arrival.
+
+        Of each, the calls under way, else the one that has ended last since then.
+        """
+        found: dict[str, list[PullCall]] = {}
+        for call in self.calls.values():
+            if pod in (None, call.pod):
+                found.setdefault(call.image, []).append(call)
+        for call in reversed(self.ended):
+            if call.ended <= since:
+                break
+            if pod in (None, call.pod):
+                found.setdefault(call.image, [call])
+        return sorted(found.values(), key=lambda calls: calls[0].ticket)
 
     def failures(self) -> list[PullCall]:
         """Return the last final failure of each pod and image, the newest first."""
@@ -211,14 +218,3 @@ class Book:
             if call.end is CallState.FAILED:
                 last.setdefault((call.pod, call.image), call)
         return [call for call in last.values() if not call.is_continued][:MAX_FAILURES]
-
-    def _forget(self, call: PullCall) -> None:
-        if call.pod is None:
-            return
-        images = self._by_pod.get(call.pod, {})
-        if call in images.get(call.image, ()):
-            images[call.image].remove(call)
-            if not images[call.image]:
-                del images[call.image]
-            if not images:
-                del self._by_pod[call.pod]

@@ -49,44 +49,25 @@ class Reporter:
         What had ended long before ``since`` is left out.
         """
         found: list[Report] = []
-        if target.pod is None:
-            images = self._of_node(since)
-            known = {calls[0].pull.reference for calls in images}
-            for calls in images:
-                pods = _pods(calls)
+        images = self._book.images(target.pod, since - LINGER_S)
+        for calls in images:
+            if not target.image or is_same_image(target.image, calls[0].name):
+                pods = "" if target.pod else _pods(calls)
                 found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
-            for image, pull in self._others().items():
-                if image not in known:
-                    state = CallState.RUNNING if pull.is_running else None
-                    theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
-                    found += with_sums(theirs, pull.totals if pull.is_running else None)
-            return found
-        for calls in self._book.of_pod(target.pod):
-            is_recent = calls[0].end is None or calls[0].ended > since - LINGER_S
-            is_meant = not target.image or is_same_image(target.image, calls[0].name)
-            if is_recent and is_meant:
-                found += self._of_image(calls, now)
+        known = {calls[0].pull.reference for calls in images}
+        for image, pull in self._others().items() if target.pod is None else ():
+            if image not in known:
+                state = CallState.RUNNING if pull.is_running else None
+                theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
+                found += with_sums(theirs, pull.totals if pull.is_running else None)
         return found
-
-    def _of_node(self, since: float) -> list[list[PullCall]]:
-        images: dict[str, list[PullCall]] = {}
-        for call in self._book.calls.values():
-            images.setdefault(call.image, []).append(call)
-        for call in reversed(self._book.ended):
-            if call.ended <= since - LINGER_S:
-                break
-            images.setdefault(call.image, [call])
-        return list(images.values())
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
         """Return when nothing will be left to pull for a pod or the node; None while one runs."""
+        if pod is None and any(one.is_running for one in self._others().values()):
+            return None
         latest = now - ATTEMPT_GAP_S
-        if pod is None:
-            if self._book.calls or any(one.is_running for one in self._others().values()):
-                return None
-            ended = self._book.ended
-            return max(latest, ended[-1].ended if ended else latest) + ATTEMPT_GAP_S
-        for call, *_ in self._book.of_pod(pod):
+        for call, *_ in self._book.images(pod, latest):
             if call.end is None:
                 return None
             latest = max(latest, call.ended)
