@@ -81,12 +81,6 @@ _UNKNOWN_REASON: Final = (
 )
 
 
-@dataclass(slots=True)
-class _UsageMeter:
-    size_bytes: int = 0
-    next_at: float = 0.0
-
-
 class _Held(NamedTuple):
     ingests: set[str]
     blobs: set[str]
@@ -157,7 +151,7 @@ class ContentWatcher:
         self._daemon = CurrentDaemon(client)
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[EndedPull] = []
-        self._meters: dict[str, _UsageMeter] = {}
+        self._measured: dict[str, tuple[int, float]] = {}  # and when next
         self._offset_s = -math.inf
 
     def expect(self, expected: Expected) -> None:
@@ -239,7 +233,8 @@ class ContentWatcher:
             if resources is not None:  # else it has just ended, and the next poll says how
                 held[pull.lease_id] = _sort(resources, sight)
         _add_ingests(sight, statuses, held.values(), self._max_downloads)
-        self._meters = {key: self._meters.get(key, _UsageMeter()) for key in sight.active.values()}
+        for key in self._measured.keys() - set(sight.active.values()):
+            del self._measured[key]
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
@@ -349,14 +344,15 @@ class ContentWatcher:
         )
 
     def _measure(self, snapshotter: str, key: str, now: float) -> int:
-        meter = self._meters[key]
-        if now >= meter.next_at:
+        size_bytes, next_at = self._measured.get(key, (0, 0.0))
+        if now >= next_at:
             began_at = time.monotonic()
             with suppress(DeadlineExceeded):
-                meter.size_bytes = self._client.usage(snapshotter, key) or meter.size_bytes
+                size_bytes = self._client.usage(snapshotter, key) or size_bytes
             # containerd counts all files each time: with very many of them, ask less often.
-            meter.next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
-        return meter.size_bytes
+            next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
+            self._measured[key] = size_bytes, next_at
+        return size_bytes
 
     # What has ended
 

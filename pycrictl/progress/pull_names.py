@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.containerd.store import is_digest
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.progress.reference import (
-    canonical,
-    parse,
-    repository,
-    short_digest,
-)
+from pycrictl.progress.reference import canonical, parse, repository, short_digest
 
 if TYPE_CHECKING:
     from pycrictl.progress.registries import Credentials
@@ -97,10 +92,9 @@ class Names:
             fitting = [one for one in by_tag if repository(one.reference) in repositories]
         else:
             fitting = by_tag if is_final else []
-        if by_digest:
-            return self._claim(by_digest[0], lease_id, digests)
-        if fitting:  # pulls of one repository differ only in their order
-            return self._claim(fitting[0], lease_id, digests)
+        if claimed := by_digest or fitting:  # pulls of one repository differ only in their order
+            claimed[0].lease_id = lease_id
+            return self._remember(digests, claimed[0].reference)
         if by_tag and not is_final:
             return ""
         if (known := self._known.get(digests[0])) is not None:
@@ -116,10 +110,6 @@ class Names:
         if repositories:
             return self._remember(digests, f"{repositories[0]}@{short}")
         return self._remember(digests, short) if is_final else ""
-
-    def _claim(self, expected: Expected, lease_id: str, digests: Sequence[str]) -> str:
-        expected.lease_id = lease_id
-        return self._remember(digests, expected.reference)
 
     def _remember(self, digests: Sequence[str], name: str) -> str:
         self._known[digests[0]] = name

@@ -178,20 +178,17 @@ class PullDisplay:
         """Poll once. The causes of ``failed`` pulls come later, with their errors."""
         for image in failed:
             self._forget(image)
-        if (result := self._poll()) is not None:
-            for name in itertools.chain.from_iterable(map(self._names, failed)):
-                self._tracker.replace_error(name, "")
-            self._show(self._awaited(result))
-
-    def _poll(self) -> PollResult | None:
         if self._watcher is None:
-            return None
+            return
         try:
-            return self._watcher.poll(self._tracker, time.monotonic())
+            result = self._watcher.poll(self._tracker, time.monotonic())
         except PycrictlError as exc:
             self._watcher = None
             self._sink.note(f"the progress can no longer be shown: {exc.message}")
-            return None
+            return
+        for name in itertools.chain.from_iterable(map(self._names, failed)):
+            self._tracker.replace_error(name, "")
+        self._show(self._awaited(result))
 
     def end(self, image: str) -> None:
         self._forget(image)

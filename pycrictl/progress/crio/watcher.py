@@ -52,9 +52,6 @@ _HISTORY_S: Final = 3600.0
 _EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
 _CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
 
-ReadLog = Callable[[float], "Sequence[journal.JournalLine]"]
-"""Returns the lines of CRI-O's log since a wall time."""
-
 
 @dataclass(slots=True, eq=False)
 class PullFolder:
@@ -104,7 +101,7 @@ class CrioWatcher:
         owners: ImageOwners | None = None,
         wants_manifests: bool = True,
         find_manifest: Callable[[ManifestRequest], Manifest | None] = ask,
-        read_log: ReadLog | None = None,
+        read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None,
     ) -> None:
         root = Path(noderoot.directory())
         self._process = process

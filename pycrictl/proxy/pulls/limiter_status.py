@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from pycrictl.containerd.config_toml import PullSettings
@@ -73,7 +73,19 @@ def status_document(
             "takesSlot": pull.takes_slot,
         }
 
-    expected = _starts(queue, known, now)
+    taken = [pull for pull in book.running.values() if pull.takes_slot]
+    left_s = [None if (far := known[pull.number]) is None else far.eta_s for pull in taken]
+    unfinished_s = [
+        now - pull.started + left
+        for pull, left in zip(taken, left_s, strict=True)
+        if pull.started is not None and left is not None
+    ]
+    expected = starts(
+        left_s,
+        limit=queue.limit,
+        waiting=len(book.line),
+        typical_s=typical_s(book.ended, unfinished_s),
+    )
 
     def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
@@ -125,25 +137,6 @@ def status_document(
         "joined": [joined(call) for call in book.calls.values() if call is not call.pull.leader],
         "failures": [failure(call) for call in book.failures()],
     }
-
-
-def _starts(queue: PullQueue, known: Mapping[int, Totals | None], now: float) -> list[float | None]:
-    left_s: list[float | None] = []
-    unfinished_s: list[float] = []
-    for pull in queue.book.running.values():
-        if pull.takes_slot:
-            far = known[pull.number]
-            left_s.append(far.eta_s if far else None)
-            if far and far.eta_s is not None and pull.started is not None:
-                unfinished_s.append(now - pull.started + far.eta_s)
-    if not queue.book.line:
-        return []
-    return starts(
-        left_s,
-        limit=queue.limit,
-        waiting=len(queue.book.line),
-        typical_s=typical_s(queue.book.ended, unfinished_s),
-    )
 
 
 def _pod(call: PullCall | None) -> str | None:
