@@ -26,7 +26,6 @@ from pycrictl._proto.containerd import (
 )
 
 EXPIRES: Final = {"containerd.io/gc.expire": "2030-01-01T00:00:00Z"}
-_KINDS: Final = {"ACTIVE": snapshots_pb2.ACTIVE, "COMMITTED": snapshots_pb2.COMMITTED}
 
 
 @dataclass
@@ -113,40 +112,36 @@ class FakeContainerd:
         return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
 
     def list_leases(self, _: Message, __: grpc.ServicerContext) -> Message:
-        return leases_pb2.ListResponse(
-            leases=[
-                leases_pb2.Lease(id=key, created_at=stamp(one.created_s), labels=one.labels)
-                for key, one in list(self.leases.items())
-            ]
-        )
+        answer = leases_pb2.ListResponse()
+        for key, one in list(self.leases.items()):
+            answer.leases.add(id=key, created_at=stamp(one.created_s), labels=one.labels)
+        return answer
 
     def list_resources(
         self, request: leases_pb2.ListResourcesRequest, context: grpc.ServicerContext
     ) -> Message:
         _require(request.id in self.leases, context)
-        return leases_pb2.ListResourcesResponse(
-            resources=[
-                leases_pb2.Resource(type=kind, id=key)
-                for kind, key in self.leases[request.id].holds
-            ]
-        )
+        answer = leases_pb2.ListResourcesResponse()
+        for kind, key in self.leases[request.id].holds:
+            answer.resources.add(type=kind, id=key)
+        return answer
 
     def list_statuses(self, _: Message, __: grpc.ServicerContext) -> Message:
-        return content_pb2.ListStatusesResponse(
-            statuses=[
-                content_pb2.Status(
-                    ref=ref, offset=one.offset, total=one.total, updated_at=stamp(one.updated_s)
-                )
-                for ref, one in list(self.ingests.items())
-            ]
-        )
+        answer = content_pb2.ListStatusesResponse()
+        for ref, one in list(self.ingests.items()):
+            updated_at = stamp(one.updated_s)
+            answer.statuses.add(ref=ref, offset=one.offset, total=one.total, updated_at=updated_at)
+        return answer
 
     def list_content(
         self, request: content_pb2.ListContentRequest, _: grpc.ServicerContext
     ) -> Iterator[Message]:
-        for digest in list(self.blobs):
+        answer = content_pb2.ListContentResponse()
+        for digest, one in list(self.blobs.items()):
             if f"digest=={digest}" in request.filters or not request.filters:
-                yield content_pb2.ListContentResponse(info=[self._info(digest)])
+                at = stamp(one.created_s)
+                answer.info.add(digest=digest, size=one.size, created_at=at, labels=one.labels)
+        yield answer
 
     def read(
         self, request: content_pb2.ReadContentRequest, context: grpc.ServicerContext
@@ -155,20 +150,22 @@ class FakeContainerd:
         blob = self.blobs[request.digest]
         if request.offset > blob.size:
             context.abort(grpc.StatusCode.OUT_OF_RANGE, "read past object length")
-        skipped = blob.size - len(blob.data)
-        first = max(0, request.offset - skipped)
-        size = request.size or len(blob.data)
-        for start in range(first, min(first + size, len(blob.data)), 100_000):
-            chunk = blob.data[start : min(start + 100_000, first + size)]
+        first = max(0, request.offset - (blob.size - len(blob.data)))
+        end = min(first + (request.size or len(blob.data)), len(blob.data))
+        for start in range(first, end, 100_000):
+            chunk = blob.data[start : min(start + 100_000, end)]
             yield content_pb2.ReadContentResponse(offset=start, data=chunk)
 
     def list_snapshots(
         self, request: snapshots_pb2.ListSnapshotsRequest, context: grpc.ServicerContext
     ) -> Iterator[Message]:
         self._require_snapshotter(request.snapshotter, context)
-        for name in list(self.snapshots):
+        answer = snapshots_pb2.ListSnapshotsResponse()
+        for name, one in list(self.snapshots.items()):
             if f"name=={name}" in request.filters or not request.filters:
-                yield snapshots_pb2.ListSnapshotsResponse(info=[self._snapshot(name)])
+                kind, at = snapshots_pb2.Kind.Value(one.kind), stamp(one.created_s)
+                answer.info.add(name=name, kind=kind, created_at=at, labels=one.labels)
+        yield answer
 
     def usage(
         self, request: snapshots_pb2.UsageRequest, context: grpc.ServicerContext
@@ -186,18 +183,6 @@ class FakeContainerd:
             if mine & set(request.filters) or not request.filters:
                 answer.images.add(name=name).target.digest = target
         return answer
-
-    def _info(self, digest: str) -> content_pb2.Info:
-        blob = self.blobs[digest]
-        return content_pb2.Info(
-            digest=digest, size=blob.size, created_at=stamp(blob.created_s), labels=blob.labels
-        )
-
-    def _snapshot(self, name: str) -> snapshots_pb2.Info:
-        one = self.snapshots[name]
-        return snapshots_pb2.Info(
-            name=name, kind=_KINDS[one.kind], created_at=stamp(one.created_s), labels=one.labels
-        )
 
     def _require_snapshotter(self, name: str, context: grpc.ServicerContext) -> None:
         if name != self.snapshotter:

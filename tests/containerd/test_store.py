@@ -48,33 +48,21 @@ def test_an_oci_manifest() -> None:
 GOOD: dict[str, Any] = {"config": {"digest": A}, "layers": [{"digest": B, "size": 1}]}
 
 
+BAD_CONFIGS: list[Any] = [None, {"digest": "nonsense"}, {"digest": 5}]
+BAD_LAYERS: list[Any] = [
+    *({}, [B], [{"digest": B}], GOOD["layers"] * 10_001),
+    *([{"digest": B, "size": size}] for size in ("1", True, 1.0, -1, 2**63)),
+    *([{"digest": digest, "size": 1}] for digest in (f"{B}\n", "../../etc")),
+]
+
+
 @pytest.mark.parametrize(
     "document",
     [
-        {},
-        [],
-        None,
-        "layers",
-        {"layers": []},
-        {**GOOD, "config": None},
-        {**GOOD, "config": {"digest": "nonsense"}},
-        {**GOOD, "config": {"digest": 5}},
-        {**GOOD, "layers": {}},
-        {**GOOD, "layers": [B]},
-        {**GOOD, "layers": [{"digest": B}]},
-        {**GOOD, "layers": [{"digest": B, "size": "1"}]},
-        {**GOOD, "layers": [{"digest": B, "size": True}]},
-        {**GOOD, "layers": [{"digest": B, "size": 1.0}]},
-        {**GOOD, "layers": [{"digest": B, "size": -1}]},
-        {**GOOD, "layers": [{"digest": B, "size": 2**63}]},
-        {**GOOD, "layers": [{"digest": B + "\n", "size": 1}]},
-        {**GOOD, "layers": [{"digest": "../../etc", "size": 1}]},
-        {**GOOD, "layers": GOOD["layers"] * 10_001},
-        {"manifests": 3},
-        {"manifests": ["x"]},
-        {"manifests": [{"digest": None}]},
-        {"rootfs": []},
-        {"rootfs": {"diff_ids": "abc"}},
+        *({}, [], None, "layers", {"layers": []}, {"manifests": 3}, {"manifests": ["x"]}),
+        *({**GOOD, "config": config} for config in BAD_CONFIGS),
+        *({**GOOD, "layers": layers} for layers in BAD_LAYERS),
+        *({"manifests": [{"digest": None}]}, {"rootfs": []}, {"rootfs": {"diff_ids": "abc"}}),
         {"rootfs": {"diff_ids": [A, None]}},
     ],
 )

@@ -244,29 +244,19 @@ def test_an_announced_pull_gets_its_own_name(watch: Watch, fake: FakeContainerd)
 
 
 @pytest.mark.parametrize("set_by_s", [-300.0, 300.0])
-def test_a_clock_that_is_set_before_an_announced_pull_begins(
+def test_a_clock_that_is_set_before_an_announced_pull_begins_and_while_it_runs(
     watch: Watch, fake: FakeContainerd, set_by_s: float
 ) -> None:
     watch.poll(0.0, START_S)
     watch.watcher.expect(Expected("host:5000/app:1", START_S))
     made = Made(fake, "app", ["a"])
     made.begin("lease", at_s=START_S + 0.3 + set_by_s)
-    made.download(0, 10, at_s=START_S + 0.3 + set_by_s)
-    result = watch.poll(1.0, START_S + 1.0 + set_by_s)
-    assert [one.image for one in result.active] == ["host:5000/app:1"]
-
-
-def test_a_pull_goes_on_over_a_clock_that_is_set(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease")
-    made.download(0, 10)
-    watch.poll(0.0, START_S + 1)
-    for at_s, set_by_s in ((1.0, 900.0), (2.0, -900.0), (3.0, 0.0)):
-        made.download(0, 10 + 100 * int(at_s), at_s=START_S + at_s + set_by_s)
-        result = watch.poll(at_s, START_S + 1 + at_s + set_by_s)
-        assert [one.image for one in result.active] == [made.shown_name]
-        (item,) = watch.layers(made.shown_name)
-        assert (item.phase, item.progress) == (Phase.DOWNLOADING, 10 + 100 * int(at_s))
+    for at_s, by_s in ((1, set_by_s), (2, 3 * set_by_s), (3, 0.0)):
+        made.download(0, 100 * at_s, at_s=START_S + at_s + by_s)
+        result = watch.poll(at_s, START_S + at_s + by_s)
+        assert [one.image for one in result.active] == ["host:5000/app:1"]
+        (item,) = watch.layers("host:5000/app:1")
+        assert (item.phase, item.progress) == (Phase.DOWNLOADING, 100 * at_s)
 
 
 def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeContainerd) -> None:

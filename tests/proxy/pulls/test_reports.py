@@ -79,22 +79,15 @@ def test_a_pod_sees_its_own_images_in_order() -> None:
     assert shop.phases(DB, now=4) == {"b": "downloading"}
 
 
-def test_who_joined_sees_the_pull_under_its_own_spelling() -> None:
+def test_each_pod_sees_a_pull_under_its_own_spelling_and_once() -> None:
     shop = Shop()
-    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
-    shop.ask(2, DB, "docker.io/library/a:latest", now=0, reference="docker.io/library/a")
+    image = "docker.io/library/a:latest"
+    for ticket, (pod, reference) in enumerate(((WEB, "a"), (WEB, "library/a"), (DB, image)), 1):
+        shop.ask(ticket, pod, image, now=0, reference=reference)
     shop.layers["a"] = [layer(Phase.DOWNLOADING, 3)]
     assert shop.only(WEB, now=1).image == "a"
-    assert shop.only(DB, now=1) == Report(
-        "docker.io/library/a", "sha256:3", 3, 9, phase="downloading"
-    )
-
-
-def test_a_pod_that_spells_an_image_in_two_ways_sees_it_once() -> None:
-    shop = Shop()
-    shop.ask(1, WEB, "docker.io/library/a:latest", now=0, reference="a")
-    shop.ask(2, WEB, "docker.io/library/a:latest", now=0, reference="docker.io/library/a")
-    assert shop.phases(WEB, now=0) == {"a": "downloading"}
+    assert shop.only(DB, now=1) == Report(image, "sha256:3", 3, 9, phase="downloading")
+    shop.layers.clear()
     shop.finish(1, now=1)
     assert shop.phases(WEB, now=1) == {"a": "downloading"}
     shop.finish(2, now=2)
