@@ -21,9 +21,9 @@ def docker(text: str, *, stream: str = "stdout", time: bytes = T) -> bytes:
     return json.dumps({"log": text, "stream": stream, "time": time.decode()}).encode() + b"\n"
 
 
-def decoded(decoder: LogDecoder, *pieces: bytes, eof: bool = True) -> list[Chunk]:
+def decoded(decoder: LogDecoder, *pieces: bytes) -> list[Chunk]:
     chunks = [chunk for piece in pieces for chunk in decoder.receive_data(piece)]
-    return chunks + (decoder.receive_eof() if eof else [])
+    return chunks + decoder.receive_eof()
 
 
 def texts(*pieces: bytes, decoder: LogDecoder | None = None) -> dict[LogStream, bytes]:
@@ -66,17 +66,14 @@ def test_formats(line: bytes, expected: bool) -> None:
 # Lines of the CRI
 
 
-def test_every_byte_but_the_line_feed() -> None:
-    text = bytes(byte for byte in range(256) if byte != 10)
-    assert texts(cri(text))["stdout"] == text + b"\n"
-
-
-def test_text_that_looks_like_a_line() -> None:
-    text = b"x " + cri(b"inner").strip()
-    assert texts(cri(text) + cri(text, stream="stderr")) == {
-        "stdout": text + b"\n",
-        "stderr": text + b"\n",
-    }
+@pytest.mark.parametrize(
+    "text",
+    [bytes(octet for octet in range(256) if octet != 10), b"x " + cri(b"inner").strip()],
+    ids=["every byte", "looks like a line"],
+)
+def test_texts(text: bytes) -> None:
+    expected = text + b"\n"
+    assert texts(cri(text) + cri(text, stream="stderr")) == {"stdout": expected, "stderr": expected}
 
 
 def test_outputs_stay_in_order() -> None:
@@ -103,16 +100,15 @@ def test_partial_lines_are_joined() -> None:
     assert texts(cri(b"", tag="P")) == {"stdout": b"", "stderr": b""}
 
 
-@pytest.mark.parametrize("wanted", ["stdout", "stderr"])
-@pytest.mark.parametrize("has_timestamps", [False, True])
-def test_only_one_output(wanted: LogStream, has_timestamps: bool) -> None:
+def test_only_one_output() -> None:
     lines = cri(b"out") + cri(b"err", stream="stderr") + docker("json\n", stream="stderr")
-    prefix = T + b" " if has_timestamps else b""
-    found = texts(lines, decoder=LogDecoder(only=wanted, has_timestamps=has_timestamps))
-    other: LogStream = "stdout" if wanted == "stderr" else "stderr"
-    assert found[other] == b""
-    expected = [b"out\n"] if wanted == "stdout" else [b"err\n", b"json\n"]
-    assert found[wanted] == b"".join(prefix + text for text in expected)
+    for has_timestamps, prefix in ((False, b""), (True, T + b" ")):
+        out, err = (
+            texts(lines, decoder=LogDecoder(only=only, has_timestamps=has_timestamps))
+            for only in ("stdout", "stderr")
+        )
+        assert out == {"stdout": prefix + b"out\n", "stderr": b""}
+        assert err == {"stdout": b"", "stderr": prefix + b"err\n" + prefix + b"json\n"}
 
 
 # Docker's lines
@@ -183,13 +179,10 @@ def test_a_torn_line_does_not_hide_the_next(torn: bytes) -> None:
 
 def test_times_that_are_none() -> None:
     line = cri(b"x", time=b"2024-13-02T03:04:05+01:00")
-    decoder = LogDecoder(since_ns=0)
-    assert texts(line, decoder=decoder)["stdout"] == line
-    assert decoder.first_bad is not None
-    line = cri(b"x", time=b"2024-01-02T03.04.05Z")
-    decoder = LogDecoder(has_timestamps=True)
-    assert texts(line, decoder=decoder)["stdout"] == line
-    assert decoder.first_bad is not None
+    other = cri(b"x", time=b"2024-01-02T03.04.05Z")
+    for decoder in (LogDecoder(since_ns=0), LogDecoder(since_ns=0, has_timestamps=True)):
+        assert texts(line, other, decoder=decoder)["stdout"] == line + other
+        assert decoder.first_bad is not None
 
 
 def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,14 +210,6 @@ def test_an_unfinished_last_line_is_shown(has_timestamps: bool) -> None:
     decoder = LogDecoder()
     assert texts(cri(b"x"), T[:10], decoder=decoder)["stdout"] == b"x\n" + T[:10]
     assert decoder.first_bad is not None
-
-
-def test_an_unfinished_line_waits_while_more_may_come() -> None:
-    decoder = LogDecoder()
-    line = cri(b"text")
-    assert decoded(decoder, line[:40], line[40:-1], b"", eof=False) == []
-    assert decoder.receive_data(b"\n") == [Chunk("stdout", b"text\n")]
-    assert decoder.receive_eof() == []
 
 
 # Any bytes, any pieces
