@@ -10,8 +10,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.streaming.terminal import DetachKeys, Modes, Terminal
 from tests.streaming.servers import run
@@ -128,13 +126,3 @@ PLAIN = b"\x1b>\x1b[m"
 def test_only_what_is_switched_is_undone(shown: bytes, expected: bytes) -> None:
     assert undoing(shown) == expected
     assert undoing(*(bytes([byte]) for byte in shown)) == expected
-
-
-@given(
-    st.lists(st.sampled_from([b"\x1b", b"[", b"?", b"25", b"1049", b";", b"h", b"l", b"m", b"x"])),
-    st.integers(0, 200),
-)
-def test_torn_sequences_are_followed_as_whole_ones(words: list[bytes], cut: int) -> None:
-    shown = b"".join(words)
-    assert undoing(shown[:cut], shown[cut:]) == undoing(shown)
-    assert undoing(shown, undoing(shown)) == b""

@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -109,36 +109,40 @@ for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
     assert [mask & ending for mask in masks].count(0) == 1  # the main thread's
 
 
-def obstacle_of(path: str, timeout_s: float = 0.2) -> obstacle.Obstacle:
-    found = obstacle.try_connect(path, timeout_s)
+@contextmanager
+def datagram() -> Iterator[str]:
+    with hostile.dead() as path, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        Path(path).unlink()
+        other.bind(path)
+        yield path
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (datagram, "it is a socket of another type"),
+        (lambda: nullcontext("/" + "x" * 107), "AF_UNIX path too long"),
+        (hostile.forbidden, "permission denied"),
+    ],
+)
+def test_what_cannot_be_connected_to(
+    kind: Callable[[], AbstractContextManager[str]], reason: str
+) -> None:
+    with kind() as path:
+        found = obstacle.try_connect(path, 0.2)
     assert isinstance(found, obstacle.Obstacle)
+    assert found.reason.startswith(reason)
     assert found.hint
-    return found
+    assert not found.may_pass
 
 
-class TestTryConnect:
-    def test_a_datagram_socket(self, folder: Path) -> None:
-        path = str(folder / "datagram")
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-            other.bind(path)
-            assert obstacle_of(path).reason == "it is a socket of another type"
-
-    def test_a_path_too_long(self, folder: Path) -> None:
-        found = obstacle_of(str(folder / ("x" * 107)))
-        assert found.reason.startswith("AF_UNIX path too long")
-        assert not found.may_pass
-
-    def test_a_full_queue(self) -> None:
-        with hostile.unaccepted(backlog=0) as path, ExitStack() as stack:
-            waiting = obstacle.try_connect(path, 0.2)
-            assert not isinstance(waiting, obstacle.Obstacle)
-            stack.callback(waiting.close)
-            started = time.monotonic()
-            assert obstacle_of(path).reason == "its queue of connections is full"
-            assert 0.15 < time.monotonic() - started < 60
-
-    def test_permission_denied(self) -> None:
-        with hostile.forbidden() as path:
-            found = obstacle_of(path)
-        assert found.reason == "permission denied"
-        assert not found.may_pass
+def test_a_full_queue() -> None:
+    with hostile.unaccepted(backlog=0) as path:
+        waiting = obstacle.try_connect(path, 0.2)
+        assert isinstance(waiting, socket.socket)
+        started = time.monotonic()
+        with waiting:
+            found = obstacle.try_connect(path, 0.2)
+        assert isinstance(found, obstacle.Obstacle)
+        assert found.reason == "its queue of connections is full"
+        assert 0.15 < time.monotonic() - started < 60
