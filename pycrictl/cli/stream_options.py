@@ -1,13 +1,15 @@
-"""Options shared by the commands with streams."""
+"""Options shared by the commands with streams, and how they handle signals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import options
-from pycrictl.errors import UsageError
+from pycrictl.cli import crictl, options
+from pycrictl.errors import ExitCode, UsageError
 from pycrictl.streaming.target import TlsFiles
 
 if TYPE_CHECKING:
@@ -58,3 +60,25 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
         raise UsageError(f"--tty needs {stdin_flag}")
     if tty and not env.stdin_is_terminal:
         raise UsageError("--tty needs a terminal as standard input")
+
+
+@contextmanager
+def first_signal_ignored() -> Iterator[Callable[[int], bool] | None]:
+    """Ignore the first signal of a stream and end silently at the next, as crictl does.
+
+    Yields what tells whether a signal to an open stream is ignored; None under the own name.
+    """
+    spared: list[int] = []
+
+    def spares(number: int) -> bool:
+        if spared or not crictl.handles_signal(number):
+            return False
+        spared.append(number)
+        return True
+
+    try:
+        yield spares if crictl.is_called() else None
+    except KeyboardInterrupt:
+        if not spared:
+            raise
+        raise typer.Exit(ExitCode.FAILURE) from None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import config_path, from_file, sites_of
-from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
@@ -30,10 +30,11 @@ from pycrictl.diagnosis.asking import (
 )
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, OtherSocket
-from pycrictl.diagnosis.registry import Trial
+from pycrictl.diagnosis.registry import Trial, expiry_s
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
+from pycrictl.progress.content_watcher import EXPIRY_LABEL, created_at
 from pycrictl.progress.reference import parse
 
 if TYPE_CHECKING:
@@ -44,12 +45,19 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.diagnosis.findings import Disk
 
+STALE_S: Final = 3600.0
+AGENT_PORT: Final = 10281
+"""Where an agent serves that runs as a service of the node."""
+
 MOST_REGISTRIES: Final = 4
 BUDGET_S: Final = 4.0
 """For all of it; what takes longer is named."""
 
 CALL_S: Final = 1.5
 """For one call of the runtime."""
+
+_START_S: Final = 0.1
+"""A containerd takes longer than that to begin; one that is killed may have written just before."""
 
 _STAGE: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
 _LOOK_S: Final = 1.0
@@ -90,6 +98,7 @@ class NodeCollector(Asking):
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
         self._begin("proxy", lambda: self._ask_proxy(find_proxy))
+        self._begin("agent", self._ask_agent)
         self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
@@ -211,6 +220,10 @@ class NodeCollector(Asking):
             self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
             self._known["proxy_limit"] = proxy.status()["limit"]
 
+    def _ask_agent(self) -> None:
+        self._known["agent_expiry_s"] = expiry_s(AGENT_PORT)
+        self._known["now_s"] = time.time()
+
     def _begin_registries(self) -> None:
         if not self._tries_registries:
             return
@@ -229,6 +242,19 @@ class NodeCollector(Asking):
         settings = from_file(self._config)
         self._known["downloads"] = settings.max_concurrent_downloads
         self._known["timeout_s"] = settings.progress_timeout_s
+        current = CurrentDaemon(native)
+        current.refresh()
+        leases = [one for one in native.leases() if one.labels.keys() == {EXPIRY_LABEL}]
+        self._known["dead_leases"] = sum(current.is_outlived(created_at(one)) for one in leases)
+        now_s = time.time()
+        touched = [(one, one.updated_at.ToNanoseconds() / 1e9) for one in native.statuses()]
+        dead = [
+            one
+            for one, at_s in touched
+            if now_s - at_s > STALE_S or current.is_outlived(at_s - _START_S)
+        ]
+        self._known["dead_ingests"] = len(dead)
+        self._known["dead_bytes"] = sum(one.offset for one in dead)
 
 
 def _registries_of(images: Iterable[cri_pb2.Image]) -> list[str]:

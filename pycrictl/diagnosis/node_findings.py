@@ -18,9 +18,10 @@ from pycrictl.diagnosis.findings import (
     ranked,
 )
 from pycrictl.diagnosis.registry import NO_ANSWER, Route
-from pycrictl.units import format_duration
+from pycrictl.units import format_bytes, format_duration, plural
 
 SKEW_S: Final = 30.0
+EXPIRES_SOON_S: Final = 30 * 86400.0
 BAD_SKEW_S: Final = 300.0
 """Clocks that differ by so much make fresh certificates and tokens invalid."""
 
@@ -40,7 +41,8 @@ class NodeFacts:
     """All that is known of a node; None and empty stand for what is not known.
 
     ``silent`` are calls without an answer in time, ``conditions`` those that do not hold.
-    ``kubelet_limit`` is 0 for any number, ``timeout_s`` 0 for never.
+    ``kubelet_limit`` is 0 for any number, ``timeout_s`` 0 for never. ``dead_ingests``: downloads
+    that have not grown for an hour.
     """
 
     endpoint: str = ""
@@ -62,7 +64,12 @@ class NodeFacts:
     proxy: str = ""
     proxy_upstream: str = ""
     proxy_limit: int | None = None
+    dead_leases: int = 0
+    dead_ingests: int = 0
+    dead_bytes: int = 0
     stages: tuple[str, ...] = ()
+    agent_expiry_s: float | None = None
+    now_s: float = 0.0
     routes: tuple[Route, ...] = ()
     missing: tuple[Missing, ...] = ()
 
@@ -75,6 +82,7 @@ def examine(facts: NodeFacts) -> list[Finding]:
         *_settings(facts),
         *_proxy(facts),
         *_leftovers(facts),
+        *_certificate(facts),
         *_registries(facts),
     ]
     return ranked(found)
@@ -185,7 +193,30 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding("proxy-unused", Weight.WARNING, text, advice, 41)
 
 
+def _certificate(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.agent_expiry_s is None or facts.agent_expiry_s - facts.now_s > EXPIRES_SOON_S:
+        return
+    left_s = facts.agent_expiry_s - facts.now_s
+    advice = "renew it: --tls-cert of 'pycrictl agent' names its file, which is read again"
+    if left_s <= 0:
+        text = "the certificate of the node's agent has expired"
+        yield Finding("certificate", Weight.SERIOUS, text, advice, 72)
+    else:
+        text = f"the certificate of the node's agent ends in {format_duration(round(left_s))}"
+        yield Finding("certificate", Weight.WARNING, text, advice, 43)
+
+
 def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.dead_leases or facts.dead_ingests:
+        parts = []
+        if facts.dead_leases:
+            parts.append(plural(facts.dead_leases, "lease"))
+        if facts.dead_ingests:
+            size = format_bytes(facts.dead_bytes)
+            parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
+        text = f"pulls that were killed have left {' and '.join(parts)}"
+        advice = "nothing: a new pull of the same image goes on from them; containerd drops them"
+        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day", 10)
     if facts.stages:
         text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
         advice = "'pycrictl cp --sweep' removes it, as does the next copy to the same container"

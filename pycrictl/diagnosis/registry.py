@@ -226,3 +226,27 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror.lower()
     return str(exc)
+
+
+def expiry_s(port: int) -> float | None:
+    """Return until when a certificate on a port of the loopback is valid; None without one."""
+    address, context = ("127.0.0.1", port), client_context(verifies=False)
+    try:
+        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
+            found = tls.getpeercert(binary_form=True)
+    except OSError:
+        return None
+    if found is None:
+        return None
+    # OpenSSL says what is in a certificate only of one that it has verified: here by itself.
+    context = client_context(ca_data=ssl.DER_cert_to_PEM_cert(found))
+    context.check_hostname = False
+    try:
+        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
+            said = tls.getpeercert() or {}
+    except ssl.SSLCertVerificationError:
+        return 0.0  # it has expired
+    except OSError:
+        return None
+    until = said.get("notAfter")
+    return float(ssl.cert_time_to_seconds(until)) if isinstance(until, str) else None

@@ -37,21 +37,26 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         loop.default_exception_handler(context)
 
 
-def run_in_loop(main: Coroutine[Any, Any, T]) -> T:
+def run_in_loop(
+    main: Coroutine[Any, Any, T], *, spares: Callable[[int], bool] = lambda number: False
+) -> T:
     """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
 
     Another one that comes at once changes nothing, so that cleaning up is not interrupted.
+    ``spares`` tells signals that change nothing at all.
     """
     with (
         closing(main),
         asyncio.Runner(loop_factory=new_loop) as runner,
-        _cancelled_by_signals(runner.get_loop()),
+        _cancelled_by_signals(runner.get_loop(), spares),
     ):
         return runner.run(main)
 
 
 @contextmanager
-def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+def _cancelled_by_signals(
+    loop: asyncio.AbstractEventLoop, spares: Callable[[int], bool]
+) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -60,6 +65,8 @@ def _cancelled_by_signals(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
 
     def cancel(number: int) -> None:
         nonlocal repeats_until_s
+        if not received and spares(number):
+            return
         received.append(number)
         if loop.time() >= repeats_until_s:
             repeats_until_s = loop.time() + REPEAT_S

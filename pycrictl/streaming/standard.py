@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Final
 
 from pycrictl.environ import Environment
@@ -30,16 +31,28 @@ def stream_all(
     is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
+    spares: Callable[[int], bool] | None = None,
 ) -> list[Outcome]:
     """Run commands at once until all are over, whatever happens to one of them.
 
-    With a terminal or standard input there must be one only.
+    With a terminal or standard input there must be one only. ``spares`` tells the signals that
+    change nothing once a URL is known.
     """
+    is_up = False
+
+    def spares_now(number: int) -> bool:
+        return is_up and spares is not None and spares(number)
+
+    def ask(ask_url: Callable[[], str]) -> str:
+        nonlocal is_up
+        url = ask_url()
+        is_up = True
+        return url
 
     async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
         try:
             return await run_command(
-                ask_url,
+                partial(ask, ask_url),
                 streams,
                 ends,
                 choice=choice,
@@ -61,7 +74,7 @@ def stream_all(
 
     screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
     with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
-        return run_in_loop(every(terminal))
+        return run_in_loop(every(terminal), spares=spares_now)
 
 
 def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:

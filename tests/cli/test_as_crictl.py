@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
 from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
 from tests.cli.run import PROGRAM, Run
+from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
 from tools.manual import prose, roff
@@ -242,6 +244,26 @@ def test_what_is_killed_before_it_is_up_leaves_the_terminal_as_it_was(
     assert after == before
     assert process.returncode == 128 + number
     assert stderr == ("pycrictl: interrupted\n" if number == signal.SIGINT else "")
+
+
+@pytest.mark.parametrize("words", ["exec -i c cat", "attach -i c"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stream_passes_over_the_first_signal(
+    fake: FakeServer, program: str, words: str, number: signal.Signals
+) -> None:
+    pipe, ends = subprocess.PIPE, []
+    for count in (1, 2):
+        with playing(fake, Played(is_cat=True)) as upgrades:
+            process = subprocess.Popen(
+                [program, "-r", fake.endpoint, *words.split()], stdin=pipe, stdout=pipe, stderr=pipe
+            )
+            wait_until(lambda: upgrades)
+            for _ in range(count):
+                time.sleep(0.5)
+                process.send_signal(number)
+            stdout, stderr = process.communicate(b"typed\n" if count == 1 else None, timeout=30)
+            ends.append((process.returncode, stdout, stderr))
+    assert ends == [(0, b"typed\n", b""), (1, b"", b"")]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.diagnosis.findings import Condition, Disk, Missing, Weight
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.show.datatext import document_json
@@ -87,6 +87,7 @@ CONFIG = WELL["kubelet_config"]
             "warning",
         ),
         ({"proxy": PROXY, "kubelet_endpoints": ("/c.sock",) * 2}, "proxy-unused", "warning"),
+        ({"dead_leases": 2, "dead_ingests": 1, "dead_bytes": 5}, "dead-pulls", "note"),
         ({"stages": ("/a/.pycrictl-0123456789abcdef",)}, "dead-copies", "note"),
         ({"routes": (route(GOOD, BAD),)}, "registry", "serious"),
         ({"routes": (route(GOOD, BAD, is_mirror=True), route(GOOD))}, "registry", "warning"),
@@ -158,3 +159,17 @@ def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
     assert any(line.startswith("\x1b[33mWARNING\x1b[0m  ") for line in lines)
     write_node(document(facts), out := io.StringIO(), 60)
     assert "\x1b" not in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("days", "weight", "said"),
+    [(40, None, ""), (20, Weight.WARNING, "ends in"), (-1, Weight.SERIOUS, "has expired")],
+)
+def test_a_certificate_that_ends(days: int, weight: Weight | None, said: str) -> None:
+    found = [
+        one
+        for one in examine(NodeFacts("unix:///x", now_s=1e9, agent_expiry_s=1e9 + days * 86400))
+        if one.kind == "certificate"
+    ]
+    assert [one.weight for one in found] == ([] if weight is None else [weight])
+    assert all(said in one.text for one in found)

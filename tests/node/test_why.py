@@ -231,12 +231,25 @@ def test_a_healthy_pod(scene: Scene, command: list[str]) -> None:
 
 
 def test_the_doctor_on_a_node(lab: Lab, command: list[str]) -> None:
-    lab.push(lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750)))
+    """The way to the registry is whole; a lease and a download that were killed are found."""
+    reference = lab.push(
+        lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750))
+    )
+    lab.registry.limit(MIB)
+    pull = lab.node.kubelet.start_pull(reference)
+    wait_until(lambda: any(one[0] >= MIB for one in lab.node.store.ingests().values()))
+    lab.node.kill9()
+    assert pull.exception(100) is not None
+    lab.registry.limit(None)
+    lab.node.start()
     words = ["doctor", "--registry", f"{lab.registry.host}/shop/d", "-o", "json"]
     run = subprocess.run([*command, *words], capture_output=True, text=True)
     assert run.stderr == ""
-    facts = json.loads(run.stdout)["facts"]
+    found = json.loads(run.stdout)
+    facts = found["facts"]
     assert facts["runtime"].startswith("containerd ")
+    assert (facts["dead_leases"], facts["dead_ingests"]) == (1, 1)
+    assert "dead-pulls" in {one["kind"] for one in found["findings"]}
     (route,) = facts["routes"]
     assert [(step["name"], step["is_good"]) for step in route["steps"]] == [
         ("dns", True),

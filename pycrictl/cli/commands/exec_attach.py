@@ -152,14 +152,16 @@ def exec_(
             outcomes = _run_sync(app.env, client, targets, words, limit_s=timeout)
         else:
             ask = partial(sessions.exec_url, client, command=words, stdin=interactive, tty=tty)
-            outcomes = stream_all(
-                app.env,
-                [partial(ask, each.id, shown=each.shown) for each in targets],
-                Streams(stdin=interactive, stderr=not tty, tty=tty),
-                choice=transport,
-                timeout_s=client.timeout_s,
-                tls=tls,
-            )
+            with stream_options.first_signal_ignored() as spares:
+                outcomes = stream_all(
+                    app.env,
+                    [partial(ask, each.id, shown=each.shown) for each in targets],
+                    Streams(stdin=interactive, stderr=not tty, tty=tty),
+                    choice=transport,
+                    timeout_s=client.timeout_s,
+                    tls=tls,
+                    spares=spares,
+                )
         if ignore_errors and crictl.is_called():  # crictl does not even say what failed
             return 0
         codes = [
@@ -263,7 +265,7 @@ def attach(
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    with app.open_client("runtime") as client:
+    with app.open_client("runtime") as client, stream_options.first_signal_ignored() as spares:
         target = Lookup(client).found(container, "container")
         ask_url = partial(
             sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
@@ -277,6 +279,7 @@ def attach(
             is_attach=True,
             timeout_s=client.timeout_s,
             tls=tls,
+            spares=spares,
         )
     if isinstance(outcome, ExitReported):
         if outcome.exit_code is None:
