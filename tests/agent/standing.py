@@ -14,6 +14,8 @@ from email.message import Message
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import yaml
+
 from pycrictl.agent.agent_settings import AgentSettings
 from pycrictl.agent.node_agent import Agent
 from pycrictl.agent.trust.certificate import SECRET
@@ -38,6 +40,8 @@ T = TypeVar("T")
 OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
+RBAC = Path(__file__).parents[2] / "packaging/kubernetes/base/rbac.yaml"
+"""What agents may, as it is shipped."""
 
 
 class Loop:
@@ -103,16 +107,11 @@ class Cluster:
         self.loop = loop
         self.agents: list[Agent] = []
         self.token = token_of(OWN)
-        made = (
-            ("", ["pods", "configmaps"], ["list", "watch"]),
-            ("discovery.k8s.io", ["endpointslices"], ["list"]),
-            ("authentication.k8s.io", ["tokenreviews"], ["create"]),
-            ("authorization.k8s.io", ["subjectaccessreviews"], ["create"]),
-        )
-        rules = [{"apiGroups": [one[0]], "resources": one[1], "verbs": one[2]} for one in made]
-        api.grants.append(Grant(OWN, rules))
-        rule = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "update"]}
-        api.grants.append(Grant(OWN, [{**rule, "resourceNames": [SECRET]}], "pycrictl"))
+        for one in yaml.safe_load_all(RBAC.read_text()):
+            if "rules" in one:
+                api.grants.append(Grant(OWN, one["rules"], one["metadata"].get("namespace", "")))
+        reader = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}
+        api.grants.append(Grant(OWN, [reader], "kube-system"))
         self.add_secret()
         api.tokens["api-token"] = Token(User(OWN))
         api.tokens[self.token] = Token(User(OWN), (AUDIENCE,))

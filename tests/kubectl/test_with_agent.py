@@ -67,7 +67,7 @@ def test_the_role_of_the_manifests_is_enough(
     assert "forbidden" in jane.run("-A").stderr
 
 
-def test_the_agent_gets_the_rights_that_its_own_tests_give_it(run_folder: Path) -> None:
+def test_the_agent_may_no_more_than_it_needs(run_folder: Path) -> None:
     objects = build("base", run_folder)
     given = [
         (rule["apiGroups"], rule["resources"], sorted(rule["verbs"]))
