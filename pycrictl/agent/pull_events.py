@@ -40,32 +40,24 @@ _BEGINNINGS: Final = _PHASES.keys() - {PullPhase.SUCCEEDED}
 
 def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
     """Return what writes the Events of a node, whose pods are watched (``NodePulls.hold``)."""
-    source = _PullStates(pulls)
-    api = ApiClient(load, timeout_s=TIMEOUT_S)
-    return EventRecorder(api, source.states, source.idle, Log(__name__))
+    is_busy = False
 
-
-class _PullStates:
-    def __init__(self, pulls: NodePulls) -> None:
-        self._pulls = pulls
-        self._is_busy = False
-
-    async def states(self) -> list[PodPullState]:
-        was_busy, self._is_busy = self._is_busy, any(map(is_waiting, self._pulls.pods()))
-        if not (self._is_busy or was_busy):
+    async def states() -> list[PodPullState]:
+        nonlocal is_busy
+        was_busy, is_busy = is_busy, any(map(is_waiting, pulls.pods()))
+        if not (is_busy or was_busy):
             return []
         try:
-            pulls, pods = await self._pulls.ask()
+            found, pods = await pulls.ask()
         except PycrictlError:
             await asyncio.sleep(IDLE_S)
             return []
-        return [state_of(one) for one in objects_of(pods, pulls, self._pulls.node)]
+        return [state_of(one) for one in objects_of(pods, found, pulls.node)]
 
-    async def idle(self) -> None:
-        if self._is_busy:
-            await asyncio.sleep(LOOK_S)
-        else:
-            await self._pulls.changed(IDLE_S)
+    async def idle() -> None:
+        await (asyncio.sleep(LOOK_S) if is_busy else pulls.changed(IDLE_S))
+
+    return EventRecorder(ApiClient(load, timeout_s=TIMEOUT_S), states, idle, Log(__name__))
 
 
 def state_of(document: Document) -> PodPullState:

@@ -27,7 +27,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
@@ -65,6 +65,20 @@ MAX_WATCHES_PER_USER: Final = 200
 _PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
 
 Answer = Awaitable[web.StreamResponse]
+
+
+class Call(NamedTuple):
+    """A request, and the parameters of its query."""
+
+    request: web.BaseRequest
+    given: dict[str, str]
+    has_body: bool
+
+    def check_get(self) -> None:
+        if self.request.method != "GET":
+            raise Refusal(405, f"only GET is served here, not {self.request.method[:20]}")
+        if self.has_body:
+            raise Refusal(413, "a body is not taken")
 
 
 class Figures:
@@ -150,13 +164,13 @@ class Router:
             raise Refusal(401, "Unauthorized")
         has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
         words = path.strip("/").split("/")
-        given = parameters(query)
+        call = Call(request, parameters(query), has_body)
         if words[0] == OF_KUBELET:
-            return "kubelet", self._kubelet(request, words[1:], given, has_body=has_body)
+            return "kubelet", self._kubelet(call, words[1:])
         if not _is_of_copies(words):
             if request.method != "GET" or has_body:
                 self._access.user(request)
-            _require_get(request, has_body=has_body)
+            call.check_get()
         match words:
             case ["livez" | "healthz"]:
                 return "health", self._page("livez")
@@ -165,8 +179,8 @@ class Router:
             case ["metrics"]:
                 return "metrics", self._metrics(request)
             case ["node", "v1alpha1", *rest]:
-                return "peer", self._peer(request, rest, given)
-        return "api", self._api(request, words, given)
+                return "peer", self._peer(call, rest)
+        return "api", self._api(call, words)
 
     # For users with a right on the node
 
@@ -174,17 +188,15 @@ class Router:
         await self._access.metrics(request)
         return await self._page("metrics")
 
-    async def _kubelet(
-        self, request: web.BaseRequest, words: list[str], given: dict[str, str], *, has_body: bool
-    ) -> web.StreamResponse:
+    async def _kubelet(self, call: Call, words: list[str]) -> web.StreamResponse:
         """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
-        user = await self._access.node_proxy(request)
+        user = await self._access.node_proxy(call.request)
         if self._streams.is_off:
             raise Refusal(405, DEBUGGING_OFF)
         if len(words) not in (2, 3):
             raise _no_such_resource()
-        _require_get(request, has_body=has_body)
-        query = parse_query(given)
+        call.check_get()
+        query = parse_query(call.given)
         namespace, name, container = (*words, query.container)[:3]
         if not (is_name(namespace) and is_name(name)):
             raise pod_not_found(name)
@@ -195,14 +207,13 @@ class Router:
             raise Refusal(404, f'container "{container}" not found in pod "{name}"')
         with self._counted(user):
             return await self._streams.serve(
-                request, pod, container, is_watch=True, timeout_s=query.timeout_s
+                call.request, pod, container, is_watch=True, timeout_s=query.timeout_s
             )
 
     # For other agents
 
-    async def _peer(
-        self, request: web.BaseRequest, words: list[str], given: dict[str, str]
-    ) -> web.StreamResponse:
+    async def _peer(self, call: Call, words: list[str]) -> web.StreamResponse:
+        request, given, _ = call
         await self._access.peer(request)
         match words:
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
@@ -230,10 +241,8 @@ class Router:
 
     # For the front proxy
 
-    async def _api(
-        self, request: web.BaseRequest, words: list[str], given: dict[str, str]
-    ) -> web.StreamResponse:
-        user = self._access.user(request)
+    async def _api(self, call: Call, words: list[str]) -> web.StreamResponse:
+        user = self._access.user(call.request)
         match words:
             case ["apis"]:
                 return respond(openapi.groups())
@@ -244,12 +253,10 @@ class Router:
             case ["openapi", "v3", "apis", names.GROUP, names.VERSION]:
                 return respond(openapi.document())
             case ["apis", names.GROUP, names.VERSION, *rest]:
-                return await self._resource(request, user, rest, given)
+                return await self._resource(call, user, rest)
         raise _no_such_resource()
 
-    async def _resource(
-        self, request: web.BaseRequest, user: User, words: list[str], given: dict[str, str]
-    ) -> web.StreamResponse:
+    async def _resource(self, call: Call, user: User, words: list[str]) -> web.StreamResponse:
         match words:
             case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
                 space
@@ -258,35 +265,33 @@ class Router:
             case []:
                 return respond(openapi.resources())
             case [names.RESOURCE]:
-                return await self._list(request, user, "", given)
+                return await self._list(call, user, "")
             case ["namespaces", namespace, names.RESOURCE]:
-                return await self._list(request, user, namespace, given)
+                return await self._list(call, user, namespace)
             case ["namespaces", namespace, names.RESOURCE, name]:
-                return await self._get(request, namespace, name, given)
+                return await self._get(call, namespace, name)
             case ["namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(name):
-                return await self._progress(request, user, namespace, name, given)
+                return await self._progress(call, user, namespace, name)
             case ["watch", "namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(
                 name
             ):
                 # Only so is it a watch to the API server, which cuts everything else after 60 s:
                 # of a request with a name it does not read watch=true (RequestInfo).
-                return await self._progress(request, user, namespace, name, given, has_end=False)
+                return await self._progress(call, user, namespace, name, has_end=False)
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
-                asked = CopyRequest(request, namespace, name, rest, given)
+                asked = CopyRequest(call.request, namespace, name, rest, call.given)
                 return await self._copies.answer(asked, user)
         raise _no_such_resource()
 
-    async def _list(
-        self, request: web.BaseRequest, user: User, namespace: str, given: dict[str, str]
-    ) -> web.StreamResponse:
-        query = parse_query(given)
-        form = form_of(request.headers.get("Accept", ""), query.include)
+    async def _list(self, call: Call, user: User, namespace: str) -> web.StreamResponse:
+        query = parse_query(call.given)
+        form = form_of(call.request.headers.get("Accept", ""), query.include)
         scope = _scope(namespace, query)
         feed = self._feeds.get(scope)
         if query.is_watch:
             with self._counted(user):
                 watch = WatchResponse(feed, query, form)
-                response = await watch.serve(request)
+                response = await watch.serve(call.request)
                 if watch.has_expired:  # which is in its stream, whose status is 200
                     self._figures.answered("watch", 410)
                 return response
@@ -298,11 +303,9 @@ class Router:
         ]
         return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
 
-    async def _get(
-        self, request: web.BaseRequest, namespace: str, name: str, given: dict[str, str]
-    ) -> web.StreamResponse:
-        query = parse_query(given)
-        form = form_of(request.headers.get("Accept", ""), query.include)
+    async def _get(self, call: Call, namespace: str, name: str) -> web.StreamResponse:
+        query = parse_query(call.given)
+        form = form_of(call.request.headers.get("Accept", ""), query.include)
         pod, _, container = name.rpartition(".")
         if not (is_name(pod) and is_name(container)):  # together they may be longer than a name
             raise not_found(name)
@@ -314,22 +317,15 @@ class Router:
         return respond(form.one(found), warnings=feed.warnings)
 
     async def _progress(
-        self,
-        request: web.BaseRequest,
-        user: User,
-        namespace: str,
-        name: str,
-        given: dict[str, str],
-        *,
-        has_end: bool = True,
+        self, call: Call, user: User, namespace: str, name: str, *, has_end: bool = True
     ) -> web.StreamResponse:
-        query = parse_query({key: given[key] for key in _OF_STREAM if key in given})
+        query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
         pod = await self._cluster.pod(namespace, name)
         if pod is None:
             raise pod_not_found(name)
         with self._counted(user):
             return await self._streams.serve(
-                request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
+                call.request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
             )
 
     @contextmanager
@@ -347,13 +343,6 @@ class Router:
     @property
     def watches(self) -> int:
         return self._watches.total()
-
-
-def _require_get(request: web.BaseRequest, *, has_body: bool) -> None:
-    if request.method != "GET":
-        raise Refusal(405, f"only GET is served here, not {request.method[:20]}")
-    if has_body:
-        raise Refusal(413, "a body is not taken")
 
 
 def _is_of_copies(words: list[str]) -> bool:

@@ -100,10 +100,6 @@ class Agents:
         self._endpoints[node] = address
         self._publish()
 
-    def withdraw(self, node: str) -> None:
-        del self._endpoints[node]
-        self._publish()
-
     def _publish(self) -> None:
         publish(self._cluster, self._endpoints)
 

@@ -11,7 +11,6 @@ import pytest
 
 from pycrictl.agent.feed import DONE_S
 from tests.kube.aggregator import BASE
-from tests.kube.kubectl import Kubectl
 from tests.node.lab import Lab
 from tests.waiting import settled, wait_until
 
@@ -114,36 +113,6 @@ def other_node(cluster: Cluster, agents: Agents) -> Iterator[Lab]:
         agents.start(OTHER, OTHER_ADDRESS, lab.node.endpoint, serves=False)
         yield lab
         agents.stop(OTHER)
-
-
-def test_a_list_of_one_agent_and_a_watch_of_another(cluster: Cluster, agents: Agents) -> None:
-    """The API server asks any of them; what is deleted in between is reported whoever answers."""
-    kubectl, path = cluster.kubectl, f"{BASE}/namespaces/default/imagepulls"
-    agents.start(OTHER, OTHER_ADDRESS)
-    try:
-        wait_until(lambda: len(tags_of(kubectl)) == 2)
-        pairs = set()
-        for number in range(8):
-            cluster.run_pod(name := f"gone{number}", "nowhere.test/x:1")
-            wait_until(lambda name=name: name in kubectl.good("get", "--raw", path))  # type: ignore[misc]  # mypy knows no defaults of lambdas
-            version = json.loads(kubectl.good("get", "--raw", path))["metadata"]["resourceVersion"]
-            kubectl.good("delete", "pod", name, "--force", "--grace-period=0")
-            query = f"watch=true&resourceVersion={version}&timeoutSeconds=3"
-            lines = kubectl.good("get", "--raw", f"{path}?{query}").splitlines()
-            events = [json.loads(one) for one in lines]
-            found = [(one["type"], one["object"]["metadata"]["name"]) for one in events]
-            assert found == [("DELETED", f"{name}.c0")]
-            answered = events[0]["object"]["metadata"]["resourceVersion"]
-            pairs.add((version[-6:], answered[-6:]))
-        assert any(listed != watched for listed, watched in pairs), pairs
-    finally:
-        agents.stop(OTHER)
-        agents.withdraw(OTHER)
-
-
-def tags_of(kubectl: Kubectl) -> set[str]:
-    lists = [json.loads(kubectl.good("get", "--raw", f"{BASE}/imagepulls")) for _ in range(6)]
-    return {one["metadata"]["resourceVersion"][-6:] for one in lists}
 
 
 def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> None:

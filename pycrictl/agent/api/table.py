@@ -57,18 +57,7 @@ def table(
         "apiVersion": f"{META}/v1",
         "metadata": metadata,
         "columnDefinitions": COLUMNS if has_header else [],
-        "rows": [
-            {"cells": cells(one, when), **_included(one, include)}  #
-            for one in objects
-        ],
-    }
-
-
-def partial_metadata(document: Document) -> Document:
-    return {
-        "kind": "PartialObjectMetadata",
-        "apiVersion": f"{META}/v1",
-        "metadata": document["metadata"],
+        "rows": [{"cells": cells(one, when), **_included(one, include)} for one in objects],
     }
 
 
@@ -130,4 +119,6 @@ def age(created: Any, now: datetime) -> str:
 def _included(document: Document, include: str) -> Document:
     if include == "None":
         return {}
-    return {"object": document if include == "Object" else partial_metadata(document)}
+    kind = {"kind": "PartialObjectMetadata", "apiVersion": f"{META}/v1"}
+    is_whole = include == "Object"
+    return {"object": document if is_whole else {**kind, "metadata": document["metadata"]}}

@@ -175,7 +175,8 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
         if (found := _parsed(secret)) is not None:
             return found
         made = await in_thread(authority)
-        data = {CERTIFICATE: _text(made.certificate), KEY: _text(made.key)}
+        pair = {CERTIFICATE: made.certificate, KEY: made.key}
+        data = {key: base64.b64encode(content).decode() for key, content in pair.items()}
         try:
             # With the version that was read: of several agents at once, one succeeds.
             await api.put(path, {**secret, "data": data})
@@ -195,7 +196,3 @@ def _parsed(secret: Document) -> Pair | None:
     except (KeyError, TypeError, ValueError):
         raise RemoteProtocolError(f"the Secret {SECRET} has no authority") from None
     return Pair(pem, key)
-
-
-def _text(content: bytes) -> str:
-    return base64.b64encode(content).decode("ascii")

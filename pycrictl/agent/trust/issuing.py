@@ -20,6 +20,13 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 VALID: Final = timedelta(days=3650)
 
+_OF_AUTHORITY: Final = ("key_cert_sign", "crl_sign")
+_OF_SERVER: Final = ("digital_signature",)
+_USES: Final = (
+    *(*_OF_AUTHORITY, *_OF_SERVER, "content_commitment", "key_encipherment", "data_encipherment"),
+    *("key_agreement", "encipher_only", "decipher_only"),
+)
+
 Made: TypeAlias = tuple[str, str, float]
 """A certificate and its key, both as PEM, and until when it is valid, as wall time."""
 
@@ -51,6 +58,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
             return None
         signer, issuer = loaded, own.subject
     now = datetime.now(UTC)
+    uses = dict.fromkeys(_OF_AUTHORITY if is_authority else _OF_SERVER, True)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -65,20 +73,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
         )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=not is_authority,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                key_cert_sign=is_authority,
-                crl_sign=is_authority,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            True,
-        )
+        .add_extension(x509.KeyUsage(**dict.fromkeys(_USES, False) | uses), True)
     )
     if not is_authority:
         server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
