@@ -331,7 +331,7 @@ def seen(endpoint: Endpoint, pulled: list[tuple[str, Pod]], *streams: dict[str, 
     endpoint.hold()
     pulls = [endpoint.kubelet.start_pull(*each) for each in pulled]
     watchers = [Watcher(endpoint.progress_url(**stream)) for stream in streams]
-    endpoint.slow(MIB)
+    endpoint.slow(4 * MIB)
     recordings = [ended(watcher) for watcher in watchers]
     endpoint.registry.limit(None)
     assert [pull.exception() for pull in pulls] == [None] * len(pulls)

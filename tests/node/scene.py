@@ -101,7 +101,7 @@ class Scene:
         assert outcome.code == 0, f"{words}: {outcome.stderr}"
         return outcome.stdout.strip()
 
-    def run(self, command: str) -> Outcome:
+    def run(self, command: str, *, in_shell: bool = False) -> Outcome:
         """Runs a recorded command line, in this process where no shell is needed for it."""
         if "/private/" in command:
             self.lab.registry.require_login(*LOGIN)
@@ -111,7 +111,7 @@ class Scene:
         if _NO_DEFAULTS in command:  # its caller may have measured the time
             command, environ = command.partition(_NO_DEFAULTS)[2], {}
         command = self._here(command)
-        if _PLAIN.fullmatch(command) and "$(" not in command:
+        if not in_shell and _PLAIN.fullmatch(command) and "$(" not in command:
             with patch.object(sys, "argv", ["crictl"]):
                 done = Run(*shlex.split(self._with_ids(command))[1:], environ=environ)
             return Outcome(done.code, done.stdout, done.stderr)

@@ -55,7 +55,7 @@ def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
 def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> None:
     made = lab.image("shop/web:1.4", 3 * MIB, MIB)
     reference = lab.push(made)
-    lab.registry.limit(MIB // 8)
+    lab.registry.limit(MIB)
     kubectl = cluster.kubectl()
     stream = f"{PODS.replace('namespaces', 'watch/namespaces')}/web/imagepullprogress"
     no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
@@ -68,6 +68,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         ):
             present = lab.base.size_bytes
             wait_until(lambda: status_of(kubectl).get("progressBytes", 0) > present)
+            lab.registry.limit(0)
             seen = status_of(kubectl)
             assert (seen["phase"], whole := seen["totalBytes"]) == ("Pulling", made.layers_bytes)
             assert 0 < seen["percent"] < 100

@@ -259,10 +259,12 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     """What was seen of a tag's last pull says nothing about its next one."""
     proxy = start()
     name = "moved:1"
-    old = lab.layout.image(name, lab.layout.random_layers([MIB] * 4, seed=8100))
-    new = lab.layout.image(name, lab.layout.random_layers([MIB, 2 * MIB], seed=8200))
+    old, new = (
+        lab.layout.image(name, lab.layout.random_layers([MIB, 2 * MIB], seed=seed))
+        for seed in (8100, 8200)
+    )
     reference = lab.push(old)
-    lab.registry.limit(MIB // 8)
+    lab.registry.stall(old.layers[1].digest)
     pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("early"))
     wait_until(lambda: any(one["bytes"] for one in status(proxy)["running"]))
     words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
@@ -272,17 +274,17 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     assert look.wait() == 130
     rest(look)
     assert not pull.done()
-    lab.registry.limit(None)
+    lab.registry.heal()
     assert pull.result().image_ref == old.config_digest
 
     lab.push(new)
-    lab.registry.limit(MIB // 8)
+    lab.registry.stall(new.layers[1].digest)
     pod = proxy.kubelet.run_pod("later")
     pull = proxy.kubelet.start_pull(reference, pod)
     wait_until(lambda: bool(status(proxy)["running"]))
     watch = pycrictl(*words, pod.id)
     first = first_line(watch)
-    lab.registry.limit(None)
+    lab.registry.heal()
     shown = records(first + rest(watch))
     assert pull.result().image_ref == new.config_digest
     assert final_layers(shown) == {
@@ -295,17 +297,19 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     proxy = start("--max-parallel-image-pulls", "1")
     references = images(lab, 2, 8 * MIB)
     pod = lab.node.kubelet.run_pod("handed-over")
-    lab.registry.limit(MIB // 16)  # two minutes each
+    lab.registry.limit(MIB)
     pulls = []
     for count, reference in enumerate(references, 1):
         pulls.append(proxy.kubelet.start_pull(reference, pod))
         wait_until(partial(has_pulls, proxy, count))
     wait_until(lambda: fetched(proxy) > 0)
+    lab.registry.limit(0)
     before, leases = fetched(proxy), lab.node.store.leases()
     proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
     watcher = pycrictl("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
     first = first_line(watcher)
+    lab.registry.limit(MIB)
     wait_until(lambda: fetched(proxy) > before)
     assert lab.node.store.leases() == leases  # the same pull
     lab.registry.limit(None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +95,13 @@ TEARDOWN: Final = (
 UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats|exec --name)\b")
 """Commands that print in the order in which things end, of the runtime's list, or of IDs."""
 
+SLOW: Final = (
+    *("exec-sync-timeout", "logs-follow-sigint", "portforward-sigint"),
+    *("noconfig-debug-retry", "noconfig-flag-endpoint-nosocket"),
+    *("stats-all", "stats-id", "stats-pod", "stats-positional"),
+)
+"""Recordings that wait for seconds and change nothing: they run beside the others."""
+
 MEASURED: Final = ("stats", "t-stats", "imagefsinfo")
 """The beginnings of names of recordings whose numbers are measurements."""
 
@@ -149,18 +157,30 @@ def story(shared_lab: Lab, run_folder: Path) -> Story:
 
 
 def make_story() -> Story:
-    with Lab() as lab:
+    with Lab() as lab, ThreadPoolExecutor() as pool:
         scene = Scene(lab)
         scene.build()
-        outcomes = {}
+        beside = {step: pool.submit(scene.run, command_of(step), in_shell=True) for step in SLOW}
+        ended: dict[str, Outcome] = {}
         for step in STEPS:
+            if step in CHANGES:
+                ended |= {slow: outcome.result() for slow, outcome in beside.items()}
+                beside.clear()
             if step == "t-rmi-all":
                 scene.pull_images()
-            command = step if " " in step else capture(step).command
-            # What is typed before the prompt is dropped, and a start beside other tests takes long.
-            done = scene.run(command.replace("(sleep 1;", "(sleep 5;"))
-            outcomes[step] = Outcome(done.code, scene.as_recorded(done.stdout), done.stderr)
+            if step not in SLOW:
+                ended[step] = scene.run(command_of(step))
+        outcomes = {
+            step: Outcome(done.code, scene.as_recorded(done.stdout), done.stderr)
+            for step, done in ended.items()
+        }
         return Story(outcomes, scene.names())
+
+
+def command_of(step: str) -> str:
+    command = step if " " in step else capture(step).command
+    # What is typed before the prompt is dropped, and a start beside other tests takes long.
+    return command.replace("(sleep 1;", "(sleep 5;")
 
 
 def test_replay(story: Story) -> None:
