@@ -170,10 +170,10 @@ class StreamServer(HttpServer, Generic[PayloadT]):
             """Take what the client sends, until it goes; then the stream need not go on."""
             data = early
             with contextlib.suppress(OSError):
-                while not form.is_over:
+                while True:
                     if answer := form.receive(data):
                         await send(answer)
-                    if not (data := await loop.sock_recv(sock, _MAX_MESSAGE_BYTES)):
+                    if form.is_over or not (data := await loop.sock_recv(sock, _MAX_MESSAGE_BYTES)):
                         break
 
         sender, listener = loop.create_task(send_records()), loop.create_task(listen())

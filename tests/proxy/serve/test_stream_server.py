@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -235,8 +236,17 @@ def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) 
     serve(test)
 
 
-@pytest.mark.parametrize("kind", ["websocket", "http"])
+_UPGRADE = (
+    *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
+_CLOSE = b"\x88\x82" + bytes(4) + b"\x03\xe8"
+
+
+@pytest.mark.parametrize("kind", ["websocket", "close", "http"])
 def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
+    """Also if it only says so, and waits for the server to hang up."""
+
     async def test(server: StreamServer[str], source: Source) -> None:
         if kind == "websocket":
             target = server.url("endless")
@@ -244,11 +254,13 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
             leave = asyncio.create_task(work).cancel
         else:
             _, writer = await asyncio.open_connection(*server.address)
-            writer.write(get(server, "endless").encode())
-            leave = writer.close  # type: ignore[assignment]
+            writer.write(get(server, "endless", _UPGRADE if kind == "close" else ()).encode())
+            leave = partial(writer.write, _CLOSE) if kind == "close" else writer.close  # type: ignore[assignment]
         await until(lambda: source.open > 0)
         leave()
         await until(lambda: source.open == 0)
+        if kind != "websocket":
+            writer.close()
 
     serve(test)
 
