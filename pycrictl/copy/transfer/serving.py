@@ -83,14 +83,23 @@ class Skips:
 class Transfer:
     """A copy's bytes. Any thread may call what follows.
 
-    Attributes:
+    Args:
         protocol: of its connections, at this end.
-        offset: how much of the archive is where it shall be.
+        admit: called with the size to which the archive is about to grow; raises ``Exhausted`` if
+            that is too much for now, or another error.
+        on_progress: called with how much of the archive is where it shall be.
     """
 
-    def __init__(self, protocol: CopyProtocol) -> None:
+    def __init__(
+        self,
+        protocol: CopyProtocol,
+        *,
+        admit: Callable[[int], None] = ignore,
+        on_progress: Callable[[int], None] = ignore,
+    ) -> None:
         self.protocol = protocol
-        self.offset = 0
+        self._admit = admit
+        self._on_progress = on_progress
         self._changed = threading.Condition()
         self._link: SocketLink | None = None
         self._error: PycrictlError | None = None
@@ -171,12 +180,8 @@ class Upload(Transfer):
     Where connections may follow each other, it is not over before ``allow`` is called.
 
     Args:
-        protocol: ``ResumableProtocol`` or ``ChannelProtocol``.
         size_bytes, crc32: of the archive, as announced.
-        admit: called with how much of it there will be; raises ``Exhausted`` if that is too much
-            for now.
-        refusal: writes that as the status for a client.
-        on_progress: called with how much of it has been used.
+        refusal: writes an ``Exhausted`` as the status for a client.
     """
 
     tree: Source | None = None
@@ -190,14 +195,11 @@ class Upload(Transfer):
         crc32: int,
         *,
         refusal: Callable[[Exception], bytes] = lambda _: b"",
-        admit: Callable[[int], None] = ignore,
-        on_progress: Callable[[int], None] = ignore,
+        **callbacks: Callable[[int], None],
     ) -> None:
-        super().__init__(protocol)
+        super().__init__(protocol, **callbacks)
         self._measured = Measured(size_bytes, crc32, Summary())
         self._refusal = refusal
-        self._admit = admit
-        self._on_progress = on_progress
         self._is_allowed = not protocol.resumes
 
     def allow(self) -> None:
@@ -222,7 +224,7 @@ class Upload(Transfer):
                 if protocol.resumes:
                     link.send(*protocol.heartbeat(arriving.offset))
                 for piece in receive(
-                    link, protocol, arriving, admit=self._admit, on_taken=self._taken
+                    link, protocol, arriving, admit=self._admit, on_taken=self._on_progress
                 ):
                     self.check_wanted()
                     yield piece
@@ -240,10 +242,6 @@ class Upload(Transfer):
     def _may_end(self, arriving: Arriving) -> bool:
         return self.protocol.resumes and arriving.is_whole and self._is_allowed
 
-    def _taken(self, offset: int) -> None:
-        self.offset = offset
-        self._on_progress(offset)
-
     def _lose(self, link: SocketLink, exc: PycrictlError | None = None) -> None:
         """Let go of a connection; the copy goes on with the next one."""
         self._release(link)
@@ -258,22 +256,11 @@ class Download(Transfer):
 
     Args:
         spool: gets the archive; closed by the caller, once nobody sends any more.
-        admit: called with the size to which the archive is about to grow; raises an error if that
-            is too much.
-        on_progress: called with how much of it the client has.
     """
 
-    def __init__(
-        self,
-        spool: Spool,
-        *,
-        admit: Callable[[int], None],
-        on_progress: Callable[[int], None],
-    ) -> None:
-        super().__init__(ResumableProtocol(is_client=False, is_sender=True))
+    def __init__(self, spool: Spool, **callbacks: Callable[[int], None]) -> None:
+        super().__init__(ResumableProtocol(is_client=False, is_sender=True), **callbacks)
         self.spool = spool
-        self._admit = admit
-        self._on_progress = on_progress
         self._is_made = False
         self._failure = b""
 
@@ -341,9 +328,7 @@ class Download(Transfer):
         return self._is_made or self.spool.size_bytes > offset
 
     def _take_event(self, event: Event) -> None:
-        if not isinstance(event, Acknowledgement):
-            return
-        if event.offset > self.spool.size_bytes:
-            raise RemoteProtocolError("the client acknowledges more than there is")
-        self.offset = event.offset
-        self._on_progress(event.offset)
+        if isinstance(event, Acknowledgement):
+            if event.offset > self.spool.size_bytes:
+                raise RemoteProtocolError("the client acknowledges more than there is")
+            self._on_progress(event.offset)

@@ -59,10 +59,8 @@ class CopyJob:
         direction: ``to`` or ``from`` the container.
         pod: the ID of the pod's sandbox, whose quota it counts for.
         size_bytes, crc32: of the archive; 0 while they are not known.
-        trace: the caller's place in a trace; empty if there is none.
         on_free: called when nothing is left of it, maybe more than once.
         work: the thread that works for it, or the last that did.
-        began_at: on the loop's clock.
     """
 
     direction: str
@@ -92,24 +90,20 @@ class CopyJob:
             self._state = "waiting"
             self._transfer = Upload(ChannelProtocol(TO_CONTAINER), self.size_bytes, self.crc32)
         self.expiry: asyncio.TimerHandle | None = None
+        self._is_ended = False
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> None:
         """Measure what is to be copied out, and spool it unless that is not needed.
 
         Args:
             check_size: called with the size of the archive as it grows; raises if it is too large.
-
-        Raises:
-            NoSpace: there is not enough room to spool it.
-            CopyError: it cannot be read.
-            FailedPrecondition: the container is not running, or stopped meanwhile.
         """
 
         def check(size_bytes: int) -> None:
             self._transfer.check_wanted()
             check_size(size_bytes)
 
-        found = await self._run(lambda: self._collect(folder, check))
+        found = await self._run(partial(self._collect, folder, check))
         self.size_bytes, self.crc32, self._summary = found
 
     def wait(self, lifetime_s: float) -> None:
@@ -123,11 +117,10 @@ class CopyJob:
         self._state = "copying"
         deadline = time.monotonic() + time_limit_s(self.size_bytes)
         link = SocketLink(sock, idle_s=IDLE_S, deadline=deadline)
-        transfer = self._transfer
-        transfer.attach(link)
+        self._transfer.attach(link)
+        move = partial(self._move, link)
         try:
-            move = partial(self._move, link)
-            summary = await self._run(lambda: transfer.run(move, self._last_word))
+            summary = await self._run(partial(self._transfer.run, move, self._last_word))
         except asyncio.CancelledError:
             self.end("stopped")
             raise
@@ -138,9 +131,9 @@ class CopyJob:
 
     def end(self, end: str, **details: object) -> None:
         """End the copy; free all that it holds as soon as its thread has let go."""
-        if self._state == "ended":
+        if self._is_ended:
             return
-        self._state = "ended"
+        self._is_ended = True
         self._transfer.cancel(Cancelled("nobody waits for the copy any more", code="Canceled"))
         if self.expiry is not None:
             self.expiry.cancel()
@@ -229,8 +222,9 @@ class CopyJob:
             raise to_error(exc) from exc
 
     def _free(self) -> None:
-        if self._keeper is not None:
-            self._keeper.close()
+        keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            keeper.close()
         self.on_free(self)
 
 
