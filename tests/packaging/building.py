@@ -39,23 +39,7 @@ def dist(folder: Path) -> Path:
     output = folder / "dist"
     with locked(output):
         if not (output / _DONE).exists():
-            _build("-c", _FOR_THIS_PYTHON, "--output", output, "wheel", "pyz")
-    return output
-
-
-def dist_again(folder: Path) -> Path:
-    """The sdist and wheel that the sdist in `dist` builds elsewhere and in another environment."""
-    (wheel,) = dist(folder).glob("*.whl")
-    name = "-".join(wheel.name.split("-")[:2])
-    output = folder / "dist-again"
-    with locked(output):
-        if not (output / _DONE).exists():
-            sources = folder / "sources" / name
-            unpack(wheel.with_name(f"{name}.tar.gz"), sources.parent)
-            time_s = int((sources / "Makefile").stat().st_mtime)
-            environ = {"TZ": "Pacific/Apia", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
-            script = sources / "packaging" / "dist.py"
-            _build(script, "--output", output, "wheel", SOURCE_DATE_EPOCH=str(time_s), **environ)
+            build("-c", _FOR_THIS_PYTHON, "--output", output, "wheel", "pyz")
     return output
 
 
@@ -95,7 +79,7 @@ class Layout:
         return {each["annotations"][name]: each for each in index["manifests"]}
 
 
-def _build(*words: str | Path, **variables: str) -> None:
+def build(*words: str | Path, **variables: str) -> None:
     done = subprocess.run(
         [sys.executable, *words],
         cwd=ROOT,

@@ -31,8 +31,3 @@ def released() -> Path:
     if not given:
         pytest.skip("make dist-test")
     return Path(given)
-
-
-@pytest.fixture(scope="session")
-def dist_again(dist: Path, run_folder: Path) -> Path:
-    return building.dist_again(run_folder)

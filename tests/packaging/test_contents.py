@@ -17,17 +17,28 @@ from packaging.version import Version
 from pycrictl import __version__
 from pycrictl.cli.commands.shell import FILES
 from pycrictl.proxy import settings
-from tests.packaging.building import ROOT
+from tests.packaging.building import ROOT, build, unpack
 
 PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
 DEBIAN = ROOT / "packaging" / "debian"
 PLUGINS = ("image_pull_progress", "container_cp", "why")
 
 
-def test_the_sdist_builds_the_same(dist: Path, dist_again: Path) -> None:
-    again = {path.name: path.read_bytes() for path in dist_again.glob("pycrictl*")}
+def test_the_sdist_builds_the_same(released: Path, tmp_path: Path) -> None:
+    """Elsewhere, and in another environment."""
+    (wheel,) = released.glob("*.whl")
+    name = "-".join(wheel.name.split("-")[:2])
+    sources = tmp_path / "sources" / name
+    unpack(released / f"{name}.tar.gz", sources.parent)
+    time_s = int((sources / "Makefile").stat().st_mtime)
+    environ = {"TZ": "Pacific/Apia", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
+    script = sources / "packaging" / "dist.py"
+    build(script, "--output", tmp_path, "wheel", SOURCE_DATE_EPOCH=str(time_s), **environ)
+    again = [*tmp_path.glob("pycrictl*")]
     assert len(again) == 2
-    assert [name for name, content in again.items() if (dist / name).read_bytes() != content] == []
+    assert [
+        file for file in again if (released / file.name).read_bytes() != file.read_bytes()
+    ] == []
 
 
 def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:

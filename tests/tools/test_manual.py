@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import tomllib
@@ -13,11 +14,13 @@ import pytest
 
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.plugins import HANDED_ON
+from pycrictl.cli.tree import command_of, completer
 from pycrictl.config import KEYS
 from pycrictl.errors import ExitCode
 from pycrictl.proxy import settings
 from tests.cli.test_surface import SURFACE
-from tools import surface
+from tools import site, surface
+from tools.generate import write
 from tools.manual import pages, prose, roff
 
 ROOT = Path(__file__).parent.parent.parent
@@ -183,3 +186,98 @@ def test_the_examples_of_the_proxys_file_are_valid(tmp_path: Path) -> None:
         path.write_text(text.replace("/var/lib/kubelet/config.yaml", str(kubelet)))
         limit = tomllib.loads(text).get("max-parallel-image-pulls", 4)
         assert settings.load({"config": str(path)}).limit == limit
+
+
+# The files that are made
+
+
+def made(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for pattern in ("man/*.*", "ARCHITECTURE.md")
+        for path in folder.glob(pattern)
+    }
+
+
+def test_the_committed_files_are_up_to_date(tmp_path: Path) -> None:
+    """And one of a command that is gone goes."""
+    kept = tmp_path / "man" / "prose" / "pycrictl-old.md"
+    gone = tmp_path / "man" / "pycrictl-old.1"
+    kept.parent.mkdir(parents=True)
+    for path in (kept, gone):
+        path.touch()
+    write(tmp_path)
+    assert kept.exists()
+    assert not gone.exists()
+    found, wanted = made(ROOT), made(tmp_path)
+    paths = sorted(found.keys() | wanted.keys())
+    stale = [path for path in paths if found.get(path) != wanted.get(path)]
+    assert stale == [], "run make generate"
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    (tmp_path / "man").mkdir()
+    (tmp_path / "man" / "b.html").write_text('<h2 id="x">X</h2><a href="../a.html#y">y</a>')
+    good = '<a id="y" href="man/b.html#x">x</a> <a href="https://h/">h</a> <img src="man/b.html">'
+    page = tmp_path / "a.html"
+    page.write_text(good)
+    assert list(site.broken_links(tmp_path)) == []
+    bad = ["man/c.html", "man/b.html#y", "#nowhere", "http://h/", "/a/b.html"]
+    page.write_text(good + "".join(f'<a href="{link}">it</a>' for link in bad))
+    assert list(site.broken_links(tmp_path)) == [f"a.html: {link}" for link in sorted(bad)]
+
+
+def test_a_man_page_keeps_its_sections_and_names_its_neighbours() -> None:
+    page = ROOT / "man" / "pycrictl-cp.1"
+    text = site.markdown(page)
+    sections = re.findall(r'^\.SH "(.*)"$', page.read_text("utf-8"), re.MULTILINE)
+    assert re.findall(r"^## (.*) \{#\S+\}$", text, re.MULTILINE) == sections
+    assert '<a href="pycrictl-compat.7.html">pycrictl-compat(7)</a>' in text
+
+
+# The tree of commands as plain data
+
+
+def test_every_command_is_whole() -> None:
+    for command in PROGRAM.walk():
+        assert_whole(command)
+
+
+def assert_whole(command: surface.Command) -> None:
+    assert command.summary
+    assert not command.summary.endswith(".")
+    names = [name for each in command.options for name in each.names]
+    assert len(names) == len(set(names))
+    assert {"-h", "--help"} <= set(names)
+    for each in command.options:
+        assert each.help
+        assert bool(each.metavar) is not each.is_switch
+        assert "\n" not in each.help
+        assert each.is_repeatable is ("repeatable" in each.help), each.names
+    for argument in command.arguments:
+        assert argument.help
+        assert "..." not in argument.metavar
+    # Words after one that repeats, or required ones after an optional one, could not be told apart.
+    assert not any(argument.is_repeatable for argument in command.arguments[:-1])
+    if command.path:
+        assert command.family
+        assert command.examples
+
+
+def test_examples_are_of_their_command() -> None:
+    for command in list(PROGRAM.walk())[1:]:
+        for _, line in command.examples:
+            assert "pycrictl " in line
+            assert f" {command.name}" in line  # below its parent, or another one that has it
+        assert shlex.split(line)
+
+
+NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", "SRC", "DST")
+
+
+def test_what_names_a_thing_completes_to_such_things() -> None:
+    for entry in COMMANDS:
+        function = entry.load()
+        for each in command_of(entry).params:
+            if each.metavar in NAMES_OF_THINGS:
+                assert completer(function, each) is not None, (entry.name, each.name)
