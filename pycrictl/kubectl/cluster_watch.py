@@ -233,7 +233,7 @@ async def _fetch(target: Target) -> bytes:
         exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
         response = await exchange.request(timeout_s=TIMEOUT_S)
         if response.status != 200:
-            raise await exchange.refusal()
+            raise await exchange.refused()
         body = bytearray()
         while data := await exchange.read():
             body += data

@@ -48,27 +48,6 @@ class Selection:
                 return
 
 
-def select(
-    *,
-    stream: LogStream | None = None,
-    since: str = "",
-    tail_lines: int = -1,
-    limit_bytes: int = -1,
-    has_timestamps: bool = False,
-    is_strict: bool = False,
-    now: float,
-) -> Selection:
-    """Read the selection as it is given in options; an empty text or a negative number is none."""
-    return Selection(
-        only=stream,
-        since_ns=parse_since(since, now=now, is_strict=is_strict) if since else None,
-        tail_lines=tail_lines if tail_lines >= 0 else None,
-        limit_bytes=limit_bytes if limit_bytes >= 0 else None,
-        has_timestamps=has_timestamps,
-        is_strict=is_strict,
-    )
-
-
 def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
 

@@ -71,7 +71,7 @@ async def follow(
         elif response.status == _OK:
             batches = _lines(exchange, decoder)
         else:
-            raise await exchange.refusal()
+            raise await exchange.refused()
         has_noted = False
         silence.begin()
         async for batch in batches:

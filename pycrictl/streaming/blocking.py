@@ -68,7 +68,7 @@ def connect(target: Target, timeout_s: float, tls: TlsFiles | None = None) -> so
 def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:
     give_up_at = time.monotonic() + timeout_s
     try:
-        sock.sendall(opening.request)
+        sock.sendall(opening.head)
         while len(opening.body) < MAX_REFUSAL_BYTES and not opening.is_complete:
             sock.settimeout(max(give_up_at - time.monotonic(), 0.001))
             opening.receive(sock.recv(_READ_BYTES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
 import h11
@@ -41,7 +42,7 @@ class Opening:
         try:
             request = h11.Request(method=method, target=target.path, headers=fields)
             # Without a body, its end has no bytes.
-            self.request = self._http.send(request) or b""
+            self.head = self._http.send(request) or b""
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
             raise LocalProtocolError("an HTTP request with invalid characters") from None
@@ -106,7 +107,9 @@ class Opening:
         return UpgradeRefused(message, status=status, body=body)
 
 
-class Exchange:
+class Exchange(Opening):
+    """An opening on a connection."""
+
     def __init__(
         self,
         connection: ByteStream,
@@ -114,43 +117,39 @@ class Exchange:
         method: str,
         headers: Iterable[tuple[str, str]],
     ) -> None:
+        super().__init__(target, method, headers)
         self._connection = connection
-        self._opening = Opening(target, method, headers)
 
     async def request(self, *, timeout_s: float) -> ResponseHead:
         """Send the request; return the response's head. What came after a 101 is unread again."""
-        opening = self._opening
         try:
             async with asyncio.timeout(timeout_s):
-                await self._connection.write(opening.request)
-                while opening.response is None:
+                await self._connection.write(self.head)
+                while self.response is None:
                     await self._advance()
         except TimeoutError as exc:
-            raise opening.silence(timeout_s) from exc
-        self._connection.unread(opening.leftover)
-        return opening.response
+            raise self.silence(timeout_s) from exc
+        self._connection.unread(self.leftover)
+        return self.response
 
     async def read(self) -> bytes:
         """Return the next bytes of the body, empty at its end. May be cancelled and repeated."""
-        opening = self._opening
-        while not opening.body and await self._advance():
+        while not self.body and await self._advance():
             pass
-        data, opening.body = opening.body, b""
+        data, self.body = self.body, b""
         return data
 
-    async def refusal(self) -> UpgradeRefused:
+    async def refused(self) -> UpgradeRefused:
         """Make an error of a response that is not what was asked for, with its body's beginning."""
-        try:
+        with suppress(TimeoutError, StreamError):  # what has arrived is enough
             async with asyncio.timeout(REFUSAL_S):
-                while len(self._opening.body) < MAX_REFUSAL_BYTES and await self._advance():
+                while len(self.body) < MAX_REFUSAL_BYTES and await self._advance():
                     pass
-        except (TimeoutError, StreamError):
-            pass  # what has arrived is enough
-        return self._opening.refusal()
+        return self.refusal()
 
     async def _advance(self) -> bool:
         """Read once, and keep what came. Return False if the response was complete before."""
-        if self._opening.is_complete:
+        if self.is_complete:
             return False
-        self._opening.receive(await self._connection.read())
+        self.receive(await self._connection.read())
         return True

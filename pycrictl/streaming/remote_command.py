@@ -55,7 +55,7 @@ async def open_transport(
         exchange = Exchange(connection, target, method, fields)
         response = await exchange.request(timeout_s=timeout_s)
         if response.status != 101:
-            raise await exchange.refusal()
+            raise await exchange.refused()
         return connection, check(response)
     except BaseException:
         connection.abort()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.logs.selection import Selection, parse_since, select
+from pycrictl.logs.selection import Selection, parse_since
 from pycrictl.wire.logline import Chunk
 
 SECOND_NS = 10**9
@@ -37,16 +37,6 @@ def test_since_keeps_nanoseconds() -> None:
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="is not a time to begin at"):
         parse_since(text, now=NOW)
-
-
-def test_nothing_given_selects_all() -> None:
-    assert select(now=NOW) == Selection()
-
-
-def test_all_given() -> None:
-    assert select(
-        stream="stderr", since="1s", tail_lines=0, limit_bytes=0, has_timestamps=True, now=3.0
-    ) == Selection("stderr", 2 * SECOND_NS, 0, 0, True)
 
 
 @pytest.mark.parametrize(

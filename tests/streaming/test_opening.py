@@ -47,7 +47,7 @@ def violation_of(*pieces: bytes) -> str:
 
 def test_request() -> None:
     versions = [("X-Stream-Protocol-Version", "v4"), ("X-Stream-Protocol-Version", "v3")]
-    assert opening("/exec/token?a=b", *versions).request == (
+    assert opening("/exec/token?a=b", *versions).head == (
         b"GET /exec/token?a=b HTTP/1.1\r\nHost: node:1\r\nUser-Agent: pycrictl\r\n"
         b"Connection: Upgrade\r\nUpgrade: x\r\n"
         b"X-Stream-Protocol-Version: v4\r\nX-Stream-Protocol-Version: v3\r\n\r\n"
@@ -162,6 +162,6 @@ def test_no_answer(is_dripping: bool) -> None:
 def test_a_refusal_does_not_wait_for_its_body() -> None:
     head = b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause"
     # It would wait for longer than the scenario may last.
-    refusal = exchanged(head, use=Exchange.refusal, stays=True)
+    refusal = exchanged(head, use=Exchange.refused, stays=True)
     assert isinstance(refusal, UpgradeRefused)
     assert refusal.message.endswith('" answered with status 500: "because"')

@@ -12,7 +12,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
 from pycrictl.logs.log_reader import LogReader, pause_for
-from pycrictl.logs.selection import select
+from pycrictl.logs.selection import Selection, parse_since
 from pycrictl.logs.together import Together
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
-    from pycrictl.logs.selection import Selection
+    from pycrictl.logs.selection import Selection, parse_since
     from pycrictl.wire.logline import Chunk
 
 
@@ -99,14 +99,15 @@ def logs(
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
     app: AppContext = ctx.obj
-    wanted = select(
-        stream=stream,
-        since=since,
-        tail_lines=tail,
-        limit_bytes=limit_bytes,
+    is_strict = crictl.is_called()
+    now = app.env.wall_clock()
+    wanted = Selection(
+        only=stream,
+        since_ns=parse_since(since, now=now, is_strict=is_strict) if since else None,
+        tail_lines=tail if tail >= 0 else None,
+        limit_bytes=limit_bytes if limit_bytes >= 0 else None,
         has_timestamps=timestamps,
-        is_strict=crictl.is_called(),
-        now=app.env.wall_clock(),
+        is_strict=is_strict,
     )
 
     pods = options.split_pairs(labels, "--label")
