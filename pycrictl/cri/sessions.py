@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.cri.calls.client import CriClient
 
 
 def exec_url(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pycrictl import errors
 from pycrictl.cri.calls.methods import FUNDAMENTAL
+from pycrictl.cri.calls.obstacle import Obstacle
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
 from pycrictl.wire import codes, limits
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.obstacle import Obstacle
 
 DETAILS_LIMIT_CHARS: Final = 2000
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists.lookup import WHOLE_ID, Lookup
 from pycrictl.errors import (
@@ -22,9 +23,6 @@ from pycrictl.errors import (
     Unavailable,
 )
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 ASK_AGAIN_S: Final = 1.0
 """How old an answer about a running container may be."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from google.protobuf.message import Message
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import call_each
+from pycrictl.cri.calls.client import CriClient, call_each
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS, select_by_id
 from pycrictl.errors import (
@@ -26,12 +28,6 @@ from pycrictl.errors import (
     Unavailable,
     Unimplemented,
 )
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.cri.calls.client import CriClient
-
 
 T = TypeVar("T")
 

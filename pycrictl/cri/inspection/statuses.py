@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
+
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import call_each
+from pycrictl.cri.calls.client import CriClient, call_each
 from pycrictl.cri.calls.methods import method
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import lookup
@@ -18,12 +20,6 @@ from pycrictl.errors import (
     RemoteProtocolError,
     UsageError,
 )
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.cri.calls.client import CriClient
-
 
 T = TypeVar("T")
 

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import each
+from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.calls.methods import method
 from pycrictl.cri.lists import fetch, lookup
 from pycrictl.cri.lists.lookup import Kind, ObjectRef
@@ -29,9 +29,6 @@ from pycrictl.errors import (
     UsageError,
 )
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 _LISTED_TARGETS: Final = 5
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import each
+from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.images import DIGEST_PREFIX
 from pycrictl.cri.lists.lookup import IMAGES_HINT
 from pycrictl.errors import NotFound, PycrictlError, RemoteProtocolError, RuntimeFault
 from pycrictl.foreign import parsed, text
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 
 @dataclass(frozen=True, slots=True)

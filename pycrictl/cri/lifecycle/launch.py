@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lifecycle.control import act
 from pycrictl.cri.lists.lookup import ObjectRef
 from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 Pull = Callable[[cri_pb2.PullImageRequest], object]
 """Pulls one image, or raises; how it is shown is up to the caller."""

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import UsageError
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 UNNAMED: Final = "<none>"
 """What runtimes and tables put in place of a repository or tag that is not there."""

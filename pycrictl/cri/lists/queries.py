@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import each
+from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.fetch import newest_count, newest_first, pattern
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)

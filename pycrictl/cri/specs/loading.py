@@ -13,9 +13,10 @@ import uuid
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
@@ -24,10 +25,8 @@ from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import quote
 from pycrictl.yamltree import Member, Node, NodeType, Problem
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
+M = TypeVar("M", bound=Message)
 
-    M = TypeVar("M", bound=Message)
 
 _PATH_LIMIT_CHARS: Final = 4096
 _NOUNS: Final = {

@@ -6,16 +6,13 @@ those with texts of numbers beyond 64 bits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
-from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.specs import loading
-
-if TYPE_CHECKING:
-    from google.protobuf.descriptor import Descriptor
-    from google.protobuf.message import Message
 
 Schema = dict[str, Any]
 
