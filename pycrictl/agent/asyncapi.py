@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.foreign import mapping, text
-from pycrictl.kube.apiclient import ApiBase, ApiRequest, read_document, read_events
+from pycrictl.kube.apiclient import ApiBase, ApiExchange, ApiRequest, read_document, read_events
 
 TIMEOUT_S: Final = 10.0
 
@@ -60,7 +60,8 @@ class AsyncApiClient(ApiBase):
                 put(event)
 
         silence_s = float(query["timeoutSeconds"]) + _SLACK_S
-        exchange = self.begin(ApiRequest("GET", path, {**query, "watch": "true"}), take, silence_s)
+        request = ApiRequest("GET", path, {**query, "watch": "true"})
+        exchange = ApiExchange(self, request, take, silence_s)
         exchange.outcome.add_done_callback(lambda _: put(None))
         try:
             while (event := await events.get()) is not None:
@@ -70,7 +71,7 @@ class AsyncApiClient(ApiBase):
             exchange.abandon()
 
     async def _call(self, request: ApiRequest) -> Any:
-        exchange = self.begin(request, read_document)
+        exchange = ApiExchange(self, request, read_document, self._timeout_s)
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await asyncio.wrap_future(exchange.outcome)

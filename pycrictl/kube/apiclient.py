@@ -95,17 +95,6 @@ class ApiBase:
         self._current: tuple[Credential, ssl.SSLContext] | None = None
         self._read_at = 0.0
 
-    def begin(
-        self,
-        request: ApiRequest,
-        take: Callable[[HTTPResponse], Any],
-        silence_s: float | None = None,
-    ) -> ApiExchange:
-        self.calls += 1
-        exchange = ApiExchange(self, request, take, silence_s or self._timeout_s)
-        exchange.start()
-        return exchange
-
     def too_late(self) -> DeadlineExceeded:
         limit = format_duration(self._timeout_s)
         return DeadlineExceeded(f"the API server did not answer within {limit}")
@@ -140,7 +129,7 @@ class ApiClient(ApiBase):
         return self._call(ApiRequest("PATCH", path, document=document))
 
     def _call(self, request: ApiRequest) -> Any:
-        exchange = self.begin(request, read_document)
+        exchange = ApiExchange(self, request, read_document, self._timeout_s)
         try:
             return exchange.outcome.result(self._timeout_s)
         except TimeoutError:
@@ -150,9 +139,10 @@ class ApiClient(ApiBase):
 
 
 class ApiExchange(threading.Thread):
-    """One request and its response, which ``take`` reads if it is one of success.
+    """One request, which begins at once, and its response.
 
-    ``outcome`` has what ``take`` returns, or an error of ``ApiBase``.
+    ``take`` reads a response of success; ``outcome`` has what it returns, or an error of
+    ``ApiBase``. The other end may be silent for ``silence_s``.
     """
 
     def __init__(
@@ -171,6 +161,8 @@ class ApiExchange(threading.Thread):
         self._silence_s = silence_s
         self._socket: socket.socket | None = None
         self._is_abandoned = False
+        client.calls += 1
+        self.start()
 
     def abandon(self) -> None:
         self._is_abandoned = True
