@@ -79,8 +79,8 @@ class Agent:
             port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
         )
-        client_ca = _authorities(settings.client_ca_file, "client-ca")
-        peer_ca = _authorities(settings.peer_ca_file, "peer-ca")
+        client_ca = authorities(settings.client_ca_file, "client-ca")
+        peer_ca = authorities(settings.peer_ca_file, "peer-ca")
         if peer_ca or settings.certificate_file or not settings.namespace:
             self.peers.authority = peer_ca
         self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
@@ -329,7 +329,3 @@ def run(
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(main())
-
-
-def _authorities(path: str, option: str) -> str:
-    return authorities(path, option) if path else ""

@@ -39,10 +39,6 @@ class Program:
     def peak_bytes(self) -> int:
         return peak_bytes(self.process.pid)
 
-    @property
-    def threads(self) -> int:
-        return len([*Path(f"/proc/{self.process.pid}/task").iterdir()])
-
 
 @contextmanager
 def running(

@@ -38,9 +38,13 @@ class Plugin:
     runtime: Path
     name: str = "kubectl-image_pull_progress"
 
+    @property
+    def _program(self) -> str:
+        return f"{self.environ['PATH'].partition(':')[0]}/{self.name}"
+
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [f"{self.environ['PATH'].partition(':')[0]}/{self.name}", *words],
+            [self._program, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -49,12 +53,7 @@ class Plugin:
         )
 
     def run(self, *words: str) -> Ended:
-        process = self.start(*words)
-        try:
-            stdout, stderr = process.communicate(timeout=LIMIT_S)
-        finally:
-            process.kill()
-        return Ended(process.returncode, stdout, stderr)
+        return self._run(self._program, *words)
 
     def by_kubectl(self, *words: str) -> Ended:
         return self._run("kubectl", *words)

@@ -156,6 +156,9 @@ class Certificates:
 
 
 def authorities(path: str, option: str) -> str:
+    """Return the certificates of a file, none without one."""
+    if not path:
+        return ""
     found = certificates(content(path, option).decode("utf-8", "replace"))
     if not found:
         raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")
