@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.survey import Sources
@@ -14,14 +12,10 @@ from pycrictl.errors import ConnectError
 from pycrictl.top.looking import Looker, NodeClients
 from tests.cli import test_why
 from tests.cli.run import Run
-from tests.cli.test_why import NOW
+from tests.cli.test_why import NOW, no_journal
 from tests.fakecri.server import FakeServer
 
-
-@pytest.fixture(autouse=True)
-def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the journal of this machine out of it."""
-    monkeypatch.setenv("PATH", str(tmp_path))
+__all__ = ["no_journal"]
 
 
 def node(fake: FakeServer) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import subprocess
 import sys
-import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +19,7 @@ from pycrictl.show.render import CLEAR_SCREEN
 from tests.captures import documents, scene
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hang
-from tests.show.screen import Screen
+from tests.show.screen import Screen, Terminal
 from tests.waiting import wait_until
 
 WAIT_S = 60
@@ -107,42 +104,13 @@ def test_a_watch_ends_with_its_runtime(fake: FakeServer) -> None:
     assert "going down" in stderr
 
 
-class Window:
-    def __init__(self, columns: int, rows: int) -> None:
-        self._outer, self.inner = pty.openpty()
-        self.output = b""
-        self.resize(columns, rows)
-
-    def resize(self, columns: int, rows: int) -> None:
-        termios.tcsetwinsize(self.inner, (rows, columns))
-
-    def read_until(self, is_enough: Callable[[bytes], object]) -> None:
-        end = time.monotonic() + WAIT_S
-        while not is_enough(self.output):
-            assert time.monotonic() < end, self.output
-            if select.select([self._outer], [], [], 0.05)[0]:
-                self.output += os.read(self._outer, 65536)
-
-    def screen(self, columns: int, rows: int) -> Screen:
-        """What is to be seen at last in a window that always had that size."""
-        while select.select([self._outer], [], [], 0)[0]:
-            self.output += os.read(self._outer, 65536)
-        screen = Screen(columns, rows)
-        screen.feed(self.output)
-        return screen
-
-    def close(self) -> None:
-        os.close(self._outer)
-        os.close(self.inner)
-
-
-@contextmanager
-def window(columns: int = 40, rows: int = 10) -> Iterator[Window]:
-    window = Window(columns, rows)
-    try:
-        yield window
-    finally:
-        window.close()
+def at_last(terminal: Terminal, columns: int, rows: int) -> Screen:
+    """What is to be seen at last in a window that always had that size."""
+    while terminal.read_more():
+        pass
+    screen = Screen(columns, rows)
+    screen.feed(terminal.sent)
+    return screen
 
 
 def many_containers() -> cri_pb2.ListContainersResponse:
@@ -152,32 +120,35 @@ def many_containers() -> cri_pb2.ListContainersResponse:
 
 def test_a_terminal_is_painted_when_something_differs(fake: FakeServer) -> None:
     fake.prepare("ListContainers", many_containers(), repeat=True)
-    with window() as terminal, program(fake, "ps", "-aw", stdout=terminal.inner) as process:
+    with (
+        Terminal(40, 10) as terminal,
+        program(fake, "ps", "-aw", stdout=terminal.stderr) as process,
+    ):
         terminal.read_until(lambda output: b"more" in output and len(fake.calls) >= 6)
-        terminal.resize(40, 5)
+        terminal.set_size(40, 5)
         terminal.read_until(lambda output: b"28 more" in output)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
-        screen = terminal.screen(40, 5)
+        screen = at_last(terminal, 40, 5)
     assert screen.lines[0].startswith("NAME ")
     assert screen.lines[3:] == ["… 28 more"]
     assert screen.cursor == (0, 4)
     # At first, in the other size, and once more when it ended.
-    assert terminal.output.count(b"NAME ") == 3
-    assert terminal.output.count(CLEAR_SCREEN.encode()) == 1
+    assert terminal.sent.count(b"NAME ") == 3
+    assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
 
 
 def test_what_is_measured_stays_in_place(fake: FakeServer) -> None:
     fake.prepare("ListContainerStats", stats, repeat=True)
     words = ("stats", "-s", "0", "-w")
-    with window(60, 6) as terminal, program(fake, *words, stdout=terminal.inner) as process:
+    with Terminal(60, 6) as terminal, program(fake, *words, stdout=terminal.stderr) as process:
         terminal.read_until(lambda output: output and len(fake.calls) >= 8)
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT_S) == 0
-        screen = terminal.screen(60, 6)
+        screen = at_last(terminal, 60, 6)
     assert screen.lines[0].startswith("CONTAINER ")
     assert screen.top == 1  # with the row that was there before
-    assert terminal.output.count(CLEAR_SCREEN.encode()) == 1
+    assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
 
 
 def one_is_not_measured(fake: FakeServer) -> None:
@@ -198,28 +169,28 @@ def one_is_not_measured(fake: FakeServer) -> None:
 
 def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
     one_is_not_measured(fake)
-    with window() as terminal:
-        inner = terminal.inner
+    with Terminal(40, 10) as terminal:
+        inner = terminal.stderr
         with program(fake, "statsp", "-w", "-s", "0", stdout=inner, stderr=inner) as process:
             # A look makes 12 calls; in the second one the warning of the first is known.
             terminal.read_until(lambda output: b"POD ID" in output and len(fake.calls) > 12)
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 0
-        screen = terminal.screen(80, 10)
+        screen = at_last(terminal, 80, 10)
     assert screen.lines[0].startswith("POD ")
     assert screen.lines[-1].startswith("pycrictl: warning: pod 0202020202020")
-    assert terminal.output.count(b"warning") == 1
+    assert terminal.sent.count(b"warning") == 1
 
 
 def test_a_terminal_that_can_do_nothing(fake: FakeServer) -> None:
     fake.prepare("ListContainers", many_containers(), repeat=True)
-    with window() as terminal:
-        with program(fake, "ps", "-aw", stdout=terminal.inner, term="dumb") as process:
+    with Terminal(40, 10) as terminal:
+        with program(fake, "ps", "-aw", stdout=terminal.stderr, term="dumb") as process:
             terminal.read_until(lambda output: len(output.splitlines()) > 30)
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 0
-        assert b"\x1b" not in terminal.output
-        assert b"more" not in terminal.output
+        assert b"\x1b" not in terminal.sent
+        assert b"more" not in terminal.sent
 
 
 def test_what_could_not_be_measured_is_marked(fake: FakeServer) -> None:

@@ -9,11 +9,15 @@ from __future__ import annotations
 import codecs
 import os
 import re
+import select
 import termios
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self
 from unicodedata import east_asian_width
 
+LIMIT_S = 60.0
 SEQUENCE = re.compile(r"\x1b\[(\??)(\d*)([A-Za-z])")
 PARTIAL_SEQUENCE = re.compile(r"\x1b(\[\??\d*)?$")
 
@@ -180,7 +184,7 @@ class Terminal:
         self.screen = Screen(columns, rows, encoding)
         self.sent = b""
         """All that was written, without what the model made of it."""
-        self._set_size(columns, rows)
+        self.set_size(columns, rows)
 
     def __enter__(self) -> Self:
         return self
@@ -189,7 +193,7 @@ class Terminal:
         self.stderr.close()
         os.close(self._outer)
 
-    def _set_size(self, columns: int, rows: int) -> None:
+    def set_size(self, columns: int, rows: int) -> None:
         termios.tcsetwinsize(self.stderr.fileno(), (rows, columns))
 
     def mark_end(self) -> None:
@@ -205,6 +209,21 @@ class Terminal:
             self.sent += data.removesuffix(b"\0")
             self.screen.feed(data.removesuffix(b"\0"))
 
+    def read_until(self, is_enough: Callable[[bytes], object]) -> None:
+        """Puts the output of another process on the screen until all that came is enough."""
+        ends_at = time.monotonic() + LIMIT_S
+        while not is_enough(self.sent):
+            assert time.monotonic() < ends_at, self.sent
+            self.read_more(0.05)
+
+    def read_more(self, within_s: float = 0.0) -> bool:
+        if not select.select([self._outer], [], [], within_s)[0]:
+            return False
+        data = os.read(self._outer, 65536)
+        self.sent += data
+        self.screen.feed(data)
+        return True
+
     def look(self) -> list[str]:
         """Reads all that was written and returns the visible lines."""
         self.mark_end()
@@ -213,5 +232,5 @@ class Terminal:
 
     def resize(self, columns: int, rows: int, *, rewraps: bool = True) -> None:
         self.look()
-        self._set_size(columns, rows)
+        self.set_size(columns, rows)
         self.screen.resize(columns, rows, rewraps=rewraps)
