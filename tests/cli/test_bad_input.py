@@ -14,60 +14,31 @@ from tests.captures import runtimes
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 
-NAMED = {
-    "inspect": ["inspect", "NAME"],
-    "inspectp": ["inspectp", "NAME"],
-    "inspecti": ["inspecti", "NAME"],
-    "start": ["start", "NAME"],
-    "stop": ["stop", "NAME"],
-    "stopp": ["stopp", "NAME"],
-    "rm": ["rm", "NAME"],
-    "rm --force": ["rm", "-f", "NAME"],
-    "rmp": ["rmp", "NAME"],
-    "rmp --force": ["rmp", "-f", "NAME"],
-    "rmi": ["rmi", "NAME"],
-    "update": ["update", "--memory", "1", "NAME"],
-    "checkpoint": ["checkpoint", "-e", "/x", "NAME"],
-    "pull": ["pull", "NAME"],
-    "create": ["create", "NAME", "CONTAINER", "POD"],
-}
+NAMED = (
+    *("inspect NAME", "inspectp NAME", "inspecti NAME", "start NAME", "stop NAME", "stopp NAME"),
+    *("rm NAME", "rm -f NAME", "rmp NAME", "rmp -f NAME", "rmi NAME", "update --memory 1 NAME"),
+    *("checkpoint -e /x NAME", "pull NAME", "create NAME CONTAINER POD"),
+)
 """Commands that act on what is named."""
 
-SELECTING = {
-    "stats": ["stats", "-s", "0", "NAME"],
-    "statsp": ["statsp", "-s", "0", "NAME"],
-    "ps": ["ps", "--id", "NAME"],
-    "ps --pod": ["ps", "--pod", "NAME"],
-    "ps --image": ["ps", "--image", "NAME"],
-    "pods": ["pods", "--id", "NAME"],
-    "images": ["images", "NAME"],
-}
+SELECTING = (
+    *("stats -s 0 NAME", "statsp -s 0 NAME", "ps --id NAME", "ps --pod NAME", "ps --image NAME"),
+    *("pods --id NAME", "images NAME"),
+)
 """Commands whose names are conditions."""
 
-OTHERS = {
-    "run": ["run", "CONTAINER", "POD"],
-    "runp": ["runp", "POD"],
-    "stop --all": ["stop", "--all"],
-    "rm --all": ["rm", "--all"],
-    "rmp --all": ["rmp", "--all"],
-    "rmi --all": ["rmi", "--all"],
-    "rmi --prune": ["rmi", "--prune"],
-    **{
-        name: [name]
-        for name in (
-            *("info", "version", "imagefsinfo", "runtime-config", "metricsp", "metricdescs"),
-            "events",
-        )
-    },
-    "update-runtime-config": ["update-runtime-config", "-p", "10.0.0.0/8"],
-}
+OTHERS = (
+    *("run CONTAINER POD", "runp POD", "stop --all", "rm --all", "rmp --all", "rmi --all"),
+    *("rmi --prune", "info", "version", "imagefsinfo", "runtime-config", "metricsp"),
+    *("metricdescs", "events", "update-runtime-config -p 10.0.0.0/8"),
+)
+EVERY = (*NAMED, *SELECTING, *OTHERS)
 
-EVERY = {**NAMED, **SELECTING, **OTHERS}
-
-CONTENT = {
-    *("inspect", "inspectp", "inspecti", "rm", "rm --force", "rmp", "rmp --force", "rmi"),
-    *("pull", "create", "run", "runp", "info", "version"),
-}
+CONTENT = (
+    *("inspect NAME", "inspectp NAME", "inspecti NAME", "rm NAME", "rm -f NAME", "rmp NAME"),
+    *("rmp -f NAME", "rmi NAME", "pull NAME", "create NAME CONTAINER POD", "run CONTAINER POD"),
+    *("runp POD", "info", "version"),
+)
 """Commands for which an empty answer says nothing; for the others it means none, or done."""
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\n\r\x9b2J" + "b" * 10_000
@@ -85,8 +56,9 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in texts}
 
 
-def run(endpoint: str, words: list[str], files: dict[str, str], name: str = "a") -> Run:
-    filled = [{"NAME": name, **files}.get(word, word) for word in words]
+def run(endpoint: str, line: str, files: dict[str, str], name: str = "a") -> Run:
+    """Run a line as a shell would, with names and files in place of their words."""
+    filled = [{"NAME": name, **files}.get(word, word) for word in shlex.split(line)]
     return Run("--max-retries", "0", "-t", "5s", "-r", endpoint, *filled)
 
 
@@ -213,36 +185,34 @@ WRONG = (
 def test_a_wrong_line_is_one_line_before_any_call(
     fake: FakeServer, files: dict[str, str], line: str, message: str
 ) -> None:
-    done = run(fake.endpoint, shlex.split(line), files)
+    done = run(fake.endpoint, line, files)
     assert_one_line(done)
     assert done.stderr.startswith(f"pycrictl: {message}")
     assert fake.calls == []
 
 
-@pytest.mark.parametrize("words", NAMED.values(), ids=NAMED)
-def test_an_empty_name(fake: FakeServer, words: list[str], files: dict[str, str]) -> None:
-    assert_one_line(run(fake.endpoint, words, files, ""))
+@pytest.mark.parametrize("line", NAMED)
+def test_an_empty_name(fake: FakeServer, line: str, files: dict[str, str]) -> None:
+    assert_one_line(run(fake.endpoint, line, files, ""))
     assert fake.calls == []
 
 
-@pytest.mark.parametrize("words", (NAMED | SELECTING).values(), ids=NAMED | SELECTING)
-def test_a_name_that_is_not_utf_8(
-    fake: FakeServer, words: list[str], files: dict[str, str]
-) -> None:
-    done = run(fake.endpoint, words, files, "a\udcff")
+@pytest.mark.parametrize("line", [*NAMED, *SELECTING])
+def test_a_name_that_is_not_utf_8(fake: FakeServer, line: str, files: dict[str, str]) -> None:
+    done = run(fake.endpoint, line, files, "a\udcff")
     assert_one_line(done)
     assert "is not UTF-8" in done.stderr
     assert fake.calls == []
 
 
 def test_nothing_is_done_and_no_password_shown_if_a_word_is_not_utf_8(fake: FakeServer) -> None:
-    for words, said in (
-        (["rm", "a", "b\udcff"], r'"b\xff" is not UTF-8'),
-        (["exec", "a", "cat", "b\udcff"], r'"b\xff" is not UTF-8'),
-        (["pull", "--creds", "me:pass\udcff", "x"], "--creds is not UTF-8"),
-        (["checkpoint", "-e", "/\udcff", "a" * 64], "is not UTF-8"),
+    for line, said in (
+        ("rm a b\udcff", r'"b\xff" is not UTF-8'),
+        ("exec a cat b\udcff", r'"b\xff" is not UTF-8'),
+        ("pull --creds me:pass\udcff x", "--creds is not UTF-8"),
+        (f"checkpoint -e /\udcff {'a' * 64}", "is not UTF-8"),
     ):
-        done = run(fake.endpoint, words, {})
+        done = run(fake.endpoint, line, {})
         assert_one_line(done)
         assert said in done.stderr
         assert "pass" not in done.stderr
@@ -252,36 +222,29 @@ def test_nothing_is_done_and_no_password_shown_if_a_word_is_not_utf_8(fake: Fake
 def test_paths_may_be_any_bytes(fake: FakeServer, files: dict[str, str], tmp_path: Path) -> None:
     odd = Path(files["POD"]).rename(tmp_path / "\udcff")
     fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p"))
-    assert run(fake.endpoint, ["runp", str(odd)], {}).stdout == "p\n"
+    assert run(fake.endpoint, f"runp {odd}", {}).stdout == "p\n"
 
 
 @pytest.mark.parametrize(
-    "words",
+    "line",
     [
-        *(["runp", ""], ["run", "", "POD"], ["run", "CONTAINER", ""]),
-        *(["create", "x", "", "POD"], ["create", "x", "CONTAINER", ""]),
-        ["pull", "--pod-config", "", "x"],
-        ["image-pull-progress", ""],
-        ["image-pull-progress", "--container", ""],
-        ["image-pull-progress", "-c", ""],
-        ["image-pull-progress", "web", "--image", ""],
+        *("runp ''", "run '' POD", "run CONTAINER ''", "create x '' POD", "create x CONTAINER ''"),
+        *("pull --pod-config '' x", "image-pull-progress ''", "image-pull-progress --container ''"),
+        *("image-pull-progress -c ''", "image-pull-progress web --image ''"),
     ],
-    ids=" ".join,
 )
 def test_what_a_variable_that_is_not_set_leaves(
-    fake: FakeServer, words: list[str], files: dict[str, str]
+    fake: FakeServer, line: str, files: dict[str, str]
 ) -> None:
-    done = run(fake.endpoint, words, files)
+    done = run(fake.endpoint, line, files)
     assert_one_line(done)
     assert " is empty\nhint: is a script's variable not set?\n" in done.stderr
     assert fake.calls == []
 
 
-@pytest.mark.parametrize("words", [NAMED["pull"], ["run", "--with-pull", "CONTAINER", "POD"]])
-def test_a_password_that_nobody_gives(
-    fake: FakeServer, words: list[str], files: dict[str, str]
-) -> None:
-    done = run(fake.endpoint, [words[0], "-u", "joe", *words[1:]], files)
+@pytest.mark.parametrize("line", ["pull -u joe x", "run -u joe --with-pull CONTAINER POD"])
+def test_a_password_that_nobody_gives(fake: FakeServer, line: str, files: dict[str, str]) -> None:
+    done = run(fake.endpoint, line, files)
     assert_one_line(done)
     assert "password is missing" in done.stderr
     assert fake.calls == []
@@ -297,26 +260,24 @@ def test_a_password_that_nobody_gives(
     ids=["of another kind", "ambiguous", "refused"],
 )
 @pytest.mark.parametrize("name", ["a", HOSTILE], ids=["short", "hostile"])
-@pytest.mark.parametrize("words", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("line", NAMED)
 def test_a_name_that_the_runtime_refuses(
-    fake: FakeServer, words: list[str], files: dict[str, str], name: str, status: Status
+    fake: FakeServer, line: str, files: dict[str, str], name: str, status: Status
 ) -> None:
     for call in cri_pb2.DESCRIPTOR.services_by_name["RuntimeService"].methods:
         if not call.server_streaming:
             fake.offer(call.name, status)
     for call_name in ("ImageStatus", "RemoveImage", "PullImage"):
         fake.offer(call_name, status)
-    assert_one_line(run(fake.endpoint, words, files, name))
+    assert_one_line(run(fake.endpoint, line, files, name))
 
 
-@pytest.mark.parametrize("words", SELECTING.values(), ids=SELECTING)
-def test_a_name_that_selects_nothing(
-    fake: FakeServer, words: list[str], files: dict[str, str]
-) -> None:
+@pytest.mark.parametrize("line", SELECTING)
+def test_a_name_that_selects_nothing(fake: FakeServer, line: str, files: dict[str, str]) -> None:
     offer_nothing(fake)
-    done = run(fake.endpoint, words, files, HOSTILE)
+    done = run(fake.endpoint, line, files, HOSTILE)
     assert_printable(done.stdout)
-    if words[0] in ("stats", "statsp") or words[1] in ("--id", "--pod"):  # a note says so
+    if line.startswith("stats") or " --id " in line or " --pod " in line:  # a note says so
         assert_printable(done.stderr)
         assert (done.code, done.stderr.count("\n")) == (0, 1)
         assert done.stderr.startswith(("pycrictl: no container ", "pycrictl: no pod "))
@@ -324,55 +285,43 @@ def test_a_name_that_selects_nothing(
         assert (done.code, done.stderr) == (0, "") or (done.code == 1 and not done.stdout)
 
 
-@pytest.mark.parametrize("words", EVERY.values(), ids=EVERY)
-def test_a_runtime_that_dies_at_the_first_request(words: list[str], files: dict[str, str]) -> None:
+@pytest.mark.parametrize("line", EVERY)
+def test_a_runtime_that_dies_at_the_first_request(line: str, files: dict[str, str]) -> None:
     with hostile.dying() as path:
-        assert_one_line(run(f"unix://{path}", words, files))
+        assert_one_line(run(f"unix://{path}", line, files))
 
 
-@pytest.mark.parametrize("words", EVERY.values(), ids=EVERY)
+@pytest.mark.parametrize("line", EVERY)
 def test_answers_without_anything_in_them(
-    fake: FakeServer, words: list[str], files: dict[str, str]
+    fake: FakeServer, line: str, files: dict[str, str]
 ) -> None:
     offer_nothing(fake)
-    done = run(fake.endpoint, words, files, runtimes.IDS["CW"])
-    if words in [EVERY[name] for name in CONTENT]:
+    done = run(fake.endpoint, line, files, runtimes.IDS["CW"])
+    if line in CONTENT:
         assert_one_line(done)
     else:
         assert done.code == 0
         assert_printable(done.stderr)
 
 
-SEVERAL = {
-    "inspect": ["inspect", runtimes.IDS["CW"], runtimes.IDS["CF"]],
-    "inspect --state": ["inspect", "--state", "Running"],
-    "inspectp": ["inspectp", runtimes.IDS["PW"], runtimes.IDS["PB"]],
-    "inspecti": ["inspecti", "busybox", "pause"],
-    "stats": ["stats", "-s", "0"],
-    "statsp": ["statsp", "-s", "0"],
-    "ps": ["ps", "-a"],
-    "stop --all": ["stop", "--all"],
-    "stop": ["stop", runtimes.IDS["CW"], runtimes.IDS["CF"]],
-    "stopp": ["stopp", runtimes.IDS["PW"], runtimes.IDS["PB"]],
-    "rm --all": ["rm", "--all", "--force"],
-    "rm": ["rm", "--force", runtimes.IDS["CW"], runtimes.IDS["CF"]],
-    "rmp": ["rmp", "--force", runtimes.IDS["PW"], runtimes.IDS["PB"]],
-    "rmp --all": ["rmp", "--all", "--force"],
-    "rmi --all": ["rmi", "--all"],
-    "rmi --prune": ["rmi", "--prune"],
-    "start": ["start", runtimes.IDS["CC"], runtimes.IDS["CO"]],
-    "update": ["update", "--memory", "1", runtimes.IDS["CW"], runtimes.IDS["CF"]],
-    "pull": ["pull", "one", "two"],
-    "create": ["create", "--with-pull", runtimes.IDS["PW"], "CONTAINER", "POD"],
-    "run": ["run", "--with-pull", "CONTAINER", "POD"],
-}
+_CONTAINERS = f"{runtimes.IDS['CW']} {runtimes.IDS['CF']}"
+_PODS = f"{runtimes.IDS['PW']} {runtimes.IDS['PB']}"
+SEVERAL = (
+    *(f"inspect {_CONTAINERS}", "inspect --state Running", f"inspectp {_PODS}"),
+    *("inspecti busybox pause", "stats -s 0", "statsp -s 0", "ps -a", "stop --all"),
+    *(f"stop {_CONTAINERS}", f"stopp {_PODS}", "rm --all --force", f"rm --force {_CONTAINERS}"),
+    *(f"rmp --force {_PODS}", "rmp --all --force", "rmi --all", "rmi --prune"),
+    *(f"start {runtimes.IDS['CC']} {runtimes.IDS['CO']}", f"update --memory 1 {_CONTAINERS}"),
+    *("pull one two", f"create --with-pull {runtimes.IDS['PW']} CONTAINER POD"),
+    "run --with-pull CONTAINER POD",
+)
 """Commands that ask more than once."""
 
 
 @pytest.mark.parametrize("answered", range(1, 5))
-@pytest.mark.parametrize("words", SEVERAL.values(), ids=SEVERAL)
+@pytest.mark.parametrize("line", SEVERAL)
 def test_a_runtime_that_dies_after_some_requests(
-    fake: FakeServer, words: list[str], files: dict[str, str], answered: int
+    fake: FakeServer, line: str, files: dict[str, str], answered: int
 ) -> None:
     runtimes.real(fake)
     for call in ("StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox"):
@@ -383,7 +332,7 @@ def test_a_runtime_that_dies_after_some_requests(
     fake.offer("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="b" * 64))
     fake.offer("CreateContainer", cri_pb2.CreateContainerResponse(container_id="c" * 64))
     fake.lives_for = answered
-    done = run(fake.endpoint, words, files)
+    done = run(fake.endpoint, line, files)
     assert "Traceback" not in done.stderr
     assert_printable(done.stderr)
     if len(fake.calls) <= answered:

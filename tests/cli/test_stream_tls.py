@@ -15,13 +15,10 @@ from tests.fakecri import FakeServer
 from tests.streaming.servers import Certificates, in_thread, make_certificates, read_head
 from tests.streaming.spdy_server import UPGRADE
 
-COMMANDS = {
-    "exec": ["exec", "OPTIONS", "c", "id"],
-    "exec over SPDY": ["exec", "OPTIONS", "-r", "spdy", "c", "id"],
-    "exec -i": ["exec", "OPTIONS", "-i", "c", "id"],
-    "attach": ["attach", "OPTIONS", "c"],
-    "port-forward": ["port-forward", "OPTIONS", "--address", "127.0.0.1", "p", ":80"],
-}
+COMMANDS = (
+    *("exec c id", "exec -r spdy c id", "exec -i c id", "attach c"),
+    "port-forward --address 127.0.0.1 p :80",
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +52,13 @@ def runtime(
         yield
 
 
-def run(fake: FakeServer, words: list[str], *options: str) -> Run:
-    at = words.index("OPTIONS")
-    return Run("-t", "30s", "-r", fake.endpoint, *words[:at], *options, *words[at + 1 :])
+def run(fake: FakeServer, line: str, *options: str) -> Run:
+    command, *words = line.split()
+    return Run("-t", "30s", "-r", fake.endpoint, command, *options, *words)
 
 
-def assert_served(done: Run, words: list[str]) -> None:
-    if words[0] == "port-forward":
+def assert_served(done: Run, line: str) -> None:
+    if line.startswith("port-forward"):
         assert done.stdout.startswith("Forwarding from 127.0.0.1:")
         assert done.stderr == "pycrictl: the connection to the pod was lost\n"
     else:
@@ -77,28 +74,28 @@ def assert_one_line(done: Run, reason: str) -> None:
     assert "secret" not in done.stderr
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_without_options_no_certificate_is_verified(
-    fake: FakeServer, certificates: Certificates, words: list[str]
+    fake: FakeServer, certificates: Certificates, line: str
 ) -> None:
     with runtime(fake, certificates):
-        assert_served(run(fake, words), words)
+        assert_served(run(fake, line), line)
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_with_everything(fake: FakeServer, certificates: Certificates, words: list[str]) -> None:
+@pytest.mark.parametrize("line", COMMANDS)
+def test_with_everything(fake: FakeServer, certificates: Certificates, line: str) -> None:
     options = [
         *("--tls-ca", certificates.ca),
         *("--tls-cert", certificates.cert("client"), "--tls-key", certificates.key("client")),
         *("--tls-sni", "node.test"),
     ]
     with runtime(fake, certificates, wants_client_cert=True):
-        assert_served(run(fake, words, *options), words)
+        assert_served(run(fake, line, *options), line)
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_servers_that_are_not_trusted(
-    fake: FakeServer, certificates: Certificates, others: Certificates, words: list[str]
+    fake: FakeServer, certificates: Certificates, others: Certificates, line: str
 ) -> None:
     for options, reason in (
         (["--tls-ca", others.ca, "--tls-sni", "node.test"], "certificate"),
@@ -106,14 +103,14 @@ def test_servers_that_are_not_trusted(
         (["--tls-ca", "/nonexistent.pem"], '"/nonexistent.pem"'),
     ):
         with runtime(fake, certificates):
-            assert_one_line(run(fake, words, *options), reason)
+            assert_one_line(run(fake, line, *options), reason)
 
 
-@pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("line", COMMANDS)
 def test_a_certificate_that_is_missing(
-    fake: FakeServer, certificates: Certificates, words: list[str]
+    fake: FakeServer, certificates: Certificates, line: str
 ) -> None:
     """TLS 1.3 reports it only after the handshake, and this server not always."""
     with runtime(fake, certificates, wants_client_cert=True):
-        done = run(fake, words, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
+        done = run(fake, line, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
     assert_one_line(done, "https://127.0.0.1:")
