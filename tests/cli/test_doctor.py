@@ -21,15 +21,10 @@ from tests.kube.test_kubelet import run_program
 
 
 def node(fake: FakeServer, *, network: bool = True) -> None:
-    fake.offer(
-        "Version",
-        cri_pb2.VersionResponse(
-            version="0.1.0",
-            runtime_name="cri-o",
-            runtime_version="1.36.0",
-            runtime_api_version="v1",
-        ),
+    version = cri_pb2.VersionResponse(
+        version="0.1.0", runtime_name="cri-o", runtime_version="1.36.0", runtime_api_version="v1"
     )
+    fake.offer("Version", version)
     conditions = [
         cri_pb2.RuntimeCondition(type="RuntimeReady", status=True),
         cri_pb2.RuntimeCondition(type="NetworkReady", status=network, message="no network config"),

@@ -82,32 +82,25 @@ def test_run_is_four_steps_with_one_uid(fake: FakeServer, files: tuple[str, str]
 
 
 @pytest.mark.parametrize(
-    ("command", "options", "config", "pulls"),
+    ("line", "config", "pulls"),
     [
-        ("run", [], "", True),
-        ("run", ["--no-pull"], "", False),
-        ("run", [], "disable-pull-on-run: true\n", False),
-        ("run", ["--with-pull"], "disable-pull-on-run: true\n", True),
-        ("create", [], "", False),
-        ("create", ["--with-pull"], "", True),
-        ("create", [], "pull-image-on-create: true\n", True),
-        ("create", ["--no-pull"], "pull-image-on-create: true\n", False),
+        ("run", "", True),
+        ("run --no-pull", "", False),
+        ("run", "disable-pull-on-run: true\n", False),
+        ("run --with-pull", "disable-pull-on-run: true\n", True),
+        ("create p1", "", False),
+        ("create --with-pull p1", "", True),
+        ("create p1", "pull-image-on-create: true\n", True),
+        ("create --no-pull p1", "pull-image-on-create: true\n", False),
     ],
 )
 def test_when_images_are_pulled(
-    fake: FakeServer,
-    files: tuple[str, str],
-    tmp_path: Path,
-    command: str,
-    options: list[str],
-    config: str,
-    pulls: bool,
+    fake: FakeServer, files: tuple[str, str], tmp_path: Path, line: str, config: str, pulls: bool
 ) -> None:
     prepare_run(fake, pulls=pulls)
     settings = tmp_path / "crictl.yaml"
     settings.write_text(config)
-    pod = ["p1"] if command == "create" else []
-    result = run(fake, command, *options, *pod, *files, config=str(settings))
+    result = run(fake, *line.split(), *files, config=str(settings))
     assert (result.code, result.stdout, result.stderr) == (0, "c1\n", "")
     assert ("PullImage" in fake.methods()) == pulls
 

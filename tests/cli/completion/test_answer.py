@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import grpc
@@ -25,48 +26,31 @@ from tools import surface
 
 ENDPOINT = "CONTAINER_RUNTIME_ENDPOINT"
 
-CONTAINERS = cri_pb2.ListContainersResponse(
-    containers=[
-        cri_pb2.Container(
-            id="4b0c" + "1" * 60,
-            pod_sandbox_id="5ca3" + "0" * 60,
-            metadata=cri_pb2.ContainerMetadata(name="web"),
-            state=cri_pb2.CONTAINER_RUNNING,
-            labels={"io.kubernetes.pod.name": "shop", "io.kubernetes.pod.namespace": "default"},
-        ),
-        cri_pb2.Container(
-            id="4b9f" + "2" * 60,
-            pod_sandbox_id="5ca3" + "0" * 60,
-            metadata=cri_pb2.ContainerMetadata(name="proxy"),
-            state=cri_pb2.CONTAINER_CREATED,
-        ),
-        cri_pb2.Container(
-            id="77aa" + "3" * 60,
-            pod_sandbox_id="6000" + "0" * 60,
-            metadata=cri_pb2.ContainerMetadata(name="proxy"),
-            state=cri_pb2.CONTAINER_EXITED,
-        ),
-    ]
-)
-PODS = cri_pb2.ListPodSandboxResponse(
-    items=[
-        cri_pb2.PodSandbox(
-            id="5ca3" + "0" * 60,
-            metadata=cri_pb2.PodSandboxMetadata(name="shop", namespace="default"),
-        ),
-        cri_pb2.PodSandbox(
-            id="6000" + "0" * 60,
-            metadata=cri_pb2.PodSandboxMetadata(name="dns", namespace="kube-system"),
-            state=cri_pb2.SANDBOX_NOTREADY,
-        ),
-    ]
-)
-IMAGES = cri_pb2.ListImagesResponse(
-    images=[
-        cri_pb2.Image(id="sha256:" + "ab" * 32, repo_tags=["docker.io/library/busybox:1"]),
-        cri_pb2.Image(id="sha256:" + "cd" * 32, repo_digests=["quay.io/x/y@sha256:" + "ef" * 32]),
-    ]
-)
+SHOP, DNS = "5ca3" + "0" * 60, "6000" + "0" * 60
+LABELS = {"io.kubernetes.pod.name": "shop", "io.kubernetes.pod.namespace": "default"}
+CONTAINERS = [
+    cri_pb2.Container(
+        id=start + digit * 60, pod_sandbox_id=pod, metadata={"name": name}, state=state
+    )
+    for start, digit, pod, name, state in (
+        ("4b0c", "1", SHOP, "web", cri_pb2.CONTAINER_RUNNING),
+        ("4b9f", "2", SHOP, "proxy", cri_pb2.CONTAINER_CREATED),
+        ("77aa", "3", DNS, "proxy", cri_pb2.CONTAINER_EXITED),
+    )
+]
+CONTAINERS[0].labels.update(LABELS)
+PODS = [
+    cri_pb2.PodSandbox(id=SHOP, metadata={"name": "shop", "namespace": "default"}),
+    cri_pb2.PodSandbox(
+        id=DNS,
+        metadata={"name": "dns", "namespace": "kube-system"},
+        state=cri_pb2.SANDBOX_NOTREADY,
+    ),
+]
+IMAGES = [
+    cri_pb2.Image(id="sha256:" + "ab" * 32, repo_tags=["docker.io/library/busybox:1"]),
+    cri_pb2.Image(id="sha256:" + "cd" * 32, repo_digests=["quay.io/x/y@sha256:" + "ef" * 32]),
+]
 
 
 def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.CompletedProcess[str]:
@@ -103,23 +87,19 @@ def offered(*words: str, **environ: str) -> dict[str, str]:
 
 @pytest.fixture
 def runtime(fake: FakeServer) -> FakeServer:
-    fake.offer("ListContainers", _containers)
-    fake.offer("ListPodSandbox", PODS)
-    fake.offer("ListImages", IMAGES)
-    return fake
-
-
-def _containers(
-    request: cri_pb2.ListContainersRequest, _: object
-) -> cri_pb2.ListContainersResponse:
-    wanted = request.filter
-    return cri_pb2.ListContainersResponse(
-        containers=[
+    def containers(request: Any, _: object) -> cri_pb2.ListContainersResponse:
+        wanted = request.filter
+        found = [
             each
-            for each in CONTAINERS.containers
+            for each in CONTAINERS
             if not wanted.HasField("state") or each.state == wanted.state.state
         ]
-    )
+        return cri_pb2.ListContainersResponse(containers=found)
+
+    fake.offer("ListContainers", containers)
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=PODS))
+    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
+    return fake
 
 
 @pytest.mark.parametrize(
