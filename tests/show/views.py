@@ -25,27 +25,12 @@ def layer(
     *,
     image: str = DEMO,
     name: str | None = None,
-    error: str = "",
-    queue_position: int = 0,
-    extracted: int = 0,
-    extracted_total: int = 0,
-    idle_s: float = 0.0,
-    behind: str = "",
+    **more: Any,
 ) -> PullItem:
     """An item; ``name`` in place of a digest made of ``number``."""
-    return PullItem(
-        image,
-        digest(number) if name is None else name,
-        phase,
-        progress,
-        total,
-        error,
-        queue_position,
-        extracted,
-        extracted_total,
-        idle_s,
-        behind=behind,
-    )
+    known: dict[str, Any] = {"error": "", "queue_position": 0, "extracted": 0, "extracted_total": 0}
+    layer = digest(number) if name is None else name
+    return PullItem(image, layer, phase, progress, total, **{**known, "idle_s": 0.0, **more})
 
 
 def view(

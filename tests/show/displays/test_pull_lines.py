@@ -262,13 +262,10 @@ def test_every_key_is_in_the_man_page() -> None:
     totals = Totals(
         5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 5, 9, True, share=0.5, began=-2.0
     )  # fmt: skip
-    item = replace(
-        layer(
-            *(1, Phase.EXTRACTING, MIB, 4 * MIB),
-            image=f"{DEMO} on n1", error="E", queue_position=2, behind="b",
-            extracted=1, extracted_total=2,
-        ),
-        is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
+    item = layer(
+        *(1, Phase.EXTRACTING, MIB, 4 * MIB),
+        image=f"{DEMO} on n1", error="E", queue_position=2, behind="b", extracted=1,
+        extracted_total=2, is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
     )  # fmt: skip
     whole = view([item], images={item.image: totals})
     for text, shown in (
