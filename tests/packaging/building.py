@@ -79,9 +79,9 @@ class Layout:
         return {each["annotations"][name]: each for each in index["manifests"]}
 
 
-def build(*words: str | Path, **variables: str) -> None:
+def build(*words: str | Path, python: str | Path = sys.executable, **variables: str) -> None:
     done = subprocess.run(
-        [sys.executable, *words],
+        [python, *words],
         cwd=ROOT,
         env={**os.environ, **variables},
         capture_output=True,

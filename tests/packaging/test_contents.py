@@ -17,7 +17,7 @@ from packaging.version import Version
 from pycrictl import __version__
 from pycrictl.cli.commands.shell import FILES
 from pycrictl.proxy import settings
-from tests.packaging.building import ROOT, build, unpack
+from tests.packaging.building import PYTHON, ROOT, build, unpack
 
 PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
 DEBIAN = ROOT / "packaging" / "debian"
@@ -33,7 +33,8 @@ def test_the_sdist_builds_the_same(released: Path, tmp_path: Path) -> None:
     time_s = int((sources / "Makefile").stat().st_mtime)
     environ = {"TZ": "Pacific/Apia", "LC_ALL": "C", "PYTHONHASHSEED": "7"}
     script = sources / "packaging" / "dist.py"
-    build(script, "--output", tmp_path, "wheel", SOURCE_DATE_EPOCH=str(time_s), **environ)
+    environ["SOURCE_DATE_EPOCH"] = str(time_s)
+    build(script, "--output", tmp_path, "wheel", python=PYTHON, **environ)
     again = [*tmp_path.glob("pycrictl*")]
     assert len(again) == 2
     assert [
