@@ -37,13 +37,11 @@ def conversation(channel: grpc.Channel, name: str) -> grpc.StreamStreamMultiCall
 # Everything arrives
 
 
-def test_all_four_kinds_of_calls(channel: grpc.Channel) -> None:
+def test_calls_of_three_kinds(channel: grpc.Channel) -> None:
     assert unary(channel, "Echo")(b"one") == b"one"
     assert list(stream(channel, "Count")(b"3")) == [b"0", b"1", b"2"]
     join: grpc.StreamUnaryMultiCallable[bytes, bytes] = channel.stream_unary("/test.v1.Test/Join")
     assert join(iter([b"a", b"b", b"c"])) == b"a,b,c"
-    chat = conversation(channel, "Chat")
-    assert list(chat(iter([b"a", b"", b"c"]))) == [b"<a>", b"<>", b"<c>"]
 
 
 def test_both_sides_of_a_conversation_flow_at_once(channel: grpc.Channel) -> None:
@@ -52,14 +50,14 @@ def test_both_sides_of_a_conversation_flow_at_once(channel: grpc.Channel) -> Non
     def requests() -> Iterator[bytes]:
         for n in range(5):
             assert answered.acquire(timeout=PATIENCE_S), "no answer before the next request"
-            yield b"%d" % n
+            yield b"%d" % n if n else b""
 
     chat = conversation(channel, "Chat")
     received = []
     for response in chat(requests(), timeout=PATIENCE_S):
         received.append(response)
         answered.release()
-    assert received == [b"<0>", b"<1>", b"<2>", b"<3>", b"<4>"]
+    assert received == [b"<>", b"<1>", b"<2>", b"<3>", b"<4>"]
 
 
 def test_metadata_goes_both_ways(channel: grpc.Channel) -> None:

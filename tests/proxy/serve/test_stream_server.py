@@ -93,22 +93,16 @@ def get(
     return "\r\n".join(lines)
 
 
-def test_a_websocket_gets_a_message_for_each_record() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
-        found: list[Report] = []
-        await follow(server.url("good"), on_report=found.append, on_note=pytest.fail, timeout_s=60)
-        assert found == REPORTS
-
-    serve(test)
-
-
-def test_streams_are_on_a_unix_socket_too(tmp_path: Path) -> None:
-    """A pod with a network of its own does not reach the node's loopback."""
+@pytest.mark.parametrize("is_beside", [False, True], ids=["tcp", "unix"])
+def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: bool) -> None:
+    """Also on a Unix socket: a pod with a network of its own does not reach the node's loopback."""
 
     async def test(server: StreamServer[str], source: Source) -> None:
         server.listen_in(tmp_path)
-        target = beside(parse_url(server.url("good")), str(tmp_path / "sock"))
-        assert target.socket == str(tmp_path / str(server.address.port))
+        target = parse_url(server.url("good"))
+        if is_beside:
+            target = beside(target, str(tmp_path / "sock"))
+            assert target.socket == str(tmp_path / str(server.address.port))
         found: list[Report] = []
         await follow(target, on_report=found.append, on_note=pytest.fail, timeout_s=60)
         assert found == REPORTS
