@@ -25,7 +25,6 @@ from pycrictl.copy.transfer.messages import (
     ResumableProtocol,
 )
 from pycrictl.errors import CopyError, UpgradeRefused
-from pycrictl.kubectl.copies.api import Lost
 from pycrictl.streaming.blocking import open_websocket
 from pycrictl.streaming.target import Target
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -83,19 +82,6 @@ def acknowledged(sock: socket.socket) -> int:
     content = read(sock, head[1])
     assert content[0] == ACKNOWLEDGEMENT
     return int.from_bytes(content[1:], "big")
-
-
-def test_pieces_that_come_at_once(folder: Path, session: str, work: Workstation) -> None:
-    parts = [
-        frame(BINARY, piece(at, CONTENT[at : at + 1000]), key=KEY) for at in range(0, SIZE, 1000)
-    ]
-    with connected(folder, session) as sock:
-        sock.sendall(b"".join(parts))
-        said = 0
-        while said < SIZE:
-            before, said = said, acknowledged(sock)
-            assert said > before
-    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
 
 
 def test_an_agent_that_has_everything_before_the_client_looks(
@@ -204,26 +190,3 @@ def test_a_client_that_cannot_copy_there_learns_it_before_it_sends(
     with pytest.raises(CopyError, match="there is no directory"):
         work.api.open(session, 0)
     assert agent.audits == ["failed"]
-
-
-@pytest.mark.parametrize("is_stopped", [True, False])
-def test_without_a_commit_nothing_stays(
-    agent: SmallAgent,
-    session: str,
-    work: Workstation,
-    container: Pretended,
-    folder: Path,
-    is_stopped: bool,
-) -> None:
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
-        assert acknowledged(sock) == SIZE
-    if is_stopped:
-        agent.stop()
-    else:
-        work.api.abandon(session)
-    assert [*stages_in(container.root), *(container.root / "to").iterdir()] == []
-    if is_stopped:
-        agent.start()
-    with pytest.raises(Lost, match="the agent was restarted"):
-        work.api.commit(session)
