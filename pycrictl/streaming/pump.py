@@ -175,21 +175,14 @@ class Ends:
     note: Callable[[str], None] = lambda text: None
 
 
-async def pump(
-    connection: ByteStream, core: RemoteCommand, ends: Ends, *, silence_s: float
-) -> ExitReported | None:
-    """Move everything until the command is over; return its outcome, None after the detach keys.
+class Pump:
+    """Moves everything between a connection, which stays the caller's, and our ends.
 
-    The connection stays the caller's. A terminal is left raw. ``silence_s`` is how long the server
-    may be silent while it is its turn.
+    ``silence_s`` is how long the server may be silent while it is its turn.
     """
-    bytes(_KEPT_BYTES)  # glibc goes on to use blocks of a piece's size again (mallopt(3))
-    return await _Pump(connection, core, ends, silence_s).run()
 
-
-class _Pump:
     def __init__(
-        self, connection: ByteStream, core: RemoteCommand, ends: Ends, silence_s: float
+        self, connection: ByteStream, core: RemoteCommand, ends: Ends, *, silence_s: float
     ) -> None:
         self._connection = connection
         self._core = core
@@ -197,22 +190,26 @@ class _Pump:
         self._silence_s = silence_s
         self._stack = ExitStack()
         self._outcome: ExitReported | None = None
-        self._receiving: asyncio.Task[None] | None = None
-        self._typing: asyncio.Task[bool] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_left = False
         self._taken = 0  # how often the server has taken what was sent
         self._is_silence_noted = False
 
     async def run(self) -> ExitReported | None:
-        self._receiving = asyncio.create_task(self._receive())
+        """Return the outcome of the command, None after the detach keys. A terminal is left raw."""
+        bytes(_KEPT_BYTES)  # glibc goes on to use blocks of a piece's size again (mallopt(3))
+        self._tasks = [asyncio.create_task(self._receive())]
         try:
-            await self._receiving
+            await self._tasks[0]
         except asyncio.CancelledError:
-            typing = self._typing
-            if typing is None or not typing.done() or typing.cancelled() or not typing.result():
+            for typing in self._tasks[1:]:
+                if typing.done() and not typing.cancelled():
+                    typing.result()
+            if not self._is_left:
                 raise
             return None
         finally:
-            await end_tasks(task for task in (self._receiving, self._typing) if task is not None)
+            await end_tasks(self._tasks)
             self._stack.close()
         return self._outcome
 
@@ -288,8 +285,9 @@ class _Pump:
                     self._begin()
                 case ExitReported():
                     self._outcome = event
-                case ChannelEnded(Channel.STDIN) if self._typing is not None:
-                    self._typing.cancel()
+                case ChannelEnded(Channel.STDIN):
+                    for typing in self._tasks[1:]:
+                        typing.cancel()
                 case _:
                     pass
         if output is not None:
@@ -301,13 +299,13 @@ class _Pump:
             self._ends.terminal.make_raw()
             self._resize()
         if self._ends.stdin is not None:
-            self._typing = asyncio.create_task(self._send_stdin(self._ends.stdin))
-            self._typing.add_done_callback(self._end_typing)
+            typing = asyncio.create_task(self._send_stdin(self._ends.stdin))
+            typing.add_done_callback(self._end_typing)
+            self._tasks.append(typing)
 
-    def _end_typing(self, typing: asyncio.Task[bool]) -> None:
-        if not typing.cancelled() and (typing.exception() or typing.result()):
-            assert self._receiving is not None
-            self._receiving.cancel()
+    def _end_typing(self, typing: asyncio.Task[None]) -> None:
+        if not typing.cancelled() and (typing.exception() or self._is_left):
+            self._tasks[0].cancel()
 
     def _resize(self) -> None:
         if self._ends.terminal is not None:
@@ -315,18 +313,21 @@ class _Pump:
             self._core.resize(width=width, height=height)
             self._flush()
 
-    async def _send_stdin(self, stdin: Input) -> bool:
-        """Send all there is; return whether the detach keys were among it."""
+    async def _send_stdin(self, stdin: Input) -> None:
         keys = DetachKeys() if self._ends.terminal is not None else None
-        is_left = False
-        while not is_left and (data := await stdin.read()):
+        while data := await stdin.read():
             if keys is not None:
-                data, is_left = keys.feed(data)
+                data, self._is_left = keys.feed(data)
             self._core.connection.send(Channel.STDIN, data)
-            if not await self._drained():
-                return False
-        if is_left:
-            return True
+            self._flush()
+            try:
+                await self._connection.drain()
+            except StreamError:  # which the reading side reports
+                return
+            self._taken += 1
+            self._flush()  # what the reading side has held back meanwhile
+            if self._is_left:
+                return
         if self._core.connection.can_end:
             self._core.connection.end(Channel.STDIN)
             self._flush()
@@ -334,18 +335,6 @@ class _Pump:
             self._ends.note(
                 "this transport cannot end the input of the command; --transport spdy can"
             )
-        return False
-
-    async def _drained(self) -> bool:
-        """Send; return False if the connection is broken, which the reading side reports."""
-        self._flush()
-        try:
-            await self._connection.drain()
-        except StreamError:
-            return False
-        self._taken += 1
-        self._flush()  # what the reading side has held back meanwhile
-        return True
 
     def _flush(self) -> None:
         self._connection.send(self._core.connection.data_to_send())

@@ -10,7 +10,7 @@ from pycrictl.errors import RemoteProtocolError, UpgradeRefused
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.loop import in_thread
 from pycrictl.streaming.opening import Exchange
-from pycrictl.streaming.pump import Ends, pump
+from pycrictl.streaming.pump import Ends, Pump
 from pycrictl.streaming.target import Target, TlsFiles, parse_url
 from pycrictl.wire.command import (
     SPDY_PROTOCOLS,
@@ -124,7 +124,7 @@ async def run_command(
     transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
     try:
         core = remote_command(transport, protocol, streams)
-        outcome = await pump(connection, core, ends, silence_s=silence_s)
+        outcome = await Pump(connection, core, ends, silence_s=silence_s).run()
         core.connection.close()
         connection.send(core.connection.data_to_send())
         await connection.close()
