@@ -13,14 +13,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl import noderoot
 from pycrictl.errors import ConfigError, UsageError
 from pycrictl.units import parse_bool, quote
-
-if TYPE_CHECKING:
-    from pycrictl.yamltree import Member
 
 T = TypeVar("T")
 
@@ -140,18 +137,28 @@ def parse_file(text: str) -> dict[str, Any]:
     A key given twice has its last value; a key without a value counts as not given. Values are read
     from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
     """
+    from pycrictl import yamltree  # noqa: PLC0415 - without a file not needed
+
     found: dict[str, Any] = {}
-    for key, line, node in _members(text):
-        if key not in KEYS:
-            raise ConfigError(
-                f"line {line}: unknown key {quote(key)}", hint=f"known keys: {', '.join(KEYS)}"
-            )
-        found.pop(key, None)
-        if node.type != "null":
-            try:
-                found[key] = KEYS[key].read(node.text)
-            except ValueError as error:
-                raise ConfigError(f"line {node.line}: {key}: {error}") from None
+    try:
+        root = yamltree.parse(text)
+        if root.type not in ("mapping", "null"):
+            raise yamltree.Problem("it does not hold settings (key: value)", root.line)
+        for key, line, node in root.members:
+            if node.type in ("mapping", "list"):
+                where = f"the value of {quote(key)}"
+                raise yamltree.Problem(f"{where} is a list or a mapping", line)
+            if key not in KEYS:
+                hint = f"known keys: {', '.join(KEYS)}"
+                raise yamltree.Problem(f"unknown key {quote(key)}", line, hint=hint)
+            found.pop(key, None)
+            if node.type != "null":
+                try:
+                    found[key] = KEYS[key].read(node.text)
+                except ValueError as error:
+                    raise yamltree.Problem(f"{key}: {error}", node.line) from None
+    except yamltree.Problem as problem:
+        raise ConfigError(f"line {problem.line}: {problem}", hint=problem.hint) from None
     return found
 
 
@@ -203,22 +210,6 @@ def decoded(content: bytes) -> str:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"line {line}: it is not UTF-8 text") from None
-
-
-def _members(text: str) -> list[Member]:
-    from pycrictl import yamltree  # noqa: PLC0415 - without a file not needed
-
-    try:
-        root = yamltree.parse(text)
-        if root.type not in ("mapping", "null"):
-            raise yamltree.Problem("it does not hold settings (key: value)", root.line)
-        for member in root.members:
-            if member.node.type in ("mapping", "list"):
-                where = f"the value of {quote(member.key)}"
-                raise yamltree.Problem(f"{where} is a list or a mapping", member.line)
-    except yamltree.Problem as problem:
-        raise ConfigError(f"line {problem.line}: {problem}") from None
-    return root.members
 
 
 def _whole_number(text: str) -> int:

@@ -115,9 +115,6 @@ def _failure(path: str, exc: OSError | ValueError) -> PycrictlError:
             )
         case PermissionError():
             return PycrictlError(f"no permission to read the log {name}", hint="run it as root")
-    reason = (
-        (exc.strerror or str(exc)).lower()
-        if isinstance(exc, OSError)
-        else "its path has a null byte"
-    )
-    return PycrictlError(f"the log {name} cannot be read: {reason}")
+        case ValueError():
+            return PycrictlError(f"the log {name} cannot be read: its path has a null byte")
+    return PycrictlError(f"the log {name} cannot be read: {(exc.strerror or str(exc)).lower()}")

@@ -115,11 +115,9 @@ class Lookup:
         if re.fullmatch(WHOLE_ID, text):
             return ObjectRef(text, text)
         try:
-            if kind == "pod":
-                pod = self.find_pod(text)
-                return ObjectRef(text, pod.id, _named(text, pod, pod_name(pod)))
-            container = self.find_container(text)
-            return ObjectRef(text, container.id, _named(text, container, self.full_name(container)))
+            found = self.find_pod(text) if kind == "pod" else self.find_container(text)
+            name = "" if found.id.startswith(text) else self._name(found)
+            return ObjectRef(text, found.id, name)
         except Unimplemented:
             return ObjectRef(text, text)
         except PycrictlError as error:
@@ -188,13 +186,13 @@ class Lookup:
         owner = container.pod_sandbox_id if pod is None else pod_key(pod)
         return owner, container.metadata.name
 
+    def _name(self, thing: cri_pb2.Container | cri_pb2.PodSandbox) -> str:
+        return pod_name(thing) if isinstance(thing, cri_pb2.PodSandbox) else self.full_name(thing)
+
     def _only(self, kind: Kind, text: str, found: list[T]) -> T:
         if len(found) == 1:
             return found[0]
-        words: list[str] = [
-            self.full_name(each) if isinstance(each, cri_pb2.Container) else pod_name(each)
-            for each in found
-        ]
+        words: list[str] = [self._name(each) for each in found]
         if len({*words}) < len(words):
             pairs = zip(found, words, strict=True)
             words = [f"{each.id[:SHOWN_ID_CHARS]} ({word})" for each, word in pairs]
@@ -290,10 +288,6 @@ def hint(client: CriClient, request: Any) -> str | None:
         return "it is a pod: 'pycrictl inspectp' shows it"
     except PycrictlError:
         return None
-
-
-def _named(text: str, thing: cri_pb2.Container | cri_pb2.PodSandbox, name: str) -> str:
-    return "" if thing.id.startswith(text) else name
 
 
 def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
