@@ -166,11 +166,8 @@ def test_data_both_ways() -> None:
     data = bytes(range(256)) * 256
     peer.core.send(A, data + b"!")
     peer.core.send(A, b"")
-    assert peer.sent() == [
-        Data(1, data[:MESSAGE_BYTES]),
-        Data(1, data[MESSAGE_BYTES:]),
-        Data(1, b"!"),
-    ]
+    pieces = data[:MESSAGE_BYTES], data[MESSAGE_BYTES:], b"!"
+    assert peer.sent() == [Data(1, piece) for piece in pieces]
     assert peer.feed(Data(1, b"back"), Data(1, b"")) == [ChannelReceived(A, b"back")]
 
 

@@ -9,7 +9,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
-from pycrictl.errors import NotFound, RemoteProtocolError
+from pycrictl.errors import RemoteProtocolError
 from tests.fakecri import FakeServer, Status, answers
 
 GONE = Status(grpc.StatusCode.NOT_FOUND, "gone")
@@ -28,15 +28,6 @@ def test_what_went_away_since_it_was_listed_is_left_out(
     fake.prepare("ContainerStatus", whole, repeat=True)
     found = list(statuses.read(client, "container", ["a", "gone", "b"], is_listed=True))
     assert [each.status.id for each in found] == ["a", "b"]
-
-
-def test_an_id_of_a_pod(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", GONE)
-    fake.prepare("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse())
-    with client, pytest.raises(NotFound) as raised:
-        list(statuses.read(client, "container", ["abcd" * 16]))
-    assert raised.value.hint == "it is a pod: 'pycrictl inspectp' shows it"
-    assert fake.calls[-1].request.pod_sandbox_id == "abcd" * 16
 
 
 def test_addresses(fake: FakeServer, client: CriClient) -> None:

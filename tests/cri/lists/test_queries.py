@@ -73,6 +73,12 @@ def test_what_the_runtime_filters_by() -> None:
     assert query.condition == cri_pb2.ContainerFilter(
         id="c", pod_sandbox_id="p", label_selector={"k": "a=b"}
     )
+    state = cri_pb2.PodSandboxStateValue(state=cri_pb2.SANDBOX_NOTREADY)
+    assert pod_query(pod_id="a", labels={"k": "v"}, state="notready").condition == (
+        cri_pb2.PodSandboxFilter(id="a", label_selector={"k": "v"}, state=state)
+    )
+    assert pod_query(state="ready").condition.HasField("state")
+    assert not pod_query().condition.HasField("state")
 
 
 def image(reference: str, identifier: str, *tags: str) -> cri_pb2.ImageStatusResponse:
@@ -124,14 +130,3 @@ def test_selection_and_order_of_pods(fake: FakeServer, client: CriClient) -> Non
         (pod_query(latest=True, namespace="default"), ["web"]),
     ):
         assert [each.id for each in list_pods(client, query)] == names
-
-
-def test_what_the_runtime_filters_pods_by() -> None:
-    query = pod_query(pod_id="a", labels={"k": "v"}, state="notready")
-    assert query.condition == cri_pb2.PodSandboxFilter(
-        id="a",
-        label_selector={"k": "v"},
-        state=cri_pb2.PodSandboxStateValue(state=cri_pb2.SANDBOX_NOTREADY),
-    )
-    assert pod_query(state="ready").condition.HasField("state")
-    assert not pod_query().condition.HasField("state")
