@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
@@ -70,21 +70,12 @@ class Cluster:
     @classmethod
     def of_environment(cls) -> Cluster:
         """Read CONFORMANCE_API and so on; a pod is NAMESPACE/POD/CONTAINER."""
-
-        def text(name: str, default: str = "") -> str:
-            return os.environ.get(f"CONFORMANCE_{name}") or default
-
-        return cls(
-            api=text("API"),
-            kubelet=text("KUBELET"),
-            kubelet_off=text("KUBELET_OFF"),
-            token=text("TOKEN"),
-            stranger=text("STRANGER"),
-            pod=Pod(*text("POD", "default/").split("/")),
-            pod_off=Pod(*text("POD_OFF", "default/").split("/")),
-            subresource=text("SUBRESOURCE", SUBRESOURCE),
-            copies=text("COPIES"),
-        )
+        names = [each.name for each in fields(cls)]
+        found = {name: os.environ.get(f"CONFORMANCE_{name.upper()}") for name in names}
+        given: dict[str, Any] = {name: value for name, value in found.items() if value}
+        for name in {"pod", "pod_off"} & given.keys():
+            given[name] = Pod(*given[name].split("/"))
+        return cls(**given)
 
     # The kubelet
 

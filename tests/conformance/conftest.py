@@ -66,7 +66,7 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
         (folder / name).mkdir()
         proxies.append(stack.enter_context(Program(folder / name, lab.node.endpoint, *more)))
     url_s = float(os.environ.get("CONFORMANCE_URL_S") or 0)
-    settings = replace(_OURS, retry=proxies[1].endpoint, url_s=url_s)
+    settings = replace(_OURS, retry_endpoint=proxies[1].endpoint, url_s=url_s)
     return Endpoint(
         proxies[0].endpoint,
         lab.registry,

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, cast
 
 import grpc
@@ -46,27 +46,22 @@ class Settings:
     """What the endpoint is configured with, as far as it matters to rules."""
 
     limit: int = 0
-    retry: str = ""
+    retry_endpoint: str = ""
     retry_s: float = 30.0
     copies_per_pod: int = 0
     copy_size_limit: int = 0
-    url_s: float = 0.0
+    url_s: float = 60.0
     pace: float = 1.0
 
     @classmethod
     def of_environment(cls) -> Settings:
-        def number(name: str, default: float) -> float:
-            return float(os.environ.get(f"CONFORMANCE_{name}") or default)
-
-        return cls(
-            limit=int(number("LIMIT", 0)),
-            retry=os.environ.get("CONFORMANCE_RETRY_ENDPOINT", ""),
-            retry_s=number("RETRY_S", 30),
-            copies_per_pod=int(number("COPIES_PER_POD", 0)),
-            copy_size_limit=int(number("COPY_SIZE_LIMIT", 0)),
-            url_s=number("URL_S", 60),
-            pace=number("PACE", 1),
-        )
+        """Read CONFORMANCE_LIMIT and so on."""
+        given: dict[str, Any] = {}
+        for each in fields(cls):
+            default: Any = each.default
+            if value := os.environ.get(f"CONFORMANCE_{each.name.upper()}"):
+                given[each.name] = type(default)(value)
+        return cls(**given)
 
 
 @dataclass

@@ -98,14 +98,10 @@ class Container:
     pod: str
     image: str
     root: Path
-    mounts: dict[str, str]
     is_running: bool = False
 
     def host(self, path: str) -> Path:
         """The path on this machine of a path in the container."""
-        for inside, outside in self.mounts.items():
-            if path == inside or path.startswith(inside + "/"):
-                return Path(outside + path.removeprefix(inside))
         return self.root / path.lstrip("/")
 
 
@@ -172,12 +168,13 @@ class Planted:
         root = self.folder / made
         for name in ("tmp", "srv", "data"):
             (root / name).mkdir(parents=True)
+        for mount in request.config.mounts:
+            (root / mount.container_path.lstrip("/")).symlink_to(mount.host_path)
         for layer in self.images[image]:
             with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
                 shown = [one for one in archive if one.name.startswith("srv/")]
                 archive.extractall(root, shown)
-        mounts = {one.container_path: one.host_path for one in request.config.mounts}
-        self.containers[made] = Container(request.pod_sandbox_id, image, root, mounts)
+        self.containers[made] = Container(request.pod_sandbox_id, image, root)
         return cri_pb2.CreateContainerResponse(container_id=made)
 
     def on_StartContainer(self, request: Any, _: Context) -> None:

@@ -207,9 +207,9 @@ def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
 @pytest.fixture
 def strict(endpoint: Endpoint) -> Iterator[Kubelet]:
     """One whose only slot is taken, until the registry heals."""
-    if not endpoint.settings.retry:
+    if not endpoint.settings.retry_endpoint:
         not_implemented("RETRY_ENDPOINT is not named")
-    with grpc.insecure_channel(endpoint.settings.retry, options=OPTIONS) as channel:
+    with grpc.insecure_channel(endpoint.settings.retry_endpoint, options=OPTIONS) as channel:
         kubelet = Kubelet(channel, cgroup_parent="")
         (first,) = images(endpoint, "strict", 1)
         endpoint.registry.stall(f"{name_of(first)}/blobs")
