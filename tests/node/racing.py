@@ -16,7 +16,7 @@ from tests.copy.trees import UNWATCHED, listing, stages_in
 SECRET: Final = "SECRET OF THE NODE"
 
 
-AT_LEAST_S: Final = 2.0
+AT_LEAST_S: Final = 1.0
 
 
 def race(method: Method, play: Path, path: str, folder: Path, *, is_relative: bool = False) -> None:

@@ -108,7 +108,7 @@ def test_no_program_outlives_this_one_in_the_container(
         with path.open("wb") as file:
             file.truncate(4096 * MIB)
     words = (folder / "big", "C:/tmp/new") if direction == "in" else ("C:/root/big", folder / "new")
-    for number, more_s in ((signal.SIGKILL, 0.0), (signal.SIGKILL, 0.5), (signal.SIGINT, 0.2)):
+    for number, more_s in ((signal.SIGKILL, 0.3), (signal.SIGINT, 0.0)):
         with cp.start(*words) as process:
             wait_until(lambda: tars(cp))
             time.sleep(more_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -16,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled, wait_until
 
-from .forked import Program
 from .kubelet import Pod
 from .lab import MIB, Lab
 from .programs import Session
@@ -93,17 +92,6 @@ def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed:
     assert session.end() == 0
 
 
-def test_once_is_what_the_screen_has(crictl: Program, crashed: str) -> None:
-    done = crictl.run("top", "--once", "--no-kube")
-    assert done.status == 0, done.stderr
-    sick = next(line for line in done.stdout.decode().splitlines() if line.startswith("!"))
-    assert "exit 3, " in sick
-
-    found = json.loads(crictl.run("top", "-o", "json", "--no-kube").stdout)
-    assert found["counts"]["sick"] == 1
-    assert any(row["memory"] for row in found["rows"])
-
-
 @pytest.fixture
 def troubled(
     lab: Lab, start: Callable[..., Proxy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -132,8 +120,7 @@ def troubled(
     pulls.append(kubelet.start_pull(images[1], pods["queued"]))
     program = [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", proxy.endpoint, "top"]
     program += ["--no-kube", "--admin-socket", f"unix://{proxy.admin_path}"]
-    once = [*program, "--once"]
-    wait_until(lambda: b"in line" in subprocess.run(once, capture_output=True).stdout)
+    wait_until(lambda: admin.ask(str(proxy.admin_path), "status", timeout_s=30)["waiting"])
     yield program
     lab.registry.limit(None)
     for pull in pulls:
@@ -194,7 +181,7 @@ def test_every_trouble_and_every_key(troubled: list[str]) -> None:
     rows = [*sorted(once[2:5]), *once[5:]]
     for wanted, line in zip(SICK_FIRST, rows, strict=True):
         assert re.match(wanted, line), line
-    for size in ((80, 24), (200, 50), (40, 10)):
+    for size in ((80, 24), (40, 10)):
         session = Session(["setsid", "--ctty", "--wait", *troubled])  # so that Ctrl-C is a signal
         session.resize(*size)
         session.wait_for(b"default/")
