@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any
 
+from tests.cli.run import start
+from tests.node.forked import Program
 from tests.node.images import Image
 from tests.node.lab import MIB, Lab
 from tests.node.programs import Session
@@ -26,17 +27,6 @@ _A_LAYER = re.compile(r'"layer": "sha256:|downloading')
 
 def program(lab: Lab, *words: str) -> list[str]:
     return [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", lab.node.endpoint, *words]
-
-
-def run(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
-    command = program(lab, *words)
-    return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
-
-
-def start(lab: Lab, *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        program(lab, *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
 
 
 def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image, str]:
@@ -61,10 +51,6 @@ def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(process.args, code, *texts())
 
 
-def last_records(stdout: str) -> dict[str, dict[str, Any]]:
-    return {entry["layer"]: entry for entry in map(json.loads, stdout.splitlines())}
-
-
 def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
     image, reference = slow_image(lab, "seen:1", seed=21, seconds=SLOW_S)
     pod = lab.node.kubelet.run_pod("web")
@@ -73,7 +59,7 @@ def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
     assert pull.result(WAIT_S) is not None
     assert watched.returncode == 0
     assert "does not say which pod" in watched.stderr
-    records = last_records(watched.stdout)
+    records = {entry["layer"]: entry for entry in map(json.loads, watched.stdout.splitlines())}
     sizes = {layer.digest: layer.size_bytes for layer in image.layers}
     assert {digest: entry["progress"] for digest, entry in records.items()} == sizes
     assert {digest: entry["total"] for digest, entry in records.items()} == sizes
@@ -99,7 +85,7 @@ def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
 
 def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
     _, reference = slow_image(lab, "cancelled:1", seed=25, seconds=SLOW_S)
-    process = start(lab, "pull", reference)
+    process = start("-r", lab.node.endpoint, "pull", reference)
     wait_until(lab.node.store.ingests)
     process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=WAIT_S)
@@ -108,13 +94,13 @@ def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
     wait_until(lambda: not lab.node.store.leases())
 
 
-def test_pulls_that_the_registry_refuses(lab: Lab) -> None:
+def test_pulls_that_the_registry_refuses(lab: Lab, crictl: Program) -> None:
     _, reference = slow_image(lab, "refused:1", seed=29, seconds=0.5)
     said = {401: "refuses access", 404: "does not have", 500: "500"}
     for status, words in said.items():
         lab.registry.answer("/manifests/", status)
-        pulled = run(lab, "pull", reference)
-        assert (pulled.returncode, pulled.stdout) == (1, "")
+        pulled = crictl.run("pull", reference)
+        assert (pulled.status, pulled.stdout) == (1, b"")
         (line, *hints) = pulled.stderr.splitlines()
         assert line.startswith(f'pycrictl: pulling "{reference}": ')
         assert words in line

@@ -6,8 +6,7 @@ import json
 import re
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import PullRecord, newest
+from tests.cli.run import PROGRAM
+from tests.cli.run import start as run_program
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
@@ -39,16 +40,6 @@ def images(lab: Lab, count: int, size_bytes: int = MIB) -> list[str]:
 
 def status(proxy: Program) -> dict[str, Any]:
     return admin.ask(str(proxy.admin_path), "status", timeout_s=30.0)
-
-
-def pycrictl(*words: str, prefix: Sequence[str] = ()) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-m", "pycrictl", *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def first_line(process: subprocess.Popen[str]) -> str:
@@ -241,7 +232,9 @@ def test_a_client_with_a_network_of_its_own(
             path.unlink()
     else:
         words += ["--source", "cri"]
-    watcher = pycrictl("-r", proxy.endpoint, *words, prefix=["unshare", "--net"])
+    alone = ["unshare", "--net", *PROGRAM, "-r", proxy.endpoint, *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    watcher = subprocess.Popen(alone, text=True, **pipes)  # type: ignore[call-overload]  # pipes
     first = first_line(watcher)
     lab.registry.limit(None)
     text, told = watcher.communicate()
@@ -268,7 +261,7 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("early"))
     wait_until(lambda: any(one["bytes"] for one in status(proxy)["running"]))
     words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
-    look = pycrictl(*words)
+    look = run_program(*words)
     assert old.layers[0].digest in first_line(look) + first_line(look)
     look.send_signal(signal.SIGINT)
     assert look.wait() == 130
@@ -282,7 +275,7 @@ def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     pod = proxy.kubelet.run_pod("later")
     pull = proxy.kubelet.start_pull(reference, pod)
     wait_until(lambda: bool(status(proxy)["running"]))
-    watch = pycrictl(*words, pod.id)
+    watch = run_program(*words, pod.id)
     first = first_line(watch)
     lab.registry.heal()
     shown = records(first + rest(watch))
@@ -307,7 +300,7 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     before, leases = fetched(proxy), lab.node.store.leases()
     proxy.reload()
     wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    watcher = pycrictl("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
+    watcher = run_program("-r", proxy.endpoint, "image-pull-progress", "--progress", "json", pod.id)
     first = first_line(watcher)
     lab.registry.limit(MIB)
     wait_until(lambda: fetched(proxy) > before)
