@@ -13,7 +13,6 @@ import pytest
 
 from pycrictl.proxy import server, upstream
 from tests.processes import connections
-from tests.proxy import frames
 from tests.proxy.runtime import (
     MIB,
     PATIENCE_S,
@@ -28,6 +27,7 @@ from tests.proxy.runtime import (
     unavailable,
 )
 from tests.waiting import wait_until
+from tools.torture import http2
 from tools.torture.attacks import Attacker
 
 # A runtime that is gone
@@ -119,8 +119,8 @@ def test_calls_that_others_reset_at_once_are_not_paid_by_a_good_client(
             attacker = stack.enter_context(closing(Attacker(str(proxy.path))))
             attacker.acknowledge()
             for stream_id in range(1, 2 * CALLS, 2):
-                attacker.send(frames.opened(stream_id, "/test.v1.Test/Echo"))
-                attacker.send(frames.reset(stream_id))
+                attacker.send(http2.opened(stream_id, "/test.v1.Test/Echo"))
+                attacker.send(http2.reset(stream_id))
             attacker.read(wait_s=0.5)
         calls = [unary(channel, "Echo").future(b"x") for _ in range(100)]
         time.sleep(0.5)
@@ -138,14 +138,14 @@ def test_keepalives_of_a_client_in_go_are_allowed(
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)
         client.connect(str(serve().path))
-        client.sendall(frames.PREFACE + frames.settings())
+        client.sendall(http2.PREFACE + http2.settings())
         received = b""
         for number in range(10):
-            client.sendall(frames.frame(frames.PING, 0, 0, b"%08d" % number))
+            client.sendall(http2.frame(http2.PING, 0, 0, b"%08d" % number))
             while b"%08d" % number not in received:
                 received += client.recv(MIB)
             time.sleep(0.1)
-    assert frames.GOAWAY not in {kind for kind, _, _ in frames.frames(received)}
+    assert http2.GOAWAY not in {kind for kind, _, _ in http2.frames(received)}
 
 
 def test_connections_that_are_old_are_left_without_a_failed_call(

@@ -29,9 +29,9 @@ from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
 from tests.node.kubelet import IMAGE, RUNTIME
-from tests.proxy import frames as http2
-from tests.proxy.frames import message, opened, reset
 from tests.serving import believing
+from tools.torture import http2
+from tools.torture.http2 import message, opened, reset
 
 MIB: Final = 1024 * 1024
 VERSION: Final = RUNTIME + "Version"
