@@ -14,12 +14,10 @@ import struct
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pycrictl import noderoot
-
-if TYPE_CHECKING:
-    from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.containerd.grpc_client import ContainerdClient
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 _CLOCK_SLACK_S: Final = 0.05

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from pycrictl._proto.containerd import (
     content_pb2,
@@ -35,6 +36,10 @@ _KEPT: Final = 256
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = "/containerd.services."
 M = TypeVar("M", bound=Message)
+
+
+def seconds(timestamp: Timestamp) -> float:
+    return timestamp.ToNanoseconds() / 1e9
 
 
 class ContainerdClient:

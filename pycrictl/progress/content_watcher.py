@@ -19,13 +19,14 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from pycrictl._proto.containerd import snapshots_pb2
+from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.containerd.daemon import CurrentDaemon
-from pycrictl.containerd.grpc_client import Documents
+from pycrictl.containerd.grpc_client import ContainerdClient, Documents, seconds
 from pycrictl.containerd.store import (
     Document,
     ImageConfig,
@@ -40,22 +41,11 @@ from pycrictl.containerd.store import (
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.layers import Ingest, Layers, Sight, Snapshot
-from pycrictl.progress.pull_names import Expected, Names
-from pycrictl.pulls.model import Phase
-from pycrictl.pulls.tracker import pull_of
+from pycrictl.progress.pull_names import Expected, ImageOwners, Names
+from pycrictl.pulls.model import Phase, Pull
+from pycrictl.pulls.tracker import Tracker, pull_of
 from pycrictl.units import plural
 from pycrictl.wire.progress import Report
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Set
-
-    from google.protobuf.timestamp_pb2 import Timestamp
-
-    from pycrictl._proto.containerd import content_pb2, leases_pb2
-    from pycrictl.containerd.grpc_client import ContainerdClient
-    from pycrictl.progress.pull_names import ImageOwners
-    from pycrictl.pulls.model import Pull
-    from pycrictl.pulls.tracker import Tracker
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
@@ -335,9 +325,9 @@ class ContentWatcher:
         with suppress(Invalid):  # a snapshotter that is not loaded
             snapshots = self._client.snapshots(pull.snapshotter, names)
         pull.layers.confirm(
-            {digest: _seconds(info.created_at) for digest, info in infos.items()},
+            {digest: seconds(info.created_at) for digest, info in infos.items()},
             {
-                name: Snapshot(_seconds(info.created_at), _REMOTE_LABEL in info.labels)
+                name: Snapshot(seconds(info.created_at), _REMOTE_LABEL in info.labels)
                 for name, info in snapshots.items()
                 if info.kind == snapshots_pb2.COMMITTED
             },
@@ -443,7 +433,7 @@ def _add_ingests(
         if digest := ingest_digest(status.ref):
             is_held = status.ref in refs
             open_count += is_held and status.offset < status.total
-            sight.ingests[digest] = Ingest(status.offset, _seconds(status.updated_at), is_held)
+            sight.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
     sight.is_crowded = 0 < max_downloads < open_count
 
 
@@ -472,8 +462,4 @@ def _reports(pull: _LeasePull) -> Iterator[Report]:
 
 
 def created_at(lease: leases_pb2.Lease) -> float:
-    return _seconds(lease.created_at)
-
-
-def _seconds(timestamp: Timestamp) -> float:
-    return timestamp.ToNanoseconds() / 1e9
+    return seconds(lease.created_at)

@@ -9,17 +9,14 @@ for a while; what is repeated of it later is left out.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.errors import PullFailed
-from pycrictl.pulls.model import Phase
-
-if TYPE_CHECKING:
-    from pycrictl.pulls.model import View
-    from pycrictl.pulls.tracker import Tracker
+from pycrictl.pulls.model import Phase, View
+from pycrictl.pulls.tracker import Tracker
 
 SETTLE_S: Final = 1.5
 """How long nothing must be pulled for the pulls to be over: kubelet tries its credentials one after
@@ -72,22 +69,22 @@ class Sink(Protocol):
         """Show the pulls of these images as ended, and leave them out of later views."""
 
 
+@dataclass
 class Endings:
-    def __init__(self, tracker: Tracker, sink: Sink) -> None:
-        self._tracker = tracker
-        self._sink = sink
-        self._shown: dict[str, None] = {}
-        self._finished_at: dict[str, float] = {}
+    tracker: Tracker
+    sink: Sink
+    _shown: dict[str, None] = field(default_factory=dict)
+    _finished_at: dict[str, float] = field(default_factory=dict)
 
     def end(self, images: Iterable[str], now: float) -> None:
         """Report that the pulls of these images have ended, as the last view shows it."""
         if ended := tuple(images):
-            self._sink.end(ended)
+            self.sink.end(ended)
             for image in ended:
-                self._tracker.forget(image)
+                self.tracker.forget(image)
                 self._finished_at.pop(image, None)
-            self._tracker.measure_anew()
-            self._sink.show(self._tracker.view(now))
+            self.tracker.measure_anew()
+            self.sink.show(self.tracker.view(now))
 
     def show(self, now: float, *, is_final: bool = False) -> View:
         """Show what a stream has said by now, and end the images that have settled.
@@ -96,7 +93,7 @@ class Endings:
             is_final: the stream has ended, and with it all that it reported. Unfinished images
                 are dropped silently, as the next stream may report them.
         """
-        view = self._tracker.view(now)
+        view = self.tracker.view(now)
         unfinished = {item.image for item in view.items if not item.is_finished}
         finished = dict.fromkeys(item.image for item in view.items if item.image not in unfinished)
         for image in unfinished:
@@ -108,23 +105,23 @@ class Endings:
         self._finished_at = {
             image: now if image in moved else self._finished_at.get(image, now) for image in fresh
         }
-        self._sink.show(view)
+        self.sink.show(view)
         ended = [image for image in fresh if is_final or now - self._finished_at[image] >= SETTLE_S]
         self._shown.update(dict.fromkeys(ended))
         while len(self._shown) > _REMEMBERED:
             del self._shown[next(iter(self._shown))]
         if is_final:
             for image in unfinished:
-                self._tracker.forget(image)
+                self.tracker.forget(image)
         self.end(ended, now)
         return view
 
     def _without(self, images: Iterable[str], view: View) -> View:
         for image in images:
-            self._tracker.forget(image)
+            self.tracker.forget(image)
         changed = tuple(item for item in view.changed if item.image not in images)
         # Whatever moved was in the view that is replaced, so the new one knows of no change.
-        return replace(self._tracker.view(view.now), changed=changed)
+        return replace(self.tracker.view(view.now), changed=changed)
 
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)

@@ -11,6 +11,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.cri.calls.redact import redact_text
@@ -155,27 +156,23 @@ def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
     return found
 
 
+@dataclass
 class Failures:
-    def __init__(
-        self,
-        read_journal: Callable[[float], Sequence[JournalLine]],
-        pods: Callable[[], Sequence[Pod]],
-    ) -> None:
-        self._read_journal = read_journal
-        self._pods = pods
-        self._written: dict[str, Failure] = {}
+    read_journal: Callable[[float], Sequence[JournalLine]]
+    pods: Callable[[], Sequence[Pod]]
+    _written: dict[str, Failure] = field(default_factory=dict)
 
     def look(self, wall_s: float) -> None:
         """Read the journal; what it said before counts on if it says nothing at all this time."""
-        if lines := self._read_journal(wall_s - HISTORY_S):  # else it was too slow
+        if lines := self.read_journal(wall_s - HISTORY_S):  # else it was too slow
             self._written = from_journal(lines)
 
     def waiting(self) -> list[Failure]:
-        return [self._with_times(key, one) for key, one in from_pods(self._pods()).items()]
+        return [self._with_times(key, one) for key, one in from_pods(self.pods()).items()]
 
     def since(self, wall_s: float) -> list[Failure]:
-        waiting = from_pods(self._pods())
-        owned = {canonical(one.image): pod for pod in self._pods() for one in pod.images}
+        waiting = from_pods(self.pods())
+        owned = {canonical(one.image): pod for pod in self.pods() for one in pod.images}
         found = []
         for key, one in self._written.items():
             if one.at_s < wall_s:

@@ -16,14 +16,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl.containerd.store import is_digest
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.reference import canonical, parse, repository, short_digest
-
-if TYPE_CHECKING:
-    from pycrictl.progress.registries import Credentials
+from pycrictl.progress.registries import Credentials
 
 _REMEMBERED: Final = 1024
 
@@ -129,10 +127,10 @@ def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
     )
 
 
+@dataclass(frozen=True, slots=True)
 class ImageOwners:
-    def __init__(self, pods: Callable[[], Sequence[Pod]], *, names_pods: bool = True) -> None:
-        self._pods = pods
-        self._names_pods = names_pods
+    pods: Callable[[], Sequence[Pod]]
+    names_pods: bool = True
 
     def name(
         self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
@@ -151,7 +149,7 @@ class ImageOwners:
         return found[0] if len(found) == 1 else ""
 
     def pods_of(self, name: str) -> str:
-        if not self._names_pods or not name:
+        if not self.names_pods or not name:
             return ""
         wanted = canonical(name)
         pods = dict.fromkeys(
@@ -161,7 +159,7 @@ class ImageOwners:
         return f"{first} and {len(others)} more" if others else first
 
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
-        for pod in self._pods():
+        for pod in self.pods():
             for one in pod.images:
                 if not one.has_started:
                     yield pod, one

@@ -25,19 +25,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode, urlsplit
 from urllib.request import proxy_bypass
 
 import tomli
 
+from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
 from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.progress.reference import DEFAULT_HOST, DEFAULT_TAG, parse
 from pycrictl.tls import client_context
-
-if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
 
 TIMEOUT_S: Final = 2.0
 

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
@@ -37,16 +38,13 @@ from pycrictl.progress.endings import (
     WatchOutcome,
     failed_items,
 )
+from pycrictl.progress.failures import Failure, Failures
+from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
 from pycrictl.wire.progress import MAX_TEXT, Report
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.failures import Failure, Failures
-    from pycrictl.progress.pull_names import ImageOwners
 
 
 class ImageTracker(Tracker):

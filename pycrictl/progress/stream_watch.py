@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl.errors import (
     ConnectError,
@@ -30,10 +30,8 @@ from pycrictl.progress.failures import cause
 from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.loop import in_thread, run_in_loop
-
-if TYPE_CHECKING:
-    from pycrictl.streaming.target import Target
-    from pycrictl.wire.progress import Report
+from pycrictl.streaming.target import Target
+from pycrictl.wire.progress import Report
 
 Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
 """Opens a stream and passes on its reports, and notes about it, until it ends in good order."""

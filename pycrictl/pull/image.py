@@ -8,9 +8,10 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.redact import quote_reference, redact_text
 from pycrictl.errors import (
     Interrupted,
@@ -19,19 +20,15 @@ from pycrictl.errors import (
     RemoteProtocolError,
     Unimplemented,
 )
-from pycrictl.progress.endings import Endings, Sink
+from pycrictl.progress.content_watcher import ContentWatcher
+from pycrictl.progress.crio.watcher import CrioWatcher
+from pycrictl.progress.endings import Endings, PollResult, Sink
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registries import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.content_watcher import ContentWatcher
-    from pycrictl.progress.crio.watcher import CrioWatcher
-    from pycrictl.progress.endings import PollResult
 
 
 class ClosableSink(Sink, Protocol):

@@ -7,16 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConfigError, Interrupted, PycrictlError
 from pycrictl.pull.image import FIRST_LOOK_S, PullDisplay, Show
 from pycrictl.units import plural
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
 """Pulls an image without showing it, and returns the runtime's reference to it."""

@@ -16,14 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.progress.crio.files import BlobFile
+from pycrictl.progress.crio.storage import StoredLayer
 from pycrictl.pulls.model import COMPLETE, Phase
-
-if TYPE_CHECKING:
-    from pycrictl.containerd.store import LayerDescriptor
-    from pycrictl.progress.crio.files import BlobFile
-    from pycrictl.progress.crio.storage import StoredLayer
 
 
 @dataclass(slots=True, eq=False)

@@ -18,10 +18,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.containerd.store import Manifest
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.logs import journal
 from pycrictl.progress.crio import files
@@ -29,18 +31,13 @@ from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.files import CrioProcess, Downloader
 from pycrictl.progress.crio.storage import DEFAULT_ROOT, StoredImage
 from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
-from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.registries import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
 from pycrictl.wire.progress import Report
-
-if TYPE_CHECKING:
-    from pycrictl.containerd.store import Manifest
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.progress.pull_names import ImageOwners
 
 PATIENCE_S: Final = 1.0
 """How long a directory may wait for its name: a line takes a while to be in the journal."""

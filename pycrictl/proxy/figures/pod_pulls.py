@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
@@ -14,13 +14,11 @@ from pycrictl.kube.kubelet import Kubelet, find_kubelet
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.pulls.documents import event_text
 from pycrictl.pulls.model import Phase, Totals
 from pycrictl.servicelog import Log
 from pycrictl.units import ordinal
-
-if TYPE_CHECKING:
-    from pycrictl.proxy.runtime_lookup import PodKey
 
 _IDLE_S: Final = 60.0
 

@@ -6,10 +6,12 @@ What is not wanted is not imported either: the libraries of metrics, the client 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.calls import CallRecord, Handler
+from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.figures.pod_pulls import recorder
 from pycrictl.proxy.figures.pull_tracer import PullTracer
 from pycrictl.proxy.figures.recorder import PullRecorder
@@ -18,15 +20,11 @@ from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.http_server import PageServer
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
-
-if TYPE_CHECKING:
-    from pycrictl.copy.rules.quotas import Quotas
-    from pycrictl.proxy.copies.copy_service import CopyService
-    from pycrictl.proxy.serve.stream_server import StreamServer
-    from pycrictl.proxy.serve.tokens import Tokens
 
 
 class ProxyFigures:

@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,24 +33,22 @@ MAX_WAITING: Final = 1000
 """How many records wait for a disk that does not write; more are dropped."""
 
 
+@dataclass(eq=False)
 class PullRecorder:
     """Takes the ends of calls; ``on_record`` is called with each record when it is complete."""
 
-    def __init__(
-        self,
-        *,
-        layers: LayerPoller,
-        lookup: RuntimeLookup,
-        log: Log,
-        history_folder: str,
-    ) -> None:
-        self._layers = layers
-        self._lookup = lookup
-        self._log = log
+    layers: LayerPoller
+    lookup: RuntimeLookup
+    log: Log
+    history_folder: str
+    on_record: list[Callable[[PullRecord], object]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
         # A client can make as many calls as it likes; only what is really pulled takes its time.
-        self._log_some = {one: Seldom(log.info, "pull", outcome=one.value) for one in CallOutcome}
-        self.on_record: list[Callable[[PullRecord], object]] = []
-        self._history = HistoryWriter(history_folder, log=log) if history_folder else None
+        write = self.log.info
+        self._log_some = {one: Seldom(write, "pull", outcome=one.value) for one in CallOutcome}
+        folder = self.history_folder
+        self._history = HistoryWriter(folder, log=self.log) if folder else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._held: dict[asyncio.TimerHandle, PullRecord] = {}
@@ -85,7 +83,7 @@ class PullRecorder:
 
     async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
         elapsed_s = self._loop.time() - (call.started or call.ended)
-        pull = await self._layers.ended(canonical(image), time.time() - elapsed_s)
+        pull = await self.layers.ended(canonical(image), time.time() - elapsed_s)
         if pull is not None:
             size_bytes = sum(item.total for item in pull.items)
             return {
@@ -97,7 +95,7 @@ class PullRecorder:
             }
         with contextlib.suppress(CallFailed):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=image))
-            answer = await self._lookup.call("ImageStatus", request)
+            answer = await self.lookup.call("ImageStatus", request)
             return {"size_bytes": answer.image.size or None}
         return {}
 
@@ -117,9 +115,9 @@ class PullRecorder:
         for take in self.on_record:
             take(record)
         if record.outcome is CallOutcome.PULLED and not record.is_joined:
-            self._log.info("pull", **fields)
+            self.log.info("pull", **fields)
         elif not self._log_some[record.outcome](**fields):
-            self._log.unwritten("pull", **fields)
+            self.log.unwritten("pull", **fields)
             if record.outcome is CallOutcome.GONE:
                 return
         if record.outcome.is_good:

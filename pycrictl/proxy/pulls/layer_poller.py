@@ -13,20 +13,18 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError, Unimplemented
 from pycrictl.progress.content_watcher import ContentWatcher
+from pycrictl.progress.crio.watcher import CrioWatcher
+from pycrictl.progress.endings import PollResult
+from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.sources import open_watcher
 from pycrictl.pulls.model import Pull, Totals
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
-
-if TYPE_CHECKING:
-    from pycrictl.progress.crio.watcher import CrioWatcher
-    from pycrictl.progress.endings import PollResult
-    from pycrictl.progress.pull_names import Expected
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0

@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -63,6 +64,7 @@ _CODES: Final = {
 }
 
 
+@dataclass(eq=False)
 class PullLimiter:
     """Answers PullImage calls.
 
@@ -71,24 +73,15 @@ class PullLimiter:
     up.
     """
 
-    def __init__(
-        self,
-        queue: PullQueue,
-        *,
-        upstream: Upstream,
-        lookup: RuntimeLookup,
-        layers: LayerPoller,
-        on_change: Callable[[], None],
-        on_end: Callable[[PullCall], None],
-        on_over: Callable[[int, str | None], None] = lambda pull, error: None,
-    ) -> None:
-        self._queue = queue
-        self._upstream = upstream
-        self._lookup = lookup
-        self._layers = layers
-        self._on_change = on_change
-        self._on_end = on_end
-        self._on_over = on_over
+    queue: PullQueue
+    upstream: Upstream
+    lookup: RuntimeLookup
+    layers: LayerPoller
+    on_change: Callable[[], None]
+    on_end: Callable[[PullCall], None]
+    on_over: Callable[[int, str | None], None] = lambda pull, error: None
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._tickets = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer | None]] = {}
@@ -107,13 +100,13 @@ class PullLimiter:
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
-            return await self._upstream.pass_on(request)  # the runtime's to judge
-        is_present = await self._lookup.is_present(message.image)
+            return await self.upstream.pass_on(request)  # the runtime's to judge
+        is_present = await self.lookup.is_present(message.image)
         if self._is_draining:
             return CLOSED
         ticket, now = next(self._tickets), self._now()
         turn = self._waiting[ticket] = self._loop.create_future()
-        decisions = self._queue.submit(
+        decisions = self.queue.submit(
             ticket,
             PullKey(canonical(message.image.image), message.image.runtime_handler),
             now=now,
@@ -122,7 +115,7 @@ class PullLimiter:
             is_present=is_present,
             asked=request.came if asked is None else asked,
         )
-        call = self._queue.book.latest
+        call = self.queue.book.latest
         assert call is not None
         call.trace = request.trace
         self._carry_out(decisions)
@@ -134,7 +127,7 @@ class PullLimiter:
                     answer = await turn
             except TimeoutError:
                 late, now = Reason.DEADLINE, self._now()
-                self._carry_out(self._queue.give_up(ticket, late, TOO_LATE, now=now))
+                self._carry_out(self.queue.give_up(ticket, late, TOO_LATE, now=now))
                 if call.end is not None:  # else it has started at this very moment
                     answer = Answer(DEADLINE_EXCEEDED, TOO_LATE)
             if answer is None:
@@ -147,16 +140,16 @@ class PullLimiter:
                 error = "" if answer.code == OK else redact_text(answer.message) or call.code
             self._end(call, error)
             if answer is not CLOSED:
-                self._on_end(call)
+                self.on_end(call)
         return answer
 
     async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: PullCall) -> Answer:
         expected = Expected(call.reference, time.time(), credentials_of(auth))
-        self._layers.begin(call.pull.number, expected, is_joined=call.is_joined)
+        self.layers.begin(call.pull.number, expected, is_joined=call.is_joined)
         try:
-            return await self._upstream.pass_on(request)
+            return await self.upstream.pass_on(request)
         finally:
-            self._layers.end(call.pull.number)
+            self.layers.end(call.pull.number)
 
     def count(
         self,
@@ -174,7 +167,7 @@ class PullLimiter:
         ``end`` returns what ``on_over`` takes.
         """
         ticket, now = next(self._tickets), self._now()
-        decisions = self._queue.submit(
+        decisions = self.queue.submit(
             ticket,
             PullKey(canonical(name), runtime_handler),
             now=now,
@@ -184,17 +177,17 @@ class PullLimiter:
             started=now - began_s,
             is_present=not takes_slot,
         )
-        call = self._queue.book.latest
+        call = self.queue.book.latest
         assert call is not None
         self._carry_out(decisions)
-        self._layers.begin(call.pull.number, Expected(name, time.time() - began_s))
+        self.layers.begin(call.pull.number, Expected(name, time.time() - began_s))
 
         async def wait() -> None:
             error = None
             try:
                 error = await end
             finally:
-                self._layers.end(call.pull.number)
+                self.layers.end(call.pull.number)
                 self._end(call, error)
 
         task = self._loop.create_task(wait())
@@ -211,29 +204,29 @@ class PullLimiter:
                 turn.set_result(CLOSED)
 
     def set_limit(self, limit: int) -> None:
-        self._carry_out(self._queue.set_limit(limit, now=self._now()))
+        self._carry_out(self.queue.set_limit(limit, now=self._now()))
 
     def hold(self) -> None:
-        self._queue.is_held = True
+        self.queue.is_held = True
 
     def release(self) -> None:
-        self._carry_out(self._queue.release(now=self._now()))
+        self._carry_out(self.queue.release(now=self._now()))
 
     def in_line(self) -> list[PullCall]:
-        return [call for call in self._queue.book.calls.values() if call.started is None]
+        return [call for call in self.queue.book.calls.values() if call.started is None]
 
     def cancel(self, target: str) -> list[PullCall]:
         """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``."""
         found = [
             call
-            for pull in self._queue.book.line
+            for pull in self.queue.book.line
             for call in pull.calls.values()
             if canonical(target) == call.image
             or (call.pod is not None and target in (call.pod.name, str(call.pod)))
         ]
         for call in found:
             now = self._now()
-            self._carry_out(self._queue.give_up(call.ticket, Reason.WITHDRAWN, WITHDRAWN, now=now))
+            self._carry_out(self.queue.give_up(call.ticket, Reason.WITHDRAWN, WITHDRAWN, now=now))
         return found
 
     async def stop(self) -> None:
@@ -243,9 +236,9 @@ class PullLimiter:
 
     def _end(self, call: PullCall, error: str | None) -> None:
         if call.started is not None and call.end is None:
-            self._on_over(call.pull.number, error)
+            self.on_over(call.pull.number, error)
         how = CallState.LEFT if error is None else CallState.FAILED if error else CallState.DONE
-        self._carry_out(self._queue.end(call.ticket, how, now=self._now(), error=error or ""))
+        self._carry_out(self.queue.end(call.ticket, how, now=self._now(), error=error or ""))
 
     def _carry_out(self, decisions: Iterable[Decision]) -> None:
         for decision in decisions:
@@ -255,10 +248,10 @@ class PullLimiter:
             reason, message = decision.reason, decision.message
             turn.set_result(None if reason is None else Answer(_CODES[reason], message))
         self._arm()
-        self._on_change()
+        self.on_change()
 
     def _arm(self) -> None:
-        wakeup = self._queue.next_wakeup()
+        wakeup = self.queue.next_wakeup()
         if self._timer is not None:
             if self._timer.when() == wakeup and not self._timer.cancelled():
                 return
@@ -270,7 +263,7 @@ class PullLimiter:
     def _tick(self) -> None:
         self._timer = None
         # The loop's timers may come a clock tick early.
-        self._carry_out(self._queue.tick(self._now(self._queue.next_wakeup() or 0.0)))
+        self._carry_out(self.queue.tick(self._now(self.queue.next_wakeup() or 0.0)))
 
     def _now(self, least: float = 0.0) -> float:
         """Return the loop's time, which here never goes back."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -51,29 +52,19 @@ class Notifier:
                 await self._changed.wait()
 
 
+@dataclass(eq=False)
 class PullProgress:
-    def __init__(
-        self,
-        lookup: RuntimeLookup,
-        book: Book,
-        layers: LayerPoller,
-        *,
-        notifier: Notifier,
-        tokens: Tokens[Any],
-        url: Callable[[str], str],
-    ) -> None:
-        self._lookup = lookup
+    lookup: RuntimeLookup
+    book: Book
+    layers: LayerPoller
+    notifier: Notifier
+    tokens: Tokens[Any]
+    url: Callable[[str], str]
+
+    def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._reporter = Reporter(
-            book,
-            layers.seen,
-            layers.others,
-            wall_offset_s=time.time() - self._loop.time(),
-        )
-        self._layers = layers
-        self._notifier = notifier
-        self._tokens = tokens
-        self._url = url
+        offset_s = time.time() - self._loop.time()
+        self._reporter = Reporter(self.book, self.layers.seen, self.layers.others, offset_s)
 
     async def handle(self, request: CallRequest) -> Answer:
         try:
@@ -81,17 +72,17 @@ class PullProgress:
         except DecodeError:
             return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
         try:
-            target = await self._lookup.target(message.pod_sandbox_id, message.container_id)
-            token = self._tokens.issue(str(target.pod or "node"), target, now=self._loop.time())
+            target = await self.lookup.target(message.pod_sandbox_id, message.container_id)
+            token = self.tokens.issue(str(target.pod or "node"), target, now=self._loop.time())
         except CallFailed as failure:
             return failure.answer
         except Exhausted as exc:
             return Answer(RESOURCE_EXHAUSTED, f"pycrictl proxy: {exc.message}")
-        response = cri_pb2.ImagePullProgressResponse(url=self._url(token))
+        response = cri_pb2.ImagePullProgressResponse(url=self.url(token))
         return Answer(response=response.SerializeToString())
 
     def redeem(self, token: str) -> PullTarget | None:
-        found = self._tokens.redeem(token, now=self._loop.time())
+        found = self.tokens.redeem(token, now=self._loop.time())
         return found if isinstance(found, PullTarget) else None
 
     async def follow(self, target: PullTarget) -> AsyncGenerator[list[Report], None]:
@@ -99,7 +90,7 @@ class PullProgress:
         sent: dict[tuple[str, str], Report] = {}
         last: list[Report] = []
         opened_at = sent_at = self._loop.time()
-        async with self._layers.watching(whole_node=target.pod is None):
+        async with self.layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
                 until = self._reporter.busy_until(target.pod, now=now)
@@ -117,4 +108,4 @@ class PullProgress:
                 if until is not None and max(until, opened_at + _SETTLE_S) <= now:
                     return
                 await asyncio.sleep(PACE_S)
-                await self._notifier.wait(1.0)
+                await self.notifier.wait(1.0)

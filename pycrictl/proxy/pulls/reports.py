@@ -8,6 +8,7 @@ containerd the layers of an image are known as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pycrictl.progress.reference import is_same_image
@@ -27,21 +28,14 @@ ABANDONED: Final = "the pull was given up by its caller"
 _UNSETTLED: Final = (Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.FAILED)
 
 
+@dataclass(frozen=True, slots=True)
 class Reporter:
     """Makes the reports; ``wall_offset_s`` added to ``now`` is the wall time."""
 
-    def __init__(
-        self,
-        book: Book,
-        seen: Callable[[str], Pull | None],
-        others: Callable[[], Mapping[str, Pull]] = dict,
-        *,
-        wall_offset_s: float = 0.0,
-    ) -> None:
-        self._book = book
-        self._seen = seen
-        self._others = others
-        self._wall_offset_s = wall_offset_s
+    book: Book
+    seen: Callable[[str], Pull | None]
+    others: Callable[[], Mapping[str, Pull]] = dict
+    wall_offset_s: float = 0.0
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
         """Return what is known of the pulls of ``target``, by image in order of arrival.
@@ -49,13 +43,13 @@ class Reporter:
         What had ended long before ``since`` is left out.
         """
         found: list[Report] = []
-        images = self._book.images(target.pod, since - LINGER_S)
+        images = self.book.images(target.pod, since - LINGER_S)
         for calls in images:
             if not target.image or is_same_image(target.image, calls[0].name):
                 pods = "" if target.pod else _pods(calls)
                 found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
         known = {calls[0].pull.reference for calls in images}
-        for image, pull in self._others().items() if target.pod is None else ():
+        for image, pull in self.others().items() if target.pod is None else ():
             if image not in known:
                 state = CallState.RUNNING if pull.is_running else None
                 theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
@@ -64,10 +58,10 @@ class Reporter:
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
         """Return when nothing will be left to pull for a pod or the node; None while one runs."""
-        if pod is None and any(one.is_running for one in self._others().values()):
+        if pod is None and any(one.is_running for one in self.others().values()):
             return None
         latest = now - ATTEMPT_GAP_S
-        for call, *_ in self._book.images(pod, latest):
+        for call, *_ in self.book.images(pod, latest):
             if call.end is None:
                 return None
             latest = max(latest, call.ended)
@@ -81,11 +75,11 @@ class Reporter:
                 state, error = CallState.FAILED, error or ABANDONED
             else:  # another attempt may follow
                 state = CallState.WAITING if call.pull.started is None else CallState.RUNNING
-        seen = None if state is CallState.WAITING else self._seen(call.pull.reference)
+        seen = None if state is CallState.WAITING else self.seen(call.pull.reference)
         layers = [item for item in seen.items if item.layer] if seen is not None else []
         image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is CallState.FAILED else ""
         started = call.pull.started
-        since_s = 0.0 if started is None else round(started + self._wall_offset_s, 3)
+        since_s = 0.0 if started is None else round(started + self.wall_offset_s, 3)
         if seen is None or not layers:
             return [self._whole(call, state, image, error)._replace(started=since_s)]
         reports = [_of_layer(one, state, image, error)._replace(started=since_s) for one in layers]
@@ -101,7 +95,7 @@ class Reporter:
         position, behind = 0, ""
         if state is CallState.WAITING:
             phase = Phase.WAITING
-            position = self._book.place(call.pull) if call.end is None else 0
+            position = self.book.place(call.pull) if call.end is None else 0
             behind = self._behind(call, position)
         elif state is CallState.RUNNING:
             phase = Phase.DOWNLOADING
@@ -113,9 +107,9 @@ class Reporter:
 
     def _behind(self, call: PullCall, place: int) -> str:
         if place > 1:
-            ahead = self._book.line[place - 2]
+            ahead = self.book.line[place - 2]
         else:
-            running = (pull for pull in self._book.running.values() if pull.takes_slot)
+            running = (pull for pull in self.book.running.values() if pull.takes_slot)
             found = next(running, None) if place else None
             if found is None:
                 return ""
