@@ -25,7 +25,7 @@ from tests.captures import capture as recording
 from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
-from tests.cli import test_logs, test_replay_lifecycle, test_replay_lists, test_replay_sessions
+from tests.cli import test_logs, test_replays
 from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
@@ -58,14 +58,14 @@ def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
 LOGS = [capture for capture in test_logs.CAPTURES if not test_logs.is_interrupted(capture)]
 
 SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (
-    (test_replay_lists.replay, test_replay_lists.REPLAYED),
-    (test_replay_sessions.replay, test_replay_sessions.REPLAYED),
-    (test_replay_lifecycle.replay, test_replay_lifecycle.CAPTURES),
+    (test_replays.replay_list, test_replays.LISTS),
+    (test_replays.replay_session, test_replays.SESSIONS),
+    (test_replays.replay_change, test_replays.CHANGES),
     (replay_logs, LOGS),
 )
 REPLAYED = [(replay, capture) for replay, captures in SOURCES for capture in captures]
 
-BY_TARGET = (test_replay_sessions.replay, test_replay_lifecycle.replay)
+BY_TARGET = (test_replays.replay_session, test_replays.replay_change)
 """Those of which the calls about different targets are in no order."""
 
 SCRIPTS = frozenset(
@@ -111,18 +111,18 @@ def assert_same_output(stdout: str, capture: Capture) -> None:
     if capture.output.startswith("\x1b[2J\x1b[H"):
         assert stdout.startswith("\x1b[2J\x1b[H")
         stdout = stdout.removeprefix("\x1b[2J\x1b[H")
-    if test_replay_lists.command_of(capture):
-        test_replay_lists.assert_same_text(stdout, capture)
+    if test_replays.command_of(capture):
+        test_replays.assert_same_text(stdout, capture)
     else:  # several containers are in no order
         recorded = capture.output.replace("\n--- (no newline at the end)", "")
         assert sorted(stdout.splitlines()) == sorted(recorded.splitlines())
 
 
 def test_the_tables_hold_only_recordings() -> None:
-    lists, sessions = test_replay_lists, test_replay_sessions
-    tables = (DEVIATIONS, OTHER_CALLS, test_logs.DIFFERENT, test_logs.SCENE, lists.ELSEWHERE)
+    of_logs = (test_logs.DIFFERENT, test_logs.SCENE)
+    of_others = (test_replays.ELSEWHERE, test_replays.SHELL, test_replays.PLAYED)
     names = {capture.name for capture in everything()}
-    for table in (*tables, lists.SHELL, sessions.SIGNALLED, sessions.PLAYED):
+    for table in (DEVIATIONS, OTHER_CALLS, *of_logs, *of_others, test_replays.SIGNALLED):
         assert table.keys() <= names
     assert len(DEVIATIONS) / len(names) < 0.05
     assert len(REPLAYED) > 240
