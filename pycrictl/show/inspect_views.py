@@ -10,13 +10,13 @@ from pycrictl.show.list_views import (
     SIZE_DIGITS,
     UNKNOWN,
     age,
+    block_of,
     enum_name,
     go_time,
-    maps,
     rfc3339,
 )
 from pycrictl.show.protodata import Document, status_document
-from pycrictl.show.render import Block, Field, Table
+from pycrictl.show.render import Block, Table
 from pycrictl.units import format_bytes, format_size
 
 if TYPE_CHECKING:
@@ -51,17 +51,20 @@ def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
 def container_status_block(
     status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
 ) -> Block:
-    block: list[Field] = [("ID", status.id), ("Name", status.metadata.name)]
-    if status.metadata.attempt:
-        block.append(("Attempt", str(status.metadata.attempt)))
-    block.append(("State", enum_name(status, "state")))
-    block.append(("Created", f"{age(status.created_at, now)} ago"))
-    if status.state != _CREATED:
-        block.append(("Started", f"{age(status.started_at, now)} ago"))
-    if status.state == _EXITED:
-        block.append(("Finished", f"{age(status.finished_at, now)} ago"))
-        block.append(("Exit Code", str(status.exit_code)))
-    return [*block, *maps(status), *_info(info)]
+    has_started, has_ended = status.state != _CREATED, status.state == _EXITED
+    return block_of(
+        ("ID", status.id),
+        ("Name", status.metadata.name),
+        ("Attempt", str(status.metadata.attempt) if status.metadata.attempt else None),
+        ("State", enum_name(status, "state")),
+        ("Created", f"{age(status.created_at, now)} ago"),
+        ("Started", f"{age(status.started_at, now)} ago" if has_started else None),
+        ("Finished", f"{age(status.finished_at, now)} ago" if has_ended else None),
+        ("Exit Code", str(status.exit_code) if has_ended else None),
+        ("Labels", status.labels or None),
+        ("Annotations", status.annotations or None),
+        ("Info", _info(info)),
+    )
 
 
 def container_times(status: cri_pb2.ContainerStatus) -> dict[str, str]:
@@ -74,7 +77,7 @@ def container_times(status: cri_pb2.ContainerStatus) -> dict[str, str]:
 
 
 def pod_status_block(status: cri_pb2.PodSandboxStatus, info: Mapping[str, str]) -> Block:
-    block: list[Field] = [
+    return block_of(
         ("ID", status.id),
         ("Name", status.metadata.name),
         ("UID", status.metadata.uid),
@@ -83,16 +86,21 @@ def pod_status_block(status: cri_pb2.PodSandboxStatus, info: Mapping[str, str]) 
         ("Status", enum_name(status, "state")),
         ("Created", go_time(status.created_at)),
         ("IP Addresses", status.network.ip),
-    ]
-    block += [("Additional IP", address.ip) for address in status.network.additional_ips]
-    return [*block, *maps(status), *_info(info)]
+        *(("Additional IP", address.ip) for address in status.network.additional_ips),
+        ("Labels", status.labels or None),
+        ("Annotations", status.annotations or None),
+        ("Info", _info(info)),
+    )
 
 
 def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
-    block: list[Field] = [("ID", image.id)]
-    block += [("Tag", tag) for tag in image.repo_tags]
-    block += [("Digest", digest) for digest in image.repo_digests]
-    return [*block, ("Size", format_size(image.size, 3)), *_info(info)]
+    return block_of(
+        ("ID", image.id),
+        *(("Tag", tag) for tag in image.repo_tags),
+        *(("Digest", digest) for digest in image.repo_digests),
+        ("Size", format_size(image.size, 3)),
+        ("Info", _info(info)),
+    )
 
 
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
@@ -161,7 +169,5 @@ def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[st
     ]
 
 
-def _info(info: Mapping[str, str]) -> list[Field]:
-    if not info:
-        return []
-    return [("Info", f"map[{' '.join(f'{key}:{info[key]}' for key in sorted(info))}]")]
+def _info(info: Mapping[str, str]) -> str | None:
+    return f"map[{' '.join(f'{key}:{info[key]}' for key in sorted(info))}]" if info else None

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.show.columns import Column, table_of
-from pycrictl.show.render import Block, Field, Table
+from pycrictl.show.render import Block, Table
 from pycrictl.units import format_age, format_size, plural
 
 if TYPE_CHECKING:
@@ -152,19 +152,17 @@ def _is(value: bool) -> str:
 
 
 def image_block(image: cri_pb2.Image) -> Block:
-    block: list[Field] = [("ID", image.id)]
-    block += [("RepoTags", tag) for tag in image.repo_tags]
-    block += [("RepoDigests", digest) for digest in image.repo_digests]
-    if image.size:
-        block.append(("Size", str(image.size)))
-    if image.HasField("uid"):
-        # The text form of the message, in which zero is nothing.
-        block.append(("Uid", f"value:{image.uid.value}" if image.uid.value else ""))
-    if image.username:
-        block.append(("Username", image.username))
-    if image.pinned:
-        block.append(("Pinned", "true"))
-    return block
+    # The text form of the message, in which zero is nothing.
+    uid = f"value:{image.uid.value}" if image.uid.value else ""
+    return block_of(
+        ("ID", image.id),
+        *(("RepoTags", tag) for tag in image.repo_tags),
+        *(("RepoDigests", digest) for digest in image.repo_digests),
+        ("Size", str(image.size) if image.size else None),
+        ("Uid", uid if image.HasField("uid") else None),
+        ("Username", image.username or None),
+        ("Pinned", "true" if image.pinned else None),
+    )
 
 
 PODS: Final = (
@@ -201,19 +199,18 @@ def on_screen(
 
 
 def pod_block(pod: cri_pb2.PodSandbox) -> Block:
-    block: list[Field] = [
+    return block_of(
         ("ID", pod.id),
         ("Name", pod.metadata.name),
         ("UID", pod.metadata.uid),
         ("Namespace", pod.metadata.namespace),
-    ]
-    if pod.metadata.attempt:
-        block.append(("Attempt", str(pod.metadata.attempt)))
-    block.append(("Status", _state(POD_STATES, pod.state)))
-    block.append(("Created", go_time(pod.created_at)))
-    block += maps(pod)
-    block.append(("Runtime", pod.runtime_handler or DEFAULT_RUNTIME))
-    return block
+        ("Attempt", str(pod.metadata.attempt) if pod.metadata.attempt else None),
+        ("Status", _state(POD_STATES, pod.state)),
+        ("Created", go_time(pod.created_at)),
+        ("Labels", pod.labels or None),
+        ("Annotations", pod.annotations or None),
+        ("Runtime", pod.runtime_handler or DEFAULT_RUNTIME),
+    )
 
 
 CONTAINERS: Final = (
@@ -257,7 +254,7 @@ def containers_on_screen(table: Table) -> Table:
 
 
 def container_block(container: cri_pb2.Container, *, now: float) -> Block:
-    block: list[Field] = [
+    return block_of(
         ("ID", container.id),
         ("PodID", container.pod_sandbox_id),
         ("Namespace", container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN)),
@@ -266,8 +263,14 @@ def container_block(container: cri_pb2.Container, *, now: float) -> Block:
         ("State", _state(CONTAINER_STATES, container.state)),
         ("Image", container.image.image),
         ("Created", f"{age(container.created_at, now)} ago"),
-    ]
-    return block + maps(container)
+        ("Labels", container.labels or None),
+        ("Annotations", container.annotations or None),
+    )
+
+
+def block_of(*fields: tuple[str, str | Mapping[str, str] | None]) -> Block:
+    """Return the fields that are not None."""
+    return [(label, value) for label, value in fields if value is not None]
 
 
 def shown_image(image: str, *, no_trunc: bool = False) -> str:
@@ -281,16 +284,6 @@ def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
         return None
     driver = enum_name(config.linux, "cgroup_driver")
     return Table(("cgroup driver:", driver), (), min_width=RUNTIME_CONFIG_WIDTH)
-
-
-def maps(
-    thing: cri_pb2.PodSandbox
-    | cri_pb2.Container
-    | cri_pb2.PodSandboxStatus
-    | cri_pb2.ContainerStatus,
-) -> list[Field]:
-    both = (("Labels", thing.labels), ("Annotations", thing.annotations))
-    return [(title, entries) for title, entries in both if entries]
 
 
 def enum_name(message: Message, field: str) -> str:
