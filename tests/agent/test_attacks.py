@@ -313,8 +313,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
 
 
 def test_requests_that_are_none(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 3.0)
-    monkeypatch.setattr(tls_listener, "FIRST_REQUEST_S", 1.0)
+    monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 1.5)
+    monkeypatch.setattr(tls_listener, "FIRST_REQUEST_S", 0.5)
     for request in (
         b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000,
         b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",

@@ -35,7 +35,7 @@ def is_over(connection: ssl.SSLSocket) -> bool:
 
 def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.agent.tls_listener.FIRST_REQUEST_S", 0.5)
-    monkeypatch.setattr("pycrictl.agent.tls_listener.HANDSHAKE_S", 5.0)
+    monkeypatch.setattr("pycrictl.agent.tls_listener.HANDSHAKE_S", 2.0)
     cluster.start()
     begun = time.monotonic()
     with connected(cluster) as connection:
