@@ -57,12 +57,15 @@ class Plugin:
         )
 
     def __call__(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        process = self.start(*words, stdin=subprocess.PIPE)
-        try:
-            stdout, stderr = process.communicate(stdin, timeout=LIMIT_S)
-        finally:
-            process.kill()
-        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+        command = ["kubectl", "container-cp", *words]
+        return subprocess.run(
+            command,
+            env=self.environ,
+            input=stdin,
+            capture_output=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
 
     @property
     def kept(self) -> list[str]:

@@ -1,13 +1,17 @@
-"""Small parts of the agent's copies: log lines, refusals, bodies, space."""
+"""Small parts of the agent's copies: log lines, refusals, bodies, and the work of the node."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
+from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import OWNER, owner_header
 from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
@@ -20,24 +24,22 @@ from pycrictl.agent.copies.session import (
     Session,
     fields_of,
 )
-from pycrictl.errors import ConnectError, CopyError, PycrictlError
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.errors import ConnectError, CopyError, FailedPrecondition, NotFound, PycrictlError
 from pycrictl.servicelog import pairs
 from tests.agent.standing import Cluster
+from tests.copy.trees import UNWATCHED, Archive, needs_root
+from tests.proxy.conftest import folder, start
+from tests.proxy.copier import ARCHIVE, Pretended
+from tests.proxy.program import Program
+from tests.waiting import wait_until
+
+ASKED = Place("shop", "web", "uid1", "main")
 
 
 def line(user: str, path: bytes, end: End, message: str = "") -> str:
-    place = Place("shop", "web", "uid1", "main")
-    session = Session(
-        "n",
-        CopyOwner(user),
-        place,
-        CopySpec(Direction.FROM, path),
-        CopyPhase.FAILED,
-        9,
-        0,
-        4,
-        message,
-    )
+    spec = CopySpec(Direction.FROM, path)
+    session = Session("n", CopyOwner(user), ASKED, spec, CopyPhase.FAILED, 9, 0, 4, message)
     return pairs("copy", fields_of(session, end))
 
 
@@ -85,3 +87,36 @@ def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path
     for body, why in ((b"[" * 60_000, "the object is not JSON"), (b"[" * 70_000, "too large")):
         found = cluster.ask(COPIES, method="POST", body=body, headers=headers)
         assert why in found.document["message"]
+
+
+__all__ = ["folder", "start"]
+
+
+@needs_root
+def test_by_the_proxy_and_beside_it(
+    container: Pretended, start: Callable[..., Program], tmp_path: Path
+) -> None:
+    """What the calls cannot ask for is done through /proc."""
+    proxy = start()
+    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    place = engine.find(ASKED)
+    engine.check(place)
+    to = CopySpec(Direction.TO, b"/to/f", size_bytes=len(ARCHIVE), crc32=crc32(ARCHIVE))
+    for spec in (to, replace(to, path=b"/to", overwrite=False)):
+        archive = Archive([b"", ARCHIVE])  # from a client that is away for a moment
+        archive.kind = None
+        engine.place(place, spec, archive, UNWATCHED)
+        (container.root / "to/f").write_text("old")
+    found = bytearray()
+    engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), found.extend, UNWATCHED)
+    assert b"old" in found
+
+    def copies() -> list[tuple[str, str]]:
+        return re.findall(r" copy direction=(\w+) .*end=(\w+)", proxy.log())
+
+    wait_until(lambda: copies() == [("to", "done"), ("from", "done")])
+    container.pods = {}
+    with pytest.raises(FailedPrecondition, match="was stopped or replaced"):
+        engine.check(place)
+    with pytest.raises(NotFound, match='container "main" of pod "shop/web" has not been made'):
+        engine.find(ASKED)

@@ -26,24 +26,19 @@ from pycrictl.copy.transfer.messages import CHANNEL_END
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, StreamError, Unimplemented
 from pycrictl.streaming.target import TlsFiles
-from tests.copy.copier import (
+from tests.copy.transfer.conftest import (
     FAILURE,
     HONEST,
     MIB,
     Copier,
     CopyServer,
-    client,
-    copier,
     copy_server,
     messages,
     offer,
     sending,
-    server,
 )
 from tests.fakecri.server import FakeServer, Status
 from tests.streaming.servers import make_certificates
-
-__all__ = ["client", "copier", "server"]
 
 
 @pytest.fixture

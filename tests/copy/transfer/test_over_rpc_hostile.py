@@ -22,7 +22,7 @@ from pycrictl.errors import (
     StreamError,
     UpgradeRefused,
 )
-from tests.copy.copier import (
+from tests.copy.transfer.conftest import (
     FAILURE,
     HONEST,
     MIB,
@@ -30,17 +30,12 @@ from tests.copy.copier import (
     Copier,
     CopyServer,
     Script,
-    client,
-    copier,
     messages,
     offer,
     say,
     sending,
-    server,
 )
 from tests.fakecri.server import FakeServer
-
-__all__ = ["client", "copier", "server"]
 
 DAMAGED = HONEST.replace(b"content", b"CONTENT")
 
