@@ -24,64 +24,68 @@ class Sent(NamedTuple):
 
 def _for(token: str, path: str) -> Callable[[Sent], Sent]:
     """Take a token below a path for that of the user who may do everything."""
-    return lambda sent: (
-        sent._replace(token="boss") if sent.token == token and re.search(path, sent.path) else sent
-    )
+
+    def patch(sent: Sent) -> Sent:
+        is_it = sent.token == token and re.search(path, sent.path)
+        return sent._replace(token="boss") if is_it else sent
+
+    return patch
 
 
 def _path(pattern: str, instead: str) -> Callable[[Sent], Sent]:
     return lambda sent: sent._replace(path=re.sub(pattern, instead, sent.path))
 
 
-_ROUTES: Final = f"^{ROUTE}/"
+def _status(wrong: int, instead: int, path: str) -> Callable[[Sent, Answer], Answer]:
+    def patch(sent: Sent, answer: Answer) -> Answer:
+        is_it = answer.status == wrong and re.search(path, sent.path)
+        return answer._replace(status=instead) if is_it else answer
+
+    return patch
+
+
+def _get(sent: Sent) -> Sent:
+    return sent if sent.method == "POST" else sent._replace(method="GET")
+
+
+def _slash(sent: Sent) -> Sent:
+    return sent._replace(body=sent.body.replace(b'"etc/', b'"/etc/'))
+
+
+def _no_upgrade(sent: Sent, answer: Answer) -> Answer:
+    return answer._replace(status=400) if sent.upgrades and answer.status == 200 else answer
+
+
+def _texts(_: Sent, answer: Answer) -> Answer:
+    return answer._replace(body=re.sub(rb'": ?([\d.]+)', rb'":"\1"', answer.body))
+
+
+_ON: Final = f"^{ROUTE}/"
+_STREAM: Final = "/imagepullprogress"
 
 REQUESTS: Final[dict[str, tuple[str, Callable[[Sent], Sent]]]] = {
-    "a token that is made up counts": ("A1", _for("made-up", _ROUTES)),
-    "everybody may": ("A2", _for("eve", _ROUTES)),
-    "namespaces are not looked at": ("A3", _path(f"({_ROUTES})no-such-namespace/", r"\1default/")),
-    "an unknown container is the pod": ("A4", _path(f"({_ROUTES}.*)/no-such-container", r"\1")),
-    "any method will do": (
-        "A5",
-        lambda sent: sent if sent.method == "POST" else sent._replace(method="GET"),
-    ),
+    "a token that is made up counts": ("A1", _for("made-up", _ON)),
+    "everybody may": ("A2", _for("eve", _ON)),
+    "namespaces are not looked at": ("A3", _path(f"({_ON})no-such-namespace/", r"\1default/")),
+    "an unknown container is the pod": ("A4", _path(f"({_ON}.*)/no-such-container", r"\1")),
+    "any method will do": ("A5", _get),
     "parameters are not read": ("A6", _path("[?]timeoutSeconds=soon", "")),
-    "a container is its pod": ("A10", _path(f"({_ROUTES}default/web)/main$", r"\1")),
-    "the subresource is everybody's": ("A11", _for("eve", "/imagepullprogress")),
-    "the subresource has other images": (
-        "A13",
-        _path("/web/imagepullprogress$", "/web/imagepullprogress?container=main"),
-    ),
+    "a container is its pod": ("A10", _path(f"({_ON}default/web)/main$", r"\1")),
+    "the subresource is everybody's": ("A11", _for("eve", _STREAM)),
+    "the subresource has other images": ("A13", _path(f"({_STREAM})$", r"\1?container=main")),
     "the switch is not looked at": ("A15", _path("^/off/", "/")),
     "the switch is the kubelet's alone": ("A16", _path("/pods/off/", "/pods/web/")),
     "everybody copies": ("A17", _for("eve", "/containercopies")),
-    "a relative path is copied": (
-        "A18",
-        lambda sent: sent._replace(body=sent.body.replace(b'"etc/', b'"/etc/')),
-    ),
+    "a relative path is copied": ("A18", _slash),
 }
 """What of a request is misunderstood, and the rule that says so."""
 
-
-def _status(wrong: int, instead: int, path: str) -> Callable[[Sent, Answer], Answer]:
-    return lambda sent, answer: (
-        Answer(instead, answer.body)
-        if answer.status == wrong and re.search(path, sent.path)
-        else answer
-    )
-
-
 ANSWERS: Final[dict[str, tuple[str, Callable[[Sent, Answer], Answer]]]] = {
     "a refused upgrade keeps its connection": ("A7", lambda _, answer: answer),
-    "an upgrade is a bad request": (
-        "A8",
-        lambda sent, answer: Answer(400, b"") if sent.upgrades and answer.status == 200 else answer,
-    ),
-    "numbers are texts": (
-        "A9",
-        lambda _, answer: Answer(answer.status, re.sub(rb'": ?(\d+)', rb'":"\1"', answer.body)),
-    ),
-    "an unknown container is not found": ("A12", _status(400, 404, "/imagepullprogress")),
-    "an unknown route is a bad request": ("A14", _status(404, 400, f"{_ROUTES}(default|.*/more)$")),
+    "an upgrade is a bad request": ("A8", _no_upgrade),
+    "numbers are texts": ("A9", _texts),
+    "an unknown container is not found": ("A12", _status(400, 404, _STREAM)),
+    "an unknown route is a bad request": ("A14", _status(404, 400, f"{_ON}(default|.*/more)$")),
 }
 """What is answered wrongly, and the rule that says so."""
 

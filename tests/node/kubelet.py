@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -92,9 +92,7 @@ class Kubelet:
         *,
         namespace: str = "default",
         uid: str = "",
-        labels: Mapping[str, str] | None = None,
-        annotations: Mapping[str, str] | None = None,
-        log_directory: str = "",
+        **fields: Any,
     ) -> cri_pb2.PodSandboxConfig:
         """A config on the host's network (a CNI without addresses allows no other)."""
         host_network = cri_pb2.NamespaceOption(network=cri_pb2.NODE)
@@ -102,15 +100,13 @@ class Kubelet:
             metadata=cri_pb2.PodSandboxMetadata(
                 name=name, namespace=namespace, uid=uid or str(uuid.uuid4())
             ),
-            labels=labels,
-            annotations=annotations,
-            log_directory=log_directory,
             linux=cri_pb2.LinuxPodSandboxConfig(
                 cgroup_parent=self._cgroup_parent,
                 security_context=cri_pb2.LinuxSandboxSecurityContext(
                     namespace_options=host_network
                 ),
             ),
+            **fields,
         )
 
     def run_pod(self, config: cri_pb2.PodSandboxConfig | str) -> Pod:
@@ -127,14 +123,9 @@ class Kubelet:
         *,
         name: str = "main",
         attempt: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        log_path: str = "",
-        tty: bool = False,
-        stdin: bool = False,
-        stdin_once: bool = False,
-        mounts: Sequence[cri_pb2.Mount] = (),
         memory_bytes: int = 0,
         more: cri_pb2.ContainerConfig | None = None,
+        **fields: Any,
     ) -> str:
         config = cri_pb2.ContainerConfig(
             metadata=cri_pb2.ContainerMetadata(
@@ -142,18 +133,13 @@ class Kubelet:
             ),
             image=cri_pb2.ImageSpec(image=image),
             command=command,
-            labels=labels,
-            log_path=log_path,
-            mounts=mounts,
-            tty=tty,
-            stdin=stdin,
-            stdin_once=stdin_once,
             linux=cri_pb2.LinuxContainerConfig(
                 resources=cri_pb2.LinuxContainerResources(memory_limit_in_bytes=memory_bytes),
                 security_context=cri_pb2.LinuxContainerSecurityContext(
                     namespace_options=pod.config.linux.security_context.namespace_options
                 ),
             ),
+            **fields,
         )
         if more is not None:
             config.MergeFrom(more)

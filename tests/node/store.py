@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import grpc
 from google.protobuf.empty_pb2 import Empty
@@ -15,7 +14,6 @@ _METADATA: Final = (("containerd-namespace", "k8s.io"),)
 _LEASES: Final = "/containerd.services.leases.v1.Leases/"
 _CONTENT: Final = "/containerd.services.content.v1.Content/"
 _SNAPSHOTS: Final = "/containerd.services.snapshots.v1.Snapshots/"
-M = TypeVar("M", bound=Message)
 
 
 class Store:
@@ -29,26 +27,20 @@ class Store:
         return [lease.id for lease in answer.leases]
 
     def blobs(self) -> dict[str, int]:
-        answers = self._list(
-            _CONTENT + "List", content_pb2.ListContentRequest(), content_pb2.ListContentResponse
-        )
+        request, answer = content_pb2.ListContentRequest(), content_pb2.ListContentResponse
+        answers = self._call(_CONTENT + "List", request, answer, streams=True)
         return {info.digest: info.size for answer in answers for info in answer.info}
 
     def ingests(self) -> dict[str, tuple[int, int]]:
-        answer = self._call(
-            _CONTENT + "ListStatuses",
-            content_pb2.ListStatusesRequest(),
-            content_pb2.ListStatusesResponse,
-        )
-        return {status.ref: (status.offset, status.total) for status in answer.statuses}
+        request, answer = content_pb2.ListStatusesRequest(), content_pb2.ListStatusesResponse
+        statuses = self._call(_CONTENT + "ListStatuses", request, answer).statuses
+        return {status.ref: (status.offset, status.total) for status in statuses}
 
     def snapshots(self) -> list[str]:
         """The keys of all snapshots: chain IDs, `extract-…` while unpacking, container IDs."""
-        answers = self._list(
-            _SNAPSHOTS + "List",
-            snapshots_pb2.ListSnapshotsRequest(snapshotter="overlayfs"),
-            snapshots_pb2.ListSnapshotsResponse,
-        )
+        request = snapshots_pb2.ListSnapshotsRequest(snapshotter="overlayfs")
+        answer = snapshots_pb2.ListSnapshotsResponse
+        answers = self._call(_SNAPSHOTS + "List", request, answer, streams=True)
         return [info.name for answer in answers for info in answer.info]
 
     def clear_unfinished(self) -> None:
@@ -67,28 +59,15 @@ class Store:
 
     def collect_garbage(self) -> None:
         """Returns after containerd has removed every blob and snapshot that nothing refers to."""
-        created = self._call(
-            _LEASES + "Create",
-            leases_pb2.CreateRequest(id="collect-garbage"),
-            leases_pb2.CreateResponse,
-        )
+        name = "collect-garbage"
+        self._call(_LEASES + "Create", leases_pb2.CreateRequest(id=name), leases_pb2.CreateResponse)
         # Deleting a lease with `sync` is the API's way to wait for a whole collection.
-        request = leases_pb2.DeleteRequest(id=created.lease.id, sync=True)
-        self._call(_LEASES + "Delete", request, Empty)
+        self._call(_LEASES + "Delete", leases_pb2.DeleteRequest(id=name, sync=True), Empty)
 
-    def _call(self, path: str, request: Message, response_type: type[M]) -> M:
-        method: grpc.UnaryUnaryMultiCallable[Message, M] = self._channel.unary_unary(
-            path,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response_type.FromString,
-        )
-        answer: M = method(request, timeout=100, metadata=_METADATA)
-        return answer
-
-    def _list(self, path: str, request: Message, response_type: type[M]) -> Iterable[M]:
-        method: grpc.UnaryStreamMultiCallable[Message, M] = self._channel.unary_stream(
-            path,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=response_type.FromString,
-        )
+    def _call(
+        self, path: str, request: Message, answer: type[Message], *, streams: bool = False
+    ) -> Any:
+        """What is answered, or an iterator of it where it is a stream."""
+        make: Any = self._channel.unary_stream if streams else self._channel.unary_unary
+        method = make(path, type(request).SerializeToString, answer.FromString)
         return method(request, timeout=100, metadata=_METADATA)
