@@ -54,11 +54,11 @@ def test_logs_are_read_by_their_times(tmp_path: Path) -> None:
 
 
 def test_tail_and_limit_count_for_each(tmp_path: Path) -> None:
-    together = Told().together(Selection(tail_lines=1, limit_bytes=3))
+    together = Told().together(Selection(tail_lines=2, limit_bytes=6))
     for name in ("a", "b"):
-        append(tmp_path / name, line(1, "one"), line(2, "second"))
-        together.add(str(tmp_path / name), prefix="", is_alive=lambda: False)
-    assert read(together) == "sec\nsec\n"
+        append(tmp_path / name, line(1, "none"), line(1, "one"), line(2, "second"))
+        together.add(str(tmp_path / name), prefix="[x] ", is_alive=lambda: False)
+    assert read(together) == "[x] one\n[x] one\n[x] se\n[x] se\n"
 
 
 def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:
@@ -115,17 +115,6 @@ def test_what_is_written_meanwhile_is_followed(tmp_path: Path) -> None:
     assert story.text() == "a:a2\nb:b3\na:a4\nb:b5\nn:n6\nn:n7\na:a8\n"
 
 
-def test_a_log_that_goes_away_ends_no_other(tmp_path: Path) -> None:
-    told = Told()
-    together = told.together()
-    append(tmp_path / "a", line(1, "a1"))
-    story = Story(together, lambda: append(tmp_path / "a", line(2, "a2")))
-    together.add(str(tmp_path / "none"), prefix="", is_alive=lambda: False)
-    together.add(str(tmp_path / "a"), prefix="", is_alive=lambda: bool(story.todo))
-    assert story.text() == "a1\na2\n"
-    assert len(told.warnings) == 1
-
-
 def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     a, b = tmp_path / "a", tmp_path / "b"
     together = Told().together()
@@ -162,13 +151,6 @@ def test_lines_have_their_prefix_and_in_part_their_times(tmp_path: Path) -> None
         words = [line.rsplit(" ", 1)[-1] for line in text.splitlines()]
         assert words == ["b2", "b?", "a3", "a1", "nonsense", "2024-01-02T03:04:09.5Z", "b4"]
         assert text.startswith(start)
-
-
-def test_the_limit_counts_no_prefix(tmp_path: Path) -> None:
-    together = Told().together(Selection(limit_bytes=6))
-    append(tmp_path / "a", line(1, "abc"), line(2, "def"))
-    together.add(str(tmp_path / "a"), prefix="[x] ", is_alive=lambda: False)
-    assert read(together) == "[x] abc\n[x] de\n"
 
 
 def test_an_endless_line_is_passed_on_in_parts(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import ssl
 import subprocess
 import threading
@@ -14,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
+
+from websockets.utils import accept_key
 
 from tests.wire.frames import masked
 
@@ -97,16 +97,9 @@ async def read_head(reader: asyncio.StreamReader) -> dict[str, str]:
 
 def accept_upgrade(fields: dict[str, str], *more: str) -> bytes:
     """Return the answer that opens a WebSocket, with more header lines."""
-    key = fields["sec-websocket-key"] + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-    accept = base64.b64encode(hashlib.sha1(key.encode()).digest()).decode()
-    lines = [
-        "HTTP/1.1 101 Switching Protocols",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        f"Sec-WebSocket-Accept: {accept}",
-        *more,
-    ]
-    return "\r\n".join([*lines, "", ""]).encode()
+    accept = accept_key(fields["sec-websocket-key"])
+    lines = ["Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Accept: {accept}", *more]
+    return "\r\n".join(["HTTP/1.1 101 Switching Protocols", *lines, "", ""]).encode()
 
 
 async def read_frame(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -148,22 +148,3 @@ def test_closing_does_not_wait_for_ever() -> None:
             return asyncio.get_running_loop().time() - start
 
     assert 0.9 < run(scenario()) < 30
-
-
-def test_a_connection_that_was_closed_with_unsent_data_can_be_aborted() -> None:
-    async def read_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(0.1)
-        await reader.read(-1)
-        writer.close()
-
-    async def scenario() -> None:
-        async with serve(read_late) as address:
-            connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            writing = asyncio.create_task(connection.write(MUCH))
-            await asyncio.sleep(0.05)
-            await connection.close()
-            connection.abort()
-            with pytest.raises(StreamError, match="connection lost"):
-                await writing
-
-    run(scenario())
