@@ -216,7 +216,8 @@ def metricsp(
     with app.open_client("runtime") as client:
 
         def write(out: TextIO) -> None:
-            chosen.write(fetch.pod_metrics(client), None, out)
+            metrics = fetch.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
+            chosen.write(metrics, None, out)
 
         if watch:
             with app.until_interrupted() as viewer:

@@ -7,7 +7,7 @@ cgroup parent. Then the elements are asked for one by one.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -47,44 +47,38 @@ def measure(
     client: CriClient, condition: cri_pb2.ContainerStatsFilter | cri_pb2.PodSandboxStatsFilter
 ) -> Sample[Any]:
     """Measure the containers or pods that meet a condition, or raise if none can be measured."""
+    is_pod = isinstance(condition, cri_pb2.PodSandboxStatsFilter)
+    name = "PodSandboxStats" if is_pod else "ContainerStats"
     select_by_id(client, condition)
-    stats: Sequence[Any]
     failures: list[PycrictlError] = []
     try:
-        if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
-            stats = fetch.pod_stats(client, condition)
-        else:
-            stats = fetch.container_stats(client, condition)
+        stats = fetch.whole(client, f"Stream{name}", f"List{name}", filter=condition)
     except RuntimeFault as fault:
         if isinstance(fault, _ABOUT_ALL):
             raise
-        stats, failures = _one_by_one(client, condition)
+        answers = list(call_each(client, name, _requests(client, condition)))
+        stats = [one.stats for one in answers if not isinstance(one, PycrictlError)]
         if not stats:
             raise
+        failures = [
+            answer
+            for answer in answers  # one that is not found is gone, or not running
+            if isinstance(answer, PycrictlError) and not isinstance(answer, NotFound)
+        ]
     return Sample(sorted(stats, key=lambda each: each.attributes.id), tuple(failures))
 
 
-def _one_by_one(client: CriClient, condition: Message) -> tuple[list[Any], list[PycrictlError]]:
+def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Message]]:
     # The filters of a list have the fields of those of stats.
     given: dict[str, Any] = {field.name: value for field, value in condition.ListFields()}
-    requests: list[tuple[str, Message]] = []
     if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
-        name = "PodSandboxStats"
         for pod in fetch.pods(client, cri_pb2.PodSandboxFilter(**given)):
             what = f"pod {pod.id[:SHOWN_ID_CHARS]} ({pod.metadata.name})"
-            requests.append((what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)))
-    else:
-        name = "ContainerStats"
-        for each in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
-            what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
-            requests.append((what, cri_pb2.ContainerStatsRequest(container_id=each.id)))
-    answers = list(call_each(client, name, requests))
-    failures = [
-        answer
-        for answer in answers  # one that is not found is gone, or not running
-        if isinstance(answer, PycrictlError) and not isinstance(answer, NotFound)
-    ]
-    return [one.stats for one in answers if not isinstance(one, PycrictlError)], failures
+            yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)
+        return
+    for each in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
+        what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
+        yield what, cri_pb2.ContainerStatsRequest(container_id=each.id)
 
 
 def space(mountpoint: str) -> tuple[int, int] | None:

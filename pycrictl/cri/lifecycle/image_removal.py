@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from pycrictl._proto import cri_pb2
@@ -109,8 +110,9 @@ def _names_in_use(client: CriClient) -> Iterator[set[str]]:
     """Yield, for each user of an image, all names that the runtime has for the image."""
     for container in fetch.containers(client):
         yield {container.image.image, container.image_ref, container.image_id} - {""}
-    if sandbox_image := _sandbox_image(client):
-        yield {sandbox_image}
+    status = cri_pb2.StatusRequest(verbose=True)
+    with suppress(RuntimeFault):
+        yield {sandbox_image(client.call("Status", status).info)} - {""}
 
 
 def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
@@ -122,13 +124,6 @@ def _image_id(client: CriClient, name: str) -> str:
     """Return the ID of an image that goes by another name in the list; empty if it is gone."""
     image = fetch.image(client, name, f"finding the image {quote_reference(name)}, which is in use")
     return image.id if image else ""
-
-
-def _sandbox_image(client: CriClient) -> str:
-    try:
-        return sandbox_image(client.call("Status", cri_pb2.StatusRequest(verbose=True)).info)
-    except RuntimeFault:
-        return ""
 
 
 def sandbox_image(info: Mapping[str, str]) -> str:

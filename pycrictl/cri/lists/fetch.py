@@ -29,20 +29,20 @@ def containers(
     client: CriClient, condition: cri_pb2.ContainerFilter | None = None
 ) -> list[cri_pb2.Container]:
     condition = condition or cri_pb2.ContainerFilter()
-    return _fetch(client, "StreamContainers", "ListContainers", filter=condition)
+    return whole(client, "StreamContainers", "ListContainers", filter=condition)
 
 
 def pods(
     client: CriClient, condition: cri_pb2.PodSandboxFilter | None = None
 ) -> list[cri_pb2.PodSandbox]:
     condition = condition or cri_pb2.PodSandboxFilter()
-    return _fetch(client, "StreamPodSandboxes", "ListPodSandbox", filter=condition)
+    return whole(client, "StreamPodSandboxes", "ListPodSandbox", filter=condition)
 
 
 def images(client: CriClient) -> list[cri_pb2.Image]:
     """Use no filter of the API: one runtime ignores it, another one compares whole references."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
-    return _fetch(client, "StreamImages", "ListImages", filter=condition)
+    return whole(client, "StreamImages", "ListImages", filter=condition)
 
 
 def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
@@ -52,23 +52,8 @@ def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
     return answer.image if answer.HasField("image") else None
 
 
-def container_stats(
-    client: CriClient, condition: cri_pb2.ContainerStatsFilter
-) -> list[cri_pb2.ContainerStats]:
-    return _fetch(client, "StreamContainerStats", "ListContainerStats", filter=condition)
-
-
-def pod_stats(
-    client: CriClient, condition: cri_pb2.PodSandboxStatsFilter
-) -> list[cri_pb2.PodSandboxStats]:
-    return _fetch(client, "StreamPodSandboxStats", "ListPodSandboxStats", filter=condition)
-
-
-def pod_metrics(client: CriClient) -> list[cri_pb2.PodSandboxMetrics]:
-    return _fetch(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
-
-
-def _fetch(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:
+def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:
+    """Return all of a list, by the call that streams it if the runtime has that."""
     # Asking in vain takes half a millisecond, less than it is worth to remember the answer.
     try:
         parts = client.stream(stream, method(stream).request_type(**fields), what=unary)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import grpc
@@ -22,32 +20,28 @@ def containers(first: int, count: int, *, label_bytes: int = 0) -> list[cri_pb2.
     ]
 
 
-EACH: dict[tuple[str, str], Callable[[CriClient], Sequence[object]]] = {
-    ("StreamContainers", "ListContainers"): fetch.containers,
-    ("StreamPodSandboxes", "ListPodSandbox"): fetch.pods,
-    ("StreamImages", "ListImages"): fetch.images,
-    ("StreamContainerStats", "ListContainerStats"): partial(
-        fetch.container_stats, condition=cri_pb2.ContainerStatsFilter()
-    ),
-    ("StreamPodSandboxStats", "ListPodSandboxStats"): partial(
-        fetch.pod_stats, condition=cri_pb2.PodSandboxStatsFilter()
-    ),
-    ("StreamPodSandboxMetrics", "ListPodSandboxMetrics"): fetch.pod_metrics,
+EACH = {
+    "StreamContainers": "ListContainers",
+    "StreamPodSandboxes": "ListPodSandbox",
+    "StreamImages": "ListImages",
+    "StreamContainerStats": "ListContainerStats",
+    "StreamPodSandboxStats": "ListPodSandboxStats",
+    "StreamPodSandboxMetrics": "ListPodSandboxMetrics",
 }
 
 
-@pytest.mark.parametrize("calls", EACH, ids=[stream for stream, _ in EACH])
+@pytest.mark.parametrize("stream", EACH)
 def test_a_stream_is_used_where_it_is_offered(
-    fake: FakeServer, client: CriClient, calls: tuple[str, str]
+    fake: FakeServer, client: CriClient, stream: str
 ) -> None:
     """A runtime without it is asked for one message."""
-    stream, unary = calls
+    unary = EACH[stream]
     parts = [made(stream, count) for count in (1, 0, 2)]
     fake.prepare(unary, made(unary, 1))
-    assert len(EACH[calls](client)) == 1
+    assert len(fetch.whole(client, stream, unary)) == 1
     assert fake.methods() == [stream, unary]
     fake.prepare(stream, parts)
-    assert len(EACH[calls](client)) == 3
+    assert len(fetch.whole(client, stream, unary)) == 3
     assert fake.methods() == [stream, unary, stream]
 
 
@@ -88,7 +82,7 @@ def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) ->
 
 def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) -> None:
     with client, pytest.raises(PycrictlError, match="does not implement ListPodSandboxMetrics"):
-        fetch.pod_metrics(client)
+        fetch.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
 
 
 @pytest.mark.parametrize(
