@@ -69,9 +69,9 @@ def pack_from(
                 return census.summary
         census = Census(rules)
         with closing(archive.pieces()) as pieces:
-            yield from pieces if archive.summary is not None else census.through(pieces)
+            yield from census.through(pieces)
         archive.check()
-        return archive.summary or census.summary
+        return census.summary
 
 
 def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:

@@ -21,7 +21,7 @@ from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import put
-from pycrictl.copy.archive.measure import Census, report_total
+from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
@@ -75,20 +75,8 @@ class OnNode:
     ) -> Iterator[Outgoing]:
         with self._root() as root, open_source(root, path, follow=follow) as source:
             report_total(source, watch)
-            census = Census(rules)
-            yield Outgoing(
-                partial(
-                    pack,
-                    source,
-                    on_skip=watch.on_skip,
-                    on_entry=census.count,
-                    on_bytes=watch.on_bytes,
-                ),
-                source.top,
-                root.check_running,
-                source,
-                summary=census.summary,
-            )
+            packed = partial(pack, source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)
+            yield Outgoing(packed, source.top, root.check_running, source)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         with self._root() as root, open_destination(root, path) as destination:

@@ -11,7 +11,6 @@ from typing import Protocol
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.content import CHUNK_BYTES
@@ -40,7 +39,6 @@ class Outgoing:
     check: Callable[[], object] = lambda: None
     tree: Source | None = None
     is_whole: bool = True
-    summary: Summary | None = None
     kind: SourceKind = SourceKind.DIRECTORY
 
 

@@ -83,7 +83,7 @@ class OverExec:
                 for piece in cleaner.clean(archive):
                     yield memoryview(piece)
 
-        yield Outgoing(pieces, top, summary=cleaner.summary)
+        yield Outgoing(pieces, top)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         if rules.no_clobber:

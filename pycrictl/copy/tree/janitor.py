@@ -157,7 +157,7 @@ def _clear(noted: Noted, root: Root) -> None:
         if status is None or status.st_uid != os.geteuid():
             return
         if not stat.S_ISDIR(status.st_mode):
-            place.unlink(noted.name)
+            place.remove(noted.name)
         elif status.st_mode & 0o777 == 0o700:
             with place.enter(noted.name) as stage:
                 for marker in (COMMIT, COMMIT_NEW):

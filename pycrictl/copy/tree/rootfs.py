@@ -227,10 +227,6 @@ class Directory:
         if renameat2(self.fd, _single(name), to.fd, _single(to_name), flags):
             raise last_error()
 
-    def unlink(self, name: bytes) -> None:
-        """Remove a file or a link."""
-        os.unlink(_single(name), dir_fd=self.fd)
-
     def remove(self, name: bytes, *, depth: int = 0) -> None:
         """Remove a file or a whole tree; links in it are removed, not followed."""
         if depth > _MAX_REMOVED_DEPTH:

@@ -197,7 +197,7 @@ def test_only_single_names(tmp_path: Path, name: bytes) -> None:
             lambda: directory.link(directory, b"x", name),
             lambda: directory.move(name, directory, b"x"),
             lambda: directory.move(b"x", directory, name, flags=RENAME_NOREPLACE),
-            lambda: directory.unlink(name),
+            lambda: directory.remove(name),
         ]
         for call in calls:
             with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is looked at)
