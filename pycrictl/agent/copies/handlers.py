@@ -125,7 +125,7 @@ async def answer_here(
     """Answer a request of a user who may make copies of this pod's containers."""
 
     def found(name: str) -> Session:
-        return copies.find(name, owner, pod.namespace, pod.name, pod.uid)
+        return copies.find(name, owner, pod)
 
     status = 200
     match asked.http.method, asked.words:

@@ -46,6 +46,7 @@ from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
+from pycrictl.kube.pods import Pod
 from pycrictl.units import format_moment, quote
 
 PATIENCE_S: Final = 20.0
@@ -226,20 +227,18 @@ class Copies:
 
     # What clients ask for
 
-    def find(self, name: str, owner: CopyOwner, namespace: str, pod: str, pod_uid: str) -> Session:
+    def find(self, name: str, owner: CopyOwner, pod: Pod) -> Session:
         """Return a copy, of which this is a sign; of somebody else's none is known."""
-        session = self.sessions.get(name)
-        if session is not None:
-            place = session.place
-            if (session.owner, place.namespace, place.pod) == (owner, namespace, pod):
-                if place.pod_uid != pod_uid:
-                    raise refused(replaced(place))
-                session.heard_s = self.clock()
-                return session
+        session, whole_pod = self.sessions.get(name), f"{pod.namespace}/{pod.name}"
+        if session is not None and (session.owner, session.place.whole_pod) == (owner, whole_pod):
+            if session.place.pod_uid != pod.uid:
+                raise refused(replaced(session.place))
+            session.heard_s = self.clock()
+            return session
         raise Refused(
             404,
             f"copy {quote(name[:32])} is not known on the node of"
-            f" pod {quote(f'{namespace}/{pod}')}: the agent was restarted, nothing was heard of"
+            f" pod {quote(whole_pod)}: the agent was restarted, nothing was heard of"
             " it for 15 minutes, or the pod was replaced; begin again",
         )
 

@@ -52,8 +52,6 @@ from pycrictl.wire.codes import (
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.copy.tree.identity import FirstProcess
-
 COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
@@ -65,6 +63,7 @@ _ASK_S: Final = 15.0
 
 _CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
     (UsageError, INVALID_ARGUMENT),
+    (NotFound, NOT_FOUND),
     (Unimplemented, UNIMPLEMENTED),
     (FailedPrecondition, _FAILED_PRECONDITION),
     (Exhausted, RESOURCE_EXHAUSTED),
@@ -102,15 +101,7 @@ class CopyService:
 
     async def sweep(self) -> None:
         """Clear up what copies of programs that were killed have left in containers."""
-
-        def locate(container_id: str) -> FirstProcess:
-            try:
-                return on_node.locate(self._runtime, container_id)
-            except CallFailed as exc:
-                if exc.answer.code == NOT_FOUND:
-                    raise NotFound(exc.message, code="NotFound") from exc
-                raise
-
+        locate = partial(on_node.locate, self._runtime)
         with suppress(PycrictlError, OSError):  # the next one does it
             if count := await asyncio.to_thread(on_node.sweep, locate):
                 self.log.info("swept", stages=count)
@@ -224,6 +215,10 @@ class _Runtime:
         except TimeoutError:
             future.cancel()
             raise CopyError("the runtime does not answer") from None
+        except CallFailed as exc:
+            if exc.answer.code == NOT_FOUND:
+                raise NotFound(exc.message, code="NotFound") from exc
+            raise
 
 
 def _answer(exc: Exception) -> Answer:
