@@ -117,6 +117,7 @@ class _LeasePull:
         return bool(self.image) and (self.is_placed or self.is_late(now))
 
 
+@dataclass(eq=False)
 class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
@@ -124,21 +125,15 @@ class ContentWatcher:
     ``max_concurrent_downloads`` 0 for any number. Only ``expect`` and ``forget`` are thread-safe.
     """
 
-    def __init__(
-        self,
-        client: ContainerdClient,
-        *,
-        snapshotter: str = "overlayfs",
-        max_concurrent_downloads: int = 3,
-        owners: ImageOwners | None = None,
-    ) -> None:
-        self._client = client
-        self._snapshotter = snapshotter
-        self._max_downloads = max_concurrent_downloads
-        self._documents = Documents(client)
-        self._owners = owners
-        self._names = Names(owners)
-        self._daemon = CurrentDaemon(client)
+    client: ContainerdClient
+    snapshotter: str = "overlayfs"
+    max_concurrent_downloads: int = 3
+    owners: ImageOwners | None = None
+
+    def __post_init__(self) -> None:
+        self._documents = Documents(self.client)
+        self._names = Names(self.owners)
+        self._daemon = CurrentDaemon(self.client)
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[EndedPull] = []
         self._measured: dict[str, tuple[int, float]] = {}  # and when next
@@ -161,13 +156,13 @@ class ContentWatcher:
 
         ``image`` is its canonical spelling. Bytes unpacked are those on disk.
         """
-        images = self._client.images(f"name=={image}")
+        images = self.client.images(f"name=={image}")
         if not images:
             return None
-        pull = _LeasePull("", started_s, self._snapshotter, Layers(started_s), image)
+        pull = _LeasePull("", started_s, self.snapshotter, Layers(started_s), image)
         index = self._read(pull, images[0].target.digest, 0.0)
         if isinstance(index, Index):
-            for one in self._client.infos(index.manifests):
+            for one in self.client.infos(index.manifests):
                 self._read(pull, one, 0.0)
         self._place(pull, (), 0.0)
         if pull.manifest is None:
@@ -175,7 +170,7 @@ class ContentWatcher:
         self._confirm(pull)
         for layer in pull.layers:
             if layer.phase is Phase.DONE:
-                usages = (self._client.usage(pull.snapshotter, name) for name in layer.chain_ids)
+                usages = (self.client.usage(pull.snapshotter, name) for name in layer.chain_ids)
                 layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
         return replace(pull_of(image, _reports(pull)), digest=images[0].target.digest)
 
@@ -187,7 +182,7 @@ class ContentWatcher:
         self._offset_s = wall_s - now
         try:
             self._daemon.refresh()
-            leases = self._client.leases()
+            leases = self.client.leases()
             running = {
                 lease.id: created_s
                 for lease in sorted(leases, key=created_at)
@@ -198,7 +193,7 @@ class ContentWatcher:
             for lease_id, created_s in running.items():
                 if lease_id not in self._pulls:
                     self._pulls[lease_id] = _LeasePull(
-                        lease_id, created_s, self._snapshotter, Layers(created_s)
+                        lease_id, created_s, self.snapshotter, Layers(created_s)
                     )
             if self._pulls:
                 self._look(tracker, now, wall_s)
@@ -216,13 +211,13 @@ class ContentWatcher:
     def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
         # In this order no layer is lost between two answers: what is no longer an ingest has become
         # a blob by the time its lease is asked for blobs.
-        statuses = self._client.statuses()
+        statuses = self.client.statuses()
         sight, held = Sight(), dict[str, _Held]()
         for pull in self._pulls.values():
-            resources = self._client.resources(pull.lease_id)
+            resources = self.client.resources(pull.lease_id)
             if resources is not None:  # else it has just ended, and the next poll says how
                 held[pull.lease_id] = _sort(resources, sight)
-        _add_ingests(sight, statuses, held.values(), self._max_downloads)
+        _add_ingests(sight, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(sight.active.values()):
             del self._measured[key]
         for pull in self._pulls.values():
@@ -237,8 +232,8 @@ class ContentWatcher:
                 self._follow(pull, sight, now, wall_s)
                 pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 if pull.is_shown and pull.is_ready(now):
-                    if self._owners is not None and not pull.pods:
-                        pull.pods = self._owners.pods_of(pull.image)
+                    if self.owners is not None and not pull.pods:
+                        pull.pods = self.owners.pods_of(pull.image)
                     _report(tracker, pull, now, wall_s)
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
@@ -251,7 +246,7 @@ class ContentWatcher:
     def _identify(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
         """Learn what the blobs show that a pull's lease holds."""
         if pull.manifest is None:
-            infos = self._client.infos(one for one in blobs if one not in pull.judged).values()
+            infos = self.client.infos(one for one in blobs if one not in pull.judged).values()
             # Their labels say that they refer to other blobs; a layer may get none at all.
             for info in [info for info in infos if has_children(info.labels)]:
                 self._read(pull, info.digest, now)
@@ -286,7 +281,7 @@ class ContentWatcher:
         pull.is_placed, pull.recheck_at = True, -math.inf
 
     def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
-        infos = self._client.infos(pull.digests).values()
+        infos = self.client.infos(pull.digests).values()
         pull.image = self._names.choose(
             pull.lease_id,
             pull.started_s,
@@ -300,7 +295,7 @@ class ContentWatcher:
     def _images(self, pull: _LeasePull) -> list[str]:
         """Return the names of the pulled image on the node; its ID is among them."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
-        return [image.name for image in self._client.images(*filters)]
+        return [image.name for image in self.client.images(*filters)]
 
     # How far it is
 
@@ -319,11 +314,11 @@ class ContentWatcher:
 
     def _confirm(self, pull: _LeasePull) -> None:
         layers = pull.layers.unsettled
-        infos = self._client.infos(layer.digest for layer in layers if not layer.is_complete)
+        infos = self.client.infos(layer.digest for layer in layers if not layer.is_complete)
         names = [name for layer in layers for name in layer.chain_ids]
         snapshots: Mapping[str, snapshots_pb2.Info] = {}
         with suppress(Invalid):  # a snapshotter that is not loaded
-            snapshots = self._client.snapshots(pull.snapshotter, names)
+            snapshots = self.client.snapshots(pull.snapshotter, names)
         pull.layers.confirm(
             {digest: seconds(info.created_at) for digest, info in infos.items()},
             {
@@ -338,7 +333,7 @@ class ContentWatcher:
         if now >= next_at:
             began_at = time.monotonic()
             with suppress(DeadlineExceeded):
-                size_bytes = self._client.usage(snapshotter, key) or size_bytes
+                size_bytes = self.client.usage(snapshotter, key) or size_bytes
             # containerd counts all files each time: with very many of them, ask less often.
             next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
             self._measured[key] = size_bytes, next_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
 from pycrictl.errors import (
@@ -51,17 +52,19 @@ class Unreachable(ConnectError):
     pass
 
 
+@dataclass(eq=False)
 class _StreamWatch:
-    def __init__(self, follow: Follow, tracker: Tracker, sink: Sink, pace: Pace) -> None:
-        self._follow_stream = follow
-        self._tracker = tracker
-        self._sink = sink
-        self._pace = pace
-        self._endings = Endings(tracker, sink)
+    follow_stream: Follow
+    tracker: Tracker
+    sink: Sink
+    pace: Pace
+
+    def __post_init__(self) -> None:
+        self._endings = Endings(self.tracker, self.sink)
         self._has_news = self._has_begun = False
         self._broken_at: float | None = None
         self._whole: dict[str, Report] = {}  # of images, that they have ended
-        tracker.is_known = False
+        self.tracker.is_known = False
 
     async def run(self) -> WatchOutcome:
         async with asyncio.TaskGroup() as tasks:
@@ -74,7 +77,7 @@ class _StreamWatch:
         failures = failed_items(view)
         if unfinished := self._unfinished(view):
             count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
-            self._sink.note(
+            self.sink.note(
                 f"the runtime says that nothing is being pulled any more; {count} unfinished"
             )
             if self._broken_at is not None:
@@ -95,20 +98,20 @@ class _StreamWatch:
             if (whole := self._whole.get(item.image)) is not None and item.layer:
                 progress = item.progress if whole.phase == Phase.FAILED else item.total
                 end = whole._replace(layer=item.layer, progress=progress, total=item.total)
-                self._tracker.apply(end, now=view.now)
+                self.tracker.apply(end, now=view.now)
         return self._show() if self._whole else view
 
     async def _tick(self) -> None:
         while True:
             self._show()
-            await asyncio.sleep(self._pace.interval_s)
+            await asyncio.sleep(self.pace.interval_s)
 
     def _show(self) -> View:
         now = time.monotonic()
-        if self._pace.follow:
+        if self.pace.follow:
             return self._endings.show(now)
-        view = self._tracker.view(now)
-        self._sink.show(view)
+        view = self.tracker.view(now)
+        self.sink.show(view)
         return view
 
     async def _follow(self) -> None:
@@ -128,14 +131,14 @@ class _StreamWatch:
                     # Whatever it is now, the stream was offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 self._broken_at = time.monotonic()
-                self._tracker.drop_given_sums()
+                self.tracker.drop_given_sums()
                 if not tries:
-                    self._sink.note(f"{exc.message}; connecting again")
+                    self.sink.note(f"{exc.message}; connecting again")
                 pause_s = REOPEN_PAUSES_S[tries]
                 tries += 1
             else:
-                tries, self._tracker.is_known = 0, True
-                if self._pace.follow:
+                tries, self.tracker.is_known = 0, True
+                if self.pace.follow:
                     self._endings.show(time.monotonic(), is_final=True)
                 elif (
                     self._broken_at is None
@@ -155,22 +158,22 @@ class _StreamWatch:
 
     async def _follow_once(self) -> None:
         def receive(report: Report) -> None:
-            self._has_news = self._has_begun = self._tracker.is_known = True
+            self._has_news = self._has_begun = self.tracker.is_known = True
             if report.error:
                 report = report._replace(error=cause(report.error))
             age_s = max(time.time() - report.started, 0.0) if report.started else None
-            self._tracker.apply(report, now=time.monotonic(), idle_s=report.idle_s, age_s=age_s)
+            self.tracker.apply(report, now=time.monotonic(), idle_s=report.idle_s, age_s=age_s)
             if not report.layer and report.phase in _ENDED:
                 self._whole[report.image] = report
             else:
                 self._whole.pop(report.image, None)
 
         try:
-            await self._follow_stream(receive, self._sink.note)
+            await self.follow_stream(receive, self.sink.note)
         except NotFound:
-            if not self._tracker.view(time.monotonic()).items:
+            if not self.tracker.view(time.monotonic()).items:
                 raise
-            self._sink.note("the pod is gone")
+            self.sink.note("the pod is gone")
             self._broken_at = None
 
 

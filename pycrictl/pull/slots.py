@@ -106,7 +106,11 @@ def pull_slot(
                 _wait_in_line(fd, limit, on_wait, pause)
             else:
                 on_wait(0)
-                if not _retried(fd, limit, retry, pause):
+                for _ in range(retry.retries):
+                    pause(retry.interval_s)
+                    if _take_slot(fd, limit):
+                        break
+                else:
                     message = (
                         f"TooManyPullingInParallelErr: no slot for pulling {quote(image)} was free "
                         f"at {plural(retry.retries, 'retry', 'retries')} every "
@@ -148,14 +152,6 @@ def _wait_in_line(fd: int, limit: int, on_wait: Callable[[int], None], pause: Pa
             pause(_FIRST_POLL_S if place == 1 else _POLL_S)
     finally:
         _unlock(fd, ticket)
-
-
-def _retried(fd: int, limit: int, retry: Retry, pause: Pause) -> bool:
-    for _ in range(retry.retries):
-        pause(retry.interval_s)
-        if _take_slot(fd, limit):
-            return True
-    return False
 
 
 @contextmanager

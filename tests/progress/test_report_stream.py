@@ -6,6 +6,7 @@ URLs, TLS, heads and bodies of HTTP, handshakes and frames have tests of their o
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 
 import pytest
@@ -49,40 +50,23 @@ class Watcher:
         self.reports: list[Report] = []
         self.notes: list[str] = []
 
-    async def follow(self, url: str, *, timeout_s: float = 10.0, silence_s: float = 10.0) -> None:
-        await follow(
-            url,
-            on_report=self.reports.append,
-            on_note=self.notes.append,
-            timeout_s=timeout_s,
-            silence_s=silence_s,
-        )
+    async def follow(self, url: str, silence_s: float = 10.0) -> None:
+        take, note = self.reports.append, self.notes.append
+        await follow(url, on_report=take, on_note=note, timeout_s=10.0, silence_s=silence_s)
 
-    def watch(self, handler: Handler, *, timeout_s: float = 10.0, silence_s: float = 10.0) -> None:
+    def watch(self, handler: Handler, silence_s: float = 10.0) -> Watcher:
         """Follow what a server says to its end."""
 
         async def scenario() -> None:
             async with serve(handler) as address:
-                url = f"http://{address}/progress/{SECRET}"
-                await self.follow(url, timeout_s=timeout_s, silence_s=silence_s)
+                await self.follow(f"http://{address}/progress/{SECRET}", silence_s)
 
         run(scenario())
+        return self
 
 
 def watch(handler: Handler, *, silence_s: float = 10.0) -> Watcher:
-    watcher = Watcher()
-    watcher.watch(handler, silence_s=silence_s)
-    return watcher
-
-
-def failure(handler: Handler, *, reports: int = 0) -> StreamError:
-    """Return how following fails, after a number of reports."""
-    watcher = Watcher()
-    with pytest.raises(StreamError) as caught:
-        watcher.watch(handler)
-    assert len(watcher.reports) == reports
-    assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {watcher.notes}"
-    return caught.value
+    return Watcher().watch(handler, silence_s)
 
 
 def websocket(*pieces: bytes, pause_s: float = 0.0, stays: bool = True) -> Handler:
@@ -152,9 +136,12 @@ def test_lines(pieces: list[bytes]) -> None:
     ],
 )
 def test_a_stream_that_breaks_off(handler: Handler, message: str) -> None:
-    error = failure(handler, reports=3)
-    assert type(error) is StreamError
-    assert message in error.message
+    watcher = Watcher()
+    with pytest.raises(StreamError, match=re.escape(message)) as caught:
+        watcher.watch(handler)
+    assert type(caught.value) is StreamError
+    assert watcher.reports == REPORTS
+    assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {watcher.notes}"
 
 
 def test_a_long_silence_is_told_once() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any, NoReturn
@@ -18,28 +18,14 @@ from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import MAX_IMAGES, images_in
 from pycrictl.pulls.model import View
 from tests.containerd.fakectd import FakeContainerd, Lease
+from tests.progress.test_sources import Recorder
 
 REFERENCE = "https://u:topsecret@registry.example/app:1"
 WAIT_S = 20.0
 
 
-class Recorder:
-    """Keeps the views; ``on_view`` plays what happens next."""
-
-    def __init__(self, on_view: Callable[[View], None]) -> None:
-        self.views: list[View] = []
-        self._on_view = on_view
-        self.is_closed = False
-
-    def show(self, view: View) -> None:
-        self.views.append(view)
-        self._on_view(view)
-
-    def note(self, text: str) -> None:
-        raise AssertionError(text)
-
-    def end(self, images: Collection[str]) -> None:
-        raise AssertionError(images)
+class Display(Recorder):
+    is_closed = False
 
     def close(self) -> None:
         self.is_closed = True
@@ -89,12 +75,13 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
         elif len(sink.views) == 6:
             answered.set()
 
-    sink = Recorder(play)
+    sink = Display(play)
     request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
     with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
         image_ref = pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
     assert image_ref == f"ref of {REFERENCE}"
     assert sink.is_closed
+    assert (sink.notes, sink.ended) == ([], [])
     awaited = [one for view in sink.views for one in view.awaited]
     assert {one.image for one in awaited} == {"https://[redacted]@registry.example/app:1"}
     assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]

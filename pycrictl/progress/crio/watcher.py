@@ -88,24 +88,19 @@ class PullFolder:
         return None
 
 
+@dataclass(eq=False)
 class CrioWatcher:
     """In place of a ``ContentWatcher``; only ``expect`` and ``forget`` are thread-safe."""
 
-    def __init__(
-        self,
-        process: CrioProcess,
-        *,
-        owners: ImageOwners | None = None,
-        wants_manifests: bool = True,
-        find_manifest: Callable[[ManifestRequest], Manifest | None] = ask,
-        read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None,
-    ) -> None:
+    process: CrioProcess
+    owners: ImageOwners | None = None
+    wants_manifests: bool = True
+    find_manifest: Callable[[ManifestRequest], Manifest | None] = ask
+    read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None
+
+    def __post_init__(self) -> None:
         root = Path(noderoot.directory())
-        self._process = process
-        self._owners = owners
-        self._wants_manifests = wants_manifests
-        self._find_manifest = find_manifest
-        self._read_log = read_log or partial(journal.read, units=("crio",), root=root)
+        self._read_log = self.read_log or partial(journal.read, units=("crio",), root=root)
         self._expected: list[Expected] = []
         self._pulls: dict[str, PullFolder] = {}
         self._unnamed = 0
@@ -117,12 +112,12 @@ class CrioWatcher:
         self._expected = [one for one in self._expected if one is not expected]
 
     def check(self) -> None:
-        self._find_folders(self._process.look(), time.time())
+        self._find_folders(self.process.look(), time.time())
 
     def poll(self, tracker: Tracker, now: float) -> PollResult:
         """Look at all pulls and report every layer of them to ``tracker``; ``now`` is its time."""
         wall_s = time.time()
-        owner = self._process.look()
+        owner = self.process.look()
         self._find_folders(owner, wall_s)
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
@@ -138,8 +133,8 @@ class CrioWatcher:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
                 pull.layers.look(found, owner.storage.layers(), wall_s)
-                if self._owners is not None and not pull.pods:
-                    pull.pods = self._owners.pods_of(pull.image)
+                if self.owners is not None and not pull.pods:
+                    pull.pods = self.owners.pods_of(pull.image)
                 _report(tracker, pull, now, wall_s)
         pulls = self._pulls.values()
         active = tuple(ActivePull(pull.image, pull.started_s) for pull in pulls)
@@ -162,12 +157,12 @@ class CrioWatcher:
             (known,) = candidates
             known.lease_id = pull.folder
             pull.image, pull.began_s = known.reference, known.since_s
-            if self._wants_manifests:
+            if self.wants_manifests:
                 owner = pull.owner
                 question = ManifestRequest(
                     known.reference, known.credentials, owner.environ, owner.root
                 )
-                pull.inquiry = Inquiry(question, self._find_manifest)
+                pull.inquiry = Inquiry(question, self.find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
             pull.is_unknown = True

@@ -59,14 +59,14 @@ class _RuntimeWatch:
         return result, self.tracker.view(now).pulls
 
 
+@dataclass(eq=False)
 class LayerPoller:
-    def __init__(
-        self, path: str, *, log: Log, on_look: Callable[[], None], wants_manifests: bool = True
-    ) -> None:
-        self._path = path
-        self._log = log
-        self._on_look = on_look
-        self._wants_manifests = wants_manifests
+    path: str
+    log: Log
+    on_look: Callable[[], None]
+    wants_manifests: bool = True
+
+    def __post_init__(self) -> None:
         self._pulls: dict[int, Expected] = {}
         self._seen: dict[str, Pull] = {}
         self._forgotten: set[str] = set()
@@ -184,7 +184,7 @@ class LayerPoller:
                     await self._wanted.wait()
                 is_well = await self._look() is not None
                 looked.set()
-                self._on_look()
+                self.on_look()
                 await asyncio.sleep(POLL_INTERVAL_S if is_well else RETRY_PAUSE_S)
         finally:
             looked.set()
@@ -230,16 +230,16 @@ class LayerPoller:
                 # gRPC would try again ever more seldom; a new connection is tried at once.
                 self._disconnect()
                 if not self._has_complained:
-                    self._log.warning("layers_unknown", error=exc.message)
+                    self.log.warning("layers_unknown", error=exc.message)
                 self._has_complained = True
                 return None
         self._has_complained = False
         return result
 
     def _open(self) -> _RuntimeWatch:
-        client = CriClient(self._path, timeout_s=_TIMEOUT_S)
+        client = CriClient(self.path, timeout_s=_TIMEOUT_S)
         try:
-            watcher, _ = open_watcher(client, wants_manifests=self._wants_manifests)
+            watcher, _ = open_watcher(client, wants_manifests=self.wants_manifests)
         except BaseException:
             client.close()
             raise

@@ -174,27 +174,6 @@ def test_a_tag_that_moves_meanwhile_is_looked_up_again(fake: FakeServer, start: 
     assert (first.result(60).image_ref, second.result(60).image_ref) == ("old", "new")
 
 
-def test_who_goes_and_who_stays(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-    prepare(fake, gate)
-    proxy = start("--max-parallel-image-pulls", "1")
-    leader = proxy.kubelet.start_pull("a/b:1", pod("one"))
-    wait_until(lambda: gate.running)
-    follower = proxy.kubelet.start_pull("a/b:1", pod("two"))
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    leader.cancel()
-    wait_until(lambda: len(pulls(fake)) == 2)
-    assert not status(proxy)["joined"]
-    queued = proxy.kubelet.start_pull("a/b:2")
-    wait_until(lambda: len(status(proxy)["waiting"]) == 1)
-    follower.cancel()
-    wait_until(lambda: len(pulls(fake)) == 3)
-    gate.open.set()
-    assert queued.result(60).image_ref == "ref of a/b:2"
-    assert gate.peak <= 2  # the fake notices the end of a call a moment later
-    wait_until(lambda: proxy.log().count("outcome=gone") == 2)
-
-
 def test_a_present_image_takes_no_slot_and_is_forwarded(fake: FakeServer, start: Start) -> None:
     gate = Gate()
 
