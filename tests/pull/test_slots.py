@@ -4,10 +4,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 
@@ -62,8 +61,7 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "slots"
 
 
-class Start(Protocol):
-    def __call__(self, *, limit: int = 1, hold_s: float = 0) -> Worker: ...
+Start = Callable[..., Worker]
 
 
 @pytest.fixture
@@ -91,16 +89,6 @@ def is_free(directory: Path, limit: int = 1) -> bool:
 # Among processes
 
 
-def holder_and_waiters(start: Start, count: int) -> list[Worker]:
-    """A worker that holds the only slot, and those that wait for it, in the order of their line."""
-    workers = [start()]
-    assert workers[0].line()[0] == "start"
-    for place in range(1, count + 1):
-        workers.append(start())
-        assert workers[-1].line() == ["place", str(place)]
-    return workers
-
-
 def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
     begun = [(worker, worker.line()) for worker in [start(limit=2) for _ in range(6)]]
     holding = [each for each in begun if each[1][0] == "start"]
@@ -123,7 +111,13 @@ def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
 def test_first_come_first_served_and_a_killed_process_frees_its_slot_and_its_place(
     start: Start,
 ) -> None:
-    holder, first, second, third = holder_and_waiters(start, 3)
+    holder = start()
+    assert holder.line()[0] == "start"
+    waiters = []
+    for place in "123":
+        waiters.append(start())
+        assert waiters[-1].line() == ["place", place]
+    first, second, third = waiters
     second.kill()
     assert third.line() == ["place", "2"]
     holder.release()

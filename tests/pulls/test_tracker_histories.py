@@ -18,7 +18,7 @@ any_reports = st.builds(
     numbers, numbers, numbers, numbers, sums=st.none(),
 )  # fmt: skip
 # A report and the time after it; every so often the tracker is looked at.
-histories = st.lists(st.tuples(any_reports, st.floats(0.0, 5.0), st.booleans()), max_size=60)
+histories = st.lists(st.tuples(any_reports, st.floats(0.0, 5.0), st.booleans()), max_size=30)
 
 
 def views_of(history: list[tuple[Report, float, bool]], tracker: Tracker) -> list[View]:

@@ -62,23 +62,6 @@ def layer(phase: Phase, progress: int, *, extracted_total: int = 0) -> PullItem:
     return PullItem("a", f"sha256:{progress}", phase, progress, 9, "", 0, 0, extracted_total, 0.0)
 
 
-def test_a_pod_sees_its_own_images_in_order() -> None:
-    shop = Shop(limit=1)
-    shop.ask(1, WEB, "a", now=0)
-    shop.ask(2, DB, "b", now=1)
-    shop.ask(3, WEB, "c", now=2)
-    assert shop.reports(WEB, now=3) == [
-        Report("a", "", 0, 0, phase="downloading"),
-        Report("c", "", 0, 0, phase="waiting", queue_position=2, behind="default/db"),
-    ]
-    assert shop.only(DB, now=3) == Report(
-        "b", "", 0, 0, phase="waiting", queue_position=1, behind="default/web"
-    )
-    shop.finish(1, now=4)
-    assert shop.phases(WEB, now=4) == {"a": "done", "c": "waiting"}
-    assert shop.phases(DB, now=4) == {"b": "downloading"}
-
-
 def test_each_pod_sees_a_pull_under_its_own_spelling_and_once() -> None:
     shop = Shop()
     image = "docker.io/library/a:latest"
