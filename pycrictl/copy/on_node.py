@@ -137,11 +137,8 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
 
 def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
     """Clear up what copies whose programs were killed have left; return how much that was."""
-    count = 0
-    for container_id in {noted.container_id for noted in of_the_dead()}:
-        if not container_id:
-            count += sweep_root(THIS_MACHINE)
-            continue
+    count = sweep_root(THIS_MACHINE)
+    for container_id in {noted.container_id for noted in of_the_dead()} - {""}:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
                 count += sweep_root(root)

@@ -189,12 +189,6 @@ def test_directories_that_meet(copies: Copies, tmp_path: Path) -> None:
     # A link is replaced, wherever it leads, and the directory that is the destination stays.
     assert (tmp_path / "elsewhere").read_text() == "old"
     assert (tmp_path / "dst/d").stat().st_mode & 0o777 == 0o750
-    (tmp_path / "dst/f").mkdir()
-    (tmp_path / "f").write_text("1")
-    with pytest.raises(CopyError, match="over the directory"):
-        copies.copy_to(tmp_path / "f", tmp_path / "dst")
-    with pytest.raises(CopyError, match="device, pipe or socket"):
-        copies.copy_to(tmp_path / "f", "/dev/null")
 
 
 def test_what_tar_cannot_do_is_left_to_other_methods(copies: Copies, tmp_path: Path) -> None:

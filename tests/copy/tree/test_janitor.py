@@ -78,6 +78,8 @@ def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
         (stage / "top/link").symlink_to(outside)
         (stage / "top/d/link").symlink_to("../../../../outside")
         os.mkfifo(stage / "pipe")
+        for number in range(1500):  # they are removed in portions
+            (stage / f"top/d/{number}").touch()
         assert sweep_root(THIS_MACHINE) == 0  # the living are left alone
     assert sweep_root(THIS_MACHINE) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []

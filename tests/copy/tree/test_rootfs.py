@@ -24,11 +24,10 @@ from pycrictl.copy.tree.rootfs import (
     Directory,
     raise_descriptor_limit,
     reopen_regular,
-    set_owner,
 )
 from pycrictl.errors import CopyError, Unimplemented
 from tests.copy.racer import flipping
-from tests.copy.trees import needs_root, open_fds
+from tests.copy.trees import open_fds
 
 
 def open_regular(directory: Directory, name: bytes) -> tuple[int, os.stat_result]:
@@ -234,42 +233,6 @@ def test_links_are_never_followed_and_only_files_opened(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_text() == "keep me"
 
 
-def test_making_and_moving(tmp_path: Path) -> None:
-    with opened(tmp_path) as directory:
-        with directory.make(b"d") as inner:
-            assert stat.S_IMODE((tmp_path / "d").stat().st_mode) == 0o700
-            assert inner.shown == b"shown/d"
-            fd = inner.create(b"f")
-            assert stat.S_IMODE(os.fstat(fd).st_mode) == 0o600
-            os.close(fd)
-            inner.move(b"f", directory, b"g", flags=RENAME_NOREPLACE)
-            os.close(inner.create(b"f"))
-            with pytest.raises(FileExistsError):
-                inner.move(b"f", directory, b"g", flags=RENAME_NOREPLACE)
-            inner.move(b"f", directory, b"g")
-            assert directory.lstat(b"nothing") is None
-        assert sorted(entry.name for entry in directory.scan()) == ["d", "g"]
-        (tmp_path / "d/deep/er").mkdir(parents=True)
-        (tmp_path / "d/deep/link").symlink_to("/")
-        for number in range(1500):
-            (tmp_path / f"d/deep/{number}").touch()
-        directory.remove(b"d")
-        assert not (tmp_path / "d").exists()
-        with pytest.raises(FileNotFoundError):
-            directory.remove(b"d")
-
-
-def test_a_scan_that_is_given_up_leaves_nothing_open(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-    with opened(tmp_path) as directory:
-        before = open_fds()
-        names = directory.scan()
-        next(names)
-        assert open_fds() != before
-        names.close()
-        assert open_fds() == before
-
-
 def test_what_is_nested_too_deep_is_not_removed(tmp_path: Path) -> None:
     raise_descriptor_limit()
     fd = os.open(tmp_path, os.O_PATH)
@@ -281,19 +244,3 @@ def test_what_is_nested_too_deep_is_not_removed(tmp_path: Path) -> None:
     with opened(tmp_path) as directory, pytest.raises(OSError, match="too long"):
         directory.remove(b"d")
     subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
-
-
-@needs_root
-def test_the_owner_of_a_link_itself(tmp_path: Path) -> None:
-    (tmp_path / "f").touch()
-    (tmp_path / "l").symlink_to("f")
-    before = (tmp_path / "f").stat()
-    with opened(tmp_path) as directory:
-        pinned = directory.pin(b"l")
-        set_owner(pinned, 12, 34)
-        os.close(pinned)
-    link = (tmp_path / "l").lstat()
-    assert (link.st_uid, link.st_gid) == (12, 34)
-    assert (tmp_path / "f").stat().st_uid == before.st_uid
-    with pytest.raises(OSError, match="Bad file"):
-        set_owner(pinned, 1, 1)
