@@ -49,33 +49,23 @@ AS_KUBECTL = r"""
 {.items[:-1].id} -> 1
 {.items[::2].id} -> 1
 {.items[0,1].id} -> 1 2
-{.items[0, -1].id} -> 1 2
 {.items[0:1,1].id} -> 1 2
 {.items..name} -> a b
 {..name..name} ->
 {.items[1].list[*]} -> 1 x<y
 {.items[?(@.metadata.name=="b")].id} -> 2
 {.items[?( @.metadata.name == 'b' )].id} -> 2
-{.items[?("b"==@.metadata.name)].id} -> 2
-{.items[?(.metadata.name=="b")].id} -> 2
-{.items[?(@.metadata['name']=='b')].id} -> 2
-{.items[?(@.metadata.name!="b")].id} -> 1
 {.items[?(@.metadata.name<="b")].id} -> 1 2
 {.items[?(@.metadata.attempt>1)].id} -> 2
 {.items[?(@.metadata.attempt==@.metadata.attempt)].id} -> 1 2
 {.items[?(@.ready)].id} -> 2
 {.items[?(@.ready==true)].id} -> 2
-{.items[?(@.off)].id} -> 2
 {.items[?(@.nosuch!="x")].id} ->
-{.items[?(@.list[0]==1)].id} -> 2
 {.items[?(@.labels.on=="true")].id} -> 1
 {.items[?(@.labels['a\.b']=="w")].id} -> 1
-{.items[?(@.labels.app\.k8s/x=="v")].id} -> 1
-{.items[?(@.id==".)")].id} ->
 {.items[?(@.id=="a'b")].id} ->
 {.items[0].labels.a\.b} -> w
 {range .items[*]}[{.id}] {end} -> [1] [2]
-{range .items[*]}{range .list[*]}{@}-{end}{end} -> 1-x<y-
 {range .items[*]}{.id}{range .list[*]}<{@}>{end}{"\n"}{end} -> 1\n2<1><x<y>\n
 {range .items[*]}{.id}{"\t"}{.state}{"\n"}{end} -> 1\tCONTAINER_RUNNING\n2\tCONTAINER_EXITED\n
 {range.items[*]}{.id}{end}{range$.items[*]}{.id}{end} -> 1212
@@ -87,7 +77,6 @@ names: {.items[*].id}! -> names: 1 2!
 {.items[1].metadata} -> {"attempt":2,"name":"b"}
 {.nosuch} ->
 {.items[0].id.deeper} ->
-{.items[1].ready} -> true
 """
 
 
@@ -103,8 +92,6 @@ def test_what_kubectl_prints() -> None:
     [
         # where kubectl knows only an error, or less
         ("{.items[0].labels['a.b']}", "w"),
-        ('{.items[0]["id","state"]}', "1 CONTAINER_RUNNING"),
-        ("{.items[ 0 , 1 ].id}", "1 2"),
         ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
         ("{.items[::-1].id}", "2 1"),
         ("{.items[0][*].name} {.items[0]..*.b}", "a "),
@@ -121,10 +108,7 @@ def test_what_kubectl_prints() -> None:
             "{range .items[*]}{range .list[?(@==$.items[1].list[0])]}{$.items[0].id}{@}{end}{end}",
             "11",
         ),
-        ("{range .items[*]}{$.items[0].id}{@.id} {end}", "11 12 "),
-        ("{.ranges}{.items[0].range}", ""),
         ('{.items[?(@.metadata.name=="=~ match(")].id}{.items[?(@.search)].id}', ""),
-        ("{.items[1].none} {.items[1].off}", "null false"),
         # without braces it is a path
         (".items[*].id", "1 2"),
         ("items[0].id", "1"),
