@@ -15,8 +15,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.progress import stream_watch
-from tests.cli.progress_server import progress_streams
 from tests.cli.run import Run, start
+from tests.cli.streaming_server import progress_streams
 from tests.fakecri import FakeServer, Status
 
 WEB = "ab" * 32

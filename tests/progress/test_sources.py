@@ -16,7 +16,7 @@ from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
-from tests.cli.progress_server import progress_streams
+from tests.cli.streaming_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
