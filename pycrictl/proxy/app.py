@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import signal
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
@@ -31,7 +30,7 @@ from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log, Seldom, notify, watchdog_s
 from pycrictl.signals import ENDING
-from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.loop import end_tasks, raise_file_limit
 from pycrictl.wire.codes import UNIMPLEMENTED
 
 LOGGER: Final = "pycrictl.proxy"
@@ -162,7 +161,6 @@ class App:
         )
 
     async def run(self) -> None:
-        """Serve until a signal ends it."""
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._upstream.close)
@@ -208,11 +206,10 @@ class App:
             await self._server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
         self._log.info("stopped")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return task
 
     # The end
 
@@ -314,18 +311,10 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     async def serve() -> None:
         await App(settings, environ).run()
 
-    _raise_file_limit()
+    raise_file_limit()
     with Log(LOGGER).of_library("asyncio"):
         asyncio.run(serve())
 
 
 def _ends_soon(path: str) -> bool:
     return ends(path) and path not in PULL_PATHS
-
-
-def _raise_file_limit() -> None:
-    """Take as many descriptors as the system allows: every client and pull is a connection."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

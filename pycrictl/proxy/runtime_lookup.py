@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 5.0
 
 MAX_AT_ONCE: Final = 16
-"""Calls at once."""
 
 
 class CallFailed(PycrictlError):

@@ -141,7 +141,6 @@ class Upstream:
                 call.cancel()
 
     async def end(self, call: Any) -> Answer:
-        """Return how a call has ended."""
         first, last = await call.initial_metadata(), await call.trailing_metadata()
         code, message = await call.code(), await call.details() or ""
         if message.startswith(_UNREACHED):

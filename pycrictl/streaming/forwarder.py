@@ -12,7 +12,6 @@ import asyncio
 import ipaddress
 import os
 import re
-import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from typing import Final, NoReturn
 
 from pycrictl.errors import ConnectError, PycrictlError, StreamError, UsageError
 from pycrictl.streaming.bytestream import ByteStream
-from pycrictl.streaming.loop import end_tasks, in_thread
+from pycrictl.streaming.loop import end_tasks, in_thread, raise_file_limit
 from pycrictl.streaming.remote_command import Transport, open_transport
 from pycrictl.streaming.target import TlsFiles
 from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
@@ -163,7 +162,7 @@ class Forwarder:
 
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
         """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end."""
-        _raise_file_limit()
+        raise_file_limit()
         idle: ByteStream | None = None
         servers: list[asyncio.Server] = []
         try:
@@ -239,14 +238,6 @@ class Forwarder:
 
     async def _ask(self, ports: Sequence[int]) -> str:
         return await in_thread(lambda: self._ask_url(ports))
-
-
-def _raise_file_limit() -> None:
-    """Take as many descriptors as the system allows: a connection that is forwarded is two."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _watch(connection: ByteStream) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -117,3 +118,11 @@ async def in_thread(function: Callable[[], T]) -> T:
 
     threading.Thread(target=call, daemon=True).start()
     return await asyncio.wrap_future(outcome)
+
+
+def raise_file_limit() -> None:
+    """Take as many descriptors as the system allows: each client, pull or port needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -88,14 +87,7 @@ def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
 
 
 def wait_for_successor(proxy: Program, count: int) -> None:
-    found: list[str] = []
-
-    def is_there() -> bool:
-        found[:] = re.findall(r"handed_over\b.*?\bpid\W+(\d+)", proxy.log())
-        return len(found) == count
-
-    wait_until(is_there, log=proxy.log_path)
-    proxy.became(int(found[-1]))
+    wait_until(lambda: len(proxy.successors) == count, log=proxy.log_path)
 
 
 def test_a_reload_while_a_pull_is_under_way(cluster: Cluster, proxy: Program) -> None:

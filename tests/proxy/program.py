@@ -70,7 +70,6 @@ class Program:
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
         self._process: subprocess.Popen[bytes] | None = None
-        self._later: list[int] = []
 
     def start(self) -> None:
         if self._process is not None:
@@ -100,9 +99,14 @@ class Program:
         return self._process.pid
 
     @property
+    def successors(self) -> list[int]:
+        """The processes that it has handed over to, one after another."""
+        return [int(pid) for pid in re.findall(r"handed_over\b.*?\bpid\W+(\d+)", self.log())]
+
+    @property
     def main_pid(self) -> int:
         """The process that serves, after a reload as well."""
-        return self._later[-1] if self._later else self.pid
+        return [self.pid, *self.successors][-1]
 
     @property
     def streams(self) -> str:
@@ -113,17 +117,13 @@ class Program:
         """The processes that have handed over and have not ended."""
         if self._process is not None:
             self._process.poll()
-        return [pid for pid in (self.pid, *self._later) if pid != self.main_pid and is_running(pid)]
+        *older, _ = self.pid, *self.successors
+        return [pid for pid in older if is_running(pid)]
 
     def reload(self) -> int:
         """Have it hand over to a new program; the new one's process, which ends with this too."""
         answer = admin.ask(str(self.admin_path), "reload", timeout_s=START_S)
-        self._later.append(answer["pid"])
-        return self._later[-1]
-
-    def became(self, pid: int) -> None:
-        """Note a successor that a signal or another command has started."""
-        self._later.append(pid)
+        return int(answer["pid"])
 
     def run(self, *flags: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -174,9 +174,7 @@ class Program:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        # Programs that were started by a signal or another command are known to the log alone.
-        successors = re.findall(r"handed_over\b.*?\bpid\W+(\d+)", self.log())
-        for pid in {*self._later, *map(int, successors)}:
+        for pid in self.successors:
             with suppress(FileNotFoundError, ProcessLookupError):
                 if self.endpoint in Path(f"/proc/{pid}/cmdline").read_text():
                     os.kill(pid, signal.SIGKILL)

@@ -73,8 +73,6 @@ MakePage: TypeAlias = Callable[[], Awaitable[Page]]
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A connection that waits, of a user, since a moment."""
-
     sock: socket.socket
     owner: int
     since: float
@@ -160,7 +158,6 @@ class HttpServer:
 
     @property
     def open_count(self) -> int:
-        """How many requests are being served."""
         return len(self._tasks)
 
     async def stop(self) -> None:

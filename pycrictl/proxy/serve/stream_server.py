@@ -229,8 +229,6 @@ def _form(request: Request) -> _Messages | _Lines:
 
 
 class _Lines:
-    """Records as lines of a chunked body."""
-
     kind = "http"
     is_over = is_answered = False
 
