@@ -31,33 +31,27 @@ def test_streams_that_were_closed_swallow_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("encoding", "expected"),
-    [("utf-8", True), ("UTF8", True), ("ascii", False), ("iso8859-1", False)],
-)
-def test_utf8(encoding: str, expected: bool) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-    assert environ.is_utf8(stream, {}) is expected
-    assert not environ.is_utf8(io.StringIO(), {})  # it has no encoding
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
+    ("encoding", "variables", "expected"),
     [
-        ({"LC_ALL": "C"}, False),
-        ({"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, False),
-        ({"LC_ALL": "", "LC_CTYPE": "C", "LANG": "en_US.UTF-8"}, False),
-        ({"LANG": "de_DE.ISO-8859-1"}, False),
-        ({"LANG": "x.\udcff"}, False),
-        ({"LC_ALL": "C.UTF-8", "LANG": "C"}, True),
-        ({"LANG": "ca_ES.UTF-8@valencia"}, True),
-        ({"LANG": "de_DE"}, True),  # the stream knows its charset
-        ({}, True),
+        ("utf-8", {}, True),
+        ("UTF8", {}, True),
+        ("ascii", {}, False),
+        ("iso8859-1", {}, False),
+        ("utf-8", {"LC_ALL": "C"}, False),
+        ("utf-8", {"LC_ALL": "POSIX", "LANG": "en_US.UTF-8"}, False),
+        ("utf-8", {"LC_ALL": "", "LC_CTYPE": "C", "LANG": "en_US.UTF-8"}, False),
+        ("utf-8", {"LANG": "de_DE.ISO-8859-1"}, False),
+        ("utf-8", {"LANG": "x.\udcff"}, False),
+        ("utf-8", {"LC_ALL": "C.UTF-8", "LANG": "C"}, True),
+        ("utf-8", {"LANG": "ca_ES.UTF-8@valencia"}, True),
+        ("utf-8", {"LANG": "de_DE"}, True),  # the stream knows its charset
     ],
     ids=str,
 )
-def test_utf8_takes_a_locale_as_well(variables: dict[str, str], expected: bool) -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+def test_utf8(encoding: str, variables: dict[str, str], expected: bool) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     assert environ.is_utf8(stream, variables) is expected
+    assert not environ.is_utf8(io.StringIO(), variables)  # it has no encoding
 
 
 def test_the_terminal_tells_its_size_each_time() -> None:

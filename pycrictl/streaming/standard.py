@@ -40,9 +40,6 @@ def stream_all(
     """
     is_up = False
 
-    def spares_now(number: int) -> bool:
-        return is_up and spares is not None and spares(number)
-
     def ask(ask_url: Callable[[], str]) -> str:
         nonlocal is_up
         url = ask_url()
@@ -74,7 +71,9 @@ def stream_all(
 
     screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
     with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
-        return run_in_loop(every(terminal), spares=spares_now)
+        return run_in_loop(
+            every(terminal), spares=lambda number: is_up and spares is not None and spares(number)
+        )
 
 
 def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:

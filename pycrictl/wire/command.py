@@ -213,16 +213,15 @@ def remote_command(
     if transport == "websocket":
         return RemoteCommand(WebSocketChannels(len(Channel), can_end=protocol == V5), streams)
     # The server counts the streams and waits for as many as it was asked for, in any order.
-    wanted = {
-        Channel.ERROR: True,
-        Channel.STDIN: streams.stdin,
-        Channel.STDOUT: streams.stdout,
-        Channel.STDERR: streams.stderr,
-        Channel.RESIZE: streams.tty,
-    }
     headers: dict[int, HeaderFields] = {
         channel: (("streamtype", _name_of(channel)),)
-        for channel, is_wanted in wanted.items()
+        for channel, is_wanted in (
+            (Channel.ERROR, True),
+            (Channel.STDIN, streams.stdin),
+            (Channel.STDOUT, streams.stdout),
+            (Channel.STDERR, streams.stderr),
+            (Channel.RESIZE, streams.tty),
+        )
         if is_wanted
     }
     return RemoteCommand(SpdyChannels(headers), streams)

@@ -19,5 +19,5 @@ def test_errors_that_were_not_declared_are_found() -> None:
             raise KeyError("it")
 
     with pytest.raises(KeyError):
-        run(Target("test", read, (b"seed of some length",)), seed=1, most=1000)
+        run(Target("test", read, (b"seed of some length",)), seed=1, most=200)
     run(Target("test", read, (b"seed of some length",), (KeyError,)), seed=1, most=100)

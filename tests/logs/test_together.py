@@ -128,7 +128,7 @@ def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
     for _, data in together.follow(lambda: True, lambda: append(a, line(2, "x" * 1000))):
         count += 1
         append(a, *(line(3, "x" * 1000) for _ in range(100)))
-        if count == 300:
+        if count == 80:
             append(b, line(4, "heard"))
         seen.append(data)
         if b"heard" in data:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from pycrictl.wire.spdy import DICTIONARY, HeaderFields, Kind
 
-MAX_STREAM_ID = 2**31 - 1
 FIN = 1
 
 

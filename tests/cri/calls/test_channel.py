@@ -77,7 +77,7 @@ def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
         code = (
             "import sys; from pycrictl.cri.calls.channel import GrpcCall, unix;"
-            f"call = GrpcCall(unix({path!r}), {IMAGES!r}, b'', timeout_s=2);"
+            f"call = GrpcCall(unix({path!r}), {IMAGES!r}, b'', timeout_s=1);"
             "list(call.messages()); print(call.status.code)"
         )
         environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
