@@ -226,22 +226,17 @@ def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
 
 
 def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
-    limits = INTEGERS[field.type]
-    pattern = text_pattern(field)
-    given = _NOUNS[node.type]
-    number: int | float | None = None
-    match node.value:
-        case str(text) if pattern is not None:
-            given = quote(text)
-            number = int(text) if re.fullmatch(pattern, text) else None
-        case (int() | float()) as value if node.type == "number":
-            given, number = node.text, value
-    if isinstance(number, float) and number.is_integer():
-        number = int(number)
-    if not isinstance(number, int) or number not in limits:
-        wanted = f"a whole number from {limits.start} to {limits.stop - 1}"
-        raise Problem(f"{path} must be {wanted}, not {given}", node.line)
-    return number
+    limits, pattern, value = INTEGERS[field.type], text_pattern(field), node.value
+    given = node.text if node.type == "number" else _NOUNS[node.type]
+    if isinstance(value, str) and pattern is not None:
+        given = quote(value)
+        value = int(value) if re.fullmatch(pattern, value) else value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if type(value) is int and value in limits:
+        return value
+    wanted = f"a whole number from {limits.start} to {limits.stop - 1}"
+    raise Problem(f"{path} must be {wanted}, not {given}", node.line)
 
 
 def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
