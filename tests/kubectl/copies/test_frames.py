@@ -1,9 +1,8 @@
-"""What an agent makes of the frames of a client, right ones and others."""
+"""What an agent makes of the messages of a client, right ones and others."""
 
 from __future__ import annotations
 
 import os
-import socket
 import struct
 import time
 from collections.abc import Iterator
@@ -12,6 +11,9 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, unix_connect
+from websockets.typing import Subprotocol
 
 from pycrictl.copy.transfer import serving
 from pycrictl.copy.transfer.flow import next_event, send
@@ -24,9 +26,7 @@ from pycrictl.copy.transfer.messages import (
     Event,
     ResumableProtocol,
 )
-from pycrictl.errors import CopyError, UpgradeRefused
-from pycrictl.streaming.blocking import open_websocket
-from pycrictl.streaming.target import Target
+from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
@@ -35,7 +35,7 @@ from tests.kubectl.copies.conftest import Start
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import Pretended
 from tests.waiting import wait_until
-from tests.wire.frames import BINARY, CLOSE, TEXT, frame
+from tests.wire.frames import BINARY, TEXT, frame
 
 pytestmark = [needs_root, pytest.mark.usefixtures("container")]
 
@@ -59,29 +59,21 @@ def session(agent: SmallAgent, work: Workstation) -> str:
 @contextmanager
 def connected(
     folder: Path, session: str, protocol: str = PIECES_PROTOCOL
-) -> Iterator[socket.socket]:
-    target = Target("http", "localhost", 80, f"{PATH}/{session}/data", str(folder / "agent"))
-    sock, early = open_websocket(target, protocol, timeout_s=20)
-    with sock:
-        read(sock, 11 - len(early))  # it begins with an acknowledgement
-        yield sock
+) -> Iterator[ClientConnection]:
+    with unix_connect(
+        str(folder / "agent"), f"ws://localhost{PATH}/{session}/data",
+        subprotocols=[Subprotocol(protocol)], compression=None, close_timeout=1,
+    ) as connection:  # fmt: skip
+        acknowledged(connection)  # it begins with one
+        yield connection
 
 
-def read(sock: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size and (more := sock.recv(size - len(found))):
-        found += more
-    return found
-
-
-def acknowledged(sock: socket.socket) -> int:
-    """Return what the agent says that it has; -1 if it ends the connection."""
-    head = read(sock, 2)
-    if len(head) < 2 or head[0] & 0x0F == CLOSE:
-        return -1
-    content = read(sock, head[1])
-    assert content[0] == ACKNOWLEDGEMENT
-    return int.from_bytes(content[1:], "big")
+def acknowledged(connection: ClientConnection) -> int:
+    """Return what the agent says that it has."""
+    message = connection.recv(20)
+    assert isinstance(message, bytes)
+    assert message[0] == ACKNOWLEDGEMENT
+    return int.from_bytes(message[1:], "big")
 
 
 def test_an_agent_that_has_everything_before_the_client_looks(
@@ -118,24 +110,25 @@ def test_an_agent_that_has_everything_before_the_client_looks(
 def test_what_ends_the_connection_and_not_the_copy(
     folder: Path, session: str, work: Workstation, sent: bytes
 ) -> None:
-    with connected(folder, session) as sock:
-        with suppress(ConnectionError):
-            sock.sendall(sent)
-            assert acknowledged(sock) == -1
+    with connected(folder, session) as connection:
+        with suppress(OSError):
+            connection.socket.sendall(sent)
+        with pytest.raises(ConnectionClosed):
+            connection.recv(20)
     assert work.api.get(session)["status"]["offset"] == 0
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, CONTENT), key=KEY))
-        assert acknowledged(sock) == SIZE
+    with connected(folder, session) as connection:
+        connection.send(piece(0, CONTENT))
+        assert acknowledged(connection) == SIZE
 
 
 def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:
     with (
-        pytest.raises(UpgradeRefused) as caught,
+        pytest.raises(InvalidStatus) as caught,
         connected(folder, session, protocol="v4.channel.k8s.io"),
     ):
         pass
-    assert caught.value.status == 400
-    assert f"a WebSocket with {PIECES_PROTOCOL}".encode() in caught.value.body
+    assert caught.value.response.status_code == 400
+    assert f"a WebSocket with {PIECES_PROTOCOL}".encode() in caught.value.response.body
 
 
 def test_a_client_that_goes_to_sleep(
@@ -144,16 +137,15 @@ def test_a_client_that_goes_to_sleep(
     """After so long without a sign nothing of its copy is left, though its connection is open."""
     start(lifetime_s=1.0)
     session = work.begin_to(CONTENT)
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, CONTENT[:1000]), key=KEY))
+    with connected(folder, session) as connection:
+        connection.send(piece(0, CONTENT[:1000]))
         wait_until(lambda: bool(stages_in(container.root)))
         wait_until(lambda: stages_in(container.root) == [])
-        sock.settimeout(20)
-        rest = b""
-        with suppress(ConnectionError):
-            while more := sock.recv(4096):
-                rest += more
-        assert len(rest) < 100  # acknowledgements, and the end
+        while True:
+            try:
+                assert acknowledged(connection) <= 1000
+            except ConnectionClosed:
+                break
     assert list((container.root / "to").iterdir()) == []
 
 
@@ -168,13 +160,13 @@ def test_what_has_arrived_waits_for_the_next_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(0, CONTENT[:200_000]), key=KEY))
+    with connected(folder, session) as connection:
+        connection.send(piece(0, CONTENT[:200_000]))
         wait_until(lambda: work.api.get(session)["status"]["offset"] == 200_000)
     assert len(stages_in(container.root)) == 1
-    with connected(folder, session) as sock:
-        sock.sendall(frame(BINARY, piece(200_000, CONTENT[200_000:]), key=KEY))
-        while acknowledged(sock) < SIZE:
+    with connected(folder, session) as connection:
+        connection.send(piece(200_000, CONTENT[200_000:]))
+        while acknowledged(connection) < SIZE:
             pass
     assert not (container.root / "to/f").exists()
     assert work.api.commit(session)["status"]["phase"] == "Succeeded"
