@@ -145,8 +145,8 @@ class Scene:
 
     def _here(self, command: str) -> str:
         command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
-        # A busy machine has the ports open a little later than that of the recordings.
-        command = command.replace("-s INT 2 crictl port-forward", "-s INT 4 crictl port-forward")
+        # A busy machine begins later than that of the recordings.
+        command = re.sub(r"-s INT \d ", "-s INT 10 ", command)
         command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
         return re.sub(rf"(?<![\w.-]){FOLDER}\b", str(self.folder), command)
 
