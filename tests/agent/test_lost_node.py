@@ -125,6 +125,17 @@ def test_an_object_that_is_wrong_is_left_out(path: tuple[str, str], value: Any) 
     assert all(text.isprintable() for text in texts if isinstance(text, str))
 
 
+def test_what_only_a_next_version_has_is_left_out_without_a_word() -> None:
+    newer, more = pull(), {"signature": {"verified": True}, "mirrors": ["a"], "priority": 7}
+    newer |= more
+    newer["spec"] |= more
+    newer["status"] |= {**more, "layers": [{"digest": "sha256:a", **more}]}
+    found, left_out = judged([newer], 1)
+    assert not left_out
+    assert "priority" not in json.dumps(found)
+    assert found[0]["status"]["layers"] == [{"digest": "sha256:a"}]
+
+
 def test_all_others_are_shown_in_each_form(cluster: Cluster, lost: Agent) -> None:
     cluster.add_pod("web", node="n1")
     wrong = pull()

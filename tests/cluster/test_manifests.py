@@ -129,25 +129,12 @@ def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def plugin(applied: Cluster, tmp_path: Path) -> Plugin:
-    return plugin_beside(applied, tmp_path)
-
-
 def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
     runtime = cluster.folder / "run"
     runtime.mkdir(exist_ok=True)
     found = plugin_in(folder, runtime, cluster.kubeconfig("admin"))
     (folder / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
     return found
-
-
-@pytest.fixture(autouse=True)
-def _calm(applied: Cluster) -> Iterator[None]:
-    yield
-    applied.lab.registry.limit(None)
-    applied.kubectl.good("delete", "pods", "--all", "--grace-period=1", "--wait=false")
-    wait_until(lambda: not applied.kubectl.good("get", "pods", "-o", "name"))
 
 
 def test_components_apply_beside_each_other(applied: Cluster, run_folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from tests.waiting import wait_until
 
 from .cluster import Cluster
 from .shipped import Node, node_of
-from .test_copies import Container, assert_equal, workstation
 from .test_manifests import applied_from, plugin_beside
 from .test_proxy import pull_slowly
 from .test_with_copies import FOLDER, Agent
@@ -200,22 +198,6 @@ def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) 
     session.wait_for(f"{name}{node.seed + 130}:1".encode())
     session.process.terminate()
     session.end()
-
-
-def test_copies(node: Node, cluster: Cluster, tmp_path: Path) -> None:
-    cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
-    web = Container(cluster, "web")
-    tree = tmp_path / "tree"
-    (tree / "sub").mkdir(parents=True)
-    (tree / "sub/f").write_bytes(os.urandom(3 * MIB))
-    (tree / "link").symlink_to("sub/f")
-    with workstation(cluster, tmp_path) as plugin:
-        done = plugin(str(tree), "web:/there")
-        assert done.returncode == 0, done.stderr
-        assert_equal(web.root / "there", tree)
-        done = plugin("web:/there", str(tmp_path / "back"))
-        assert done.returncode == 0, done.stderr
-        assert_equal(tmp_path / "back", tree)
 
 
 def test_the_node_is_well(node: Node, cluster: Cluster) -> None:

@@ -117,6 +117,18 @@ def test_a_bookmark_moves_the_version() -> None:
     assert pulls.version == "99"
 
 
+def test_what_only_a_next_version_says_is_left_out() -> None:
+    pulls = PullObjects(Wanted())
+    more = {"signature": {"verified": True}, "priority": 7}
+    newer = {**pull("web", progress=3, total=9), **more}
+    newer["status"] |= {**more, "layers": [{**one, **more} for one in newer["status"]["layers"]]}
+    assert pulls.receive_list(listing(newer)) == PullObjects(Wanted()).receive_list(
+        listing(pull("web", progress=3, total=9))
+    )
+    assert pulls.receive_data(line({"type": "PROGRESS", "object": newer})) == []
+    assert pulls.bad_count == 0
+
+
 def test_an_error_ends_the_watch() -> None:
     pulls = PullObjects(Wanted())
     with pytest.raises(ExpiredError, match="too old"):
