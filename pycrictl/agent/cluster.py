@@ -8,6 +8,7 @@ not answer is named; its pulls are shown as the pods have them.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -137,36 +138,26 @@ class Cluster:
 
     async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
         """Query the nodes of these pods, and those of ``also``, which has their addresses."""
-        by_node: dict[str, list[Pod]] = {}
+        by_node: defaultdict[str, list[Pod]] = defaultdict(list)
         objects: list[Document] = []
         for pod in pods:
             if not pod.node:
-                if scope.pod:
-                    objects += objects_of([pod], (), "", wants_all=True)
+                objects += objects_of([pod], (), "", wants_all=True) if scope.pod else []
             elif scope.pod or is_waiting(pod):
-                by_node.setdefault(pod.node, []).append(pod)
+                by_node[pod.node].append(pod)
         nodes = dict(also)
         for node, found in by_node.items():
             nodes[node] = next((pod.host_ip for pod in found if pod.host_ip), "")
-        answers = await asyncio.gather(
-            *(
-                self._ask(node, host_ip, scope, by_node.get(node, []))
-                for node, host_ip in nodes.items()
-            )
-        )
+        asked = (self._ask(node, at, scope, by_node[node]) for node, at in nodes.items())
+        answers = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
-        silent: dict[str, str] = {}
-        odd: dict[str, str] = {}
-        doubts: dict[str, str] = {}
-        for node, answer in zip(nodes, answers, strict=True):
-            if answer.problem:
-                silent[node] = answer.problem
-                problem = f"node {node} did not answer: {answer.problem}"
-                found = by_node.get(node, [])
-                objects += objects_of(found, (), node, wants_all=bool(scope.pod), problem=problem)
-            if answer.odd:
-                odd[node] = answer.odd
-                doubts[node] = f"answers what is not valid: {answer.odd}"
+        silent = {node: one.problem for node, one in answers.items() if one.problem}
+        odd = {node: one.odd for node, one in answers.items() if one.odd}
+        doubts = {node: f"answers what is not valid: {what}" for node, what in odd.items()}
+        for node, why in silent.items():
+            problem, wants_all = f"node {node} did not answer: {why}", bool(scope.pod)
+            objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
+        for node, answer in answers.items():
             # A node's answer counts for itself only.
             of_node = scope._replace(node=node)
             for one in answer.objects:
