@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 from tests.agent import standing
 from tests.kube.apiserver import FRONT_PROXY, ApiServer
-from tests.serving import send_at_once
+from tests.serving import believing, send_at_once
 from tests.streaming.servers import Certificates, make_certificates
 
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
@@ -75,11 +76,18 @@ def _pair(certificates: Certificates, name: str) -> Pair:
     return certificates.cert(name), certificates.key(name)
 
 
-def reach(address: tuple[str, int]) -> socket.socket:
-    """Connect, without TLS yet."""
-    sock = socket.create_connection(address, timeout=20)
-    send_at_once(sock)
-    return sock
+def reach(address: tuple[str, int], pair: Pair | None = None) -> ssl.SSLSocket:
+    plain = socket.create_connection(address, timeout=20)
+    send_at_once(plain)
+    return believing(pair).wrap_socket(plain)
+
+
+def watch(address: tuple[str, int], path: str, pair: Pair, user: str) -> tuple[ssl.SSLSocket, int]:
+    """Begin a watch as the front proxy does for a user; return its connection and its status."""
+    found = reach(address, pair)
+    lines = [f"GET {path}?watch=true HTTP/1.1", "Host: a", f"X-Remote-User: {user}", "", ""]
+    found.sendall("\r\n".join(lines).encode())
+    return found, int(found.recv(4096).split()[1])
 
 
 def ask(

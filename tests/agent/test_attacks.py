@@ -17,11 +17,10 @@ import pytest
 from pycrictl.agent import tls_listener
 from pycrictl.agent.node_agent import Agent
 from pycrictl.units import escape
-from tests.agent.attackers import FORGED, Hands, ask, names, reach
+from tests.agent.attackers import FORGED, Hands, ask, names, reach, watch
 from tests.agent.standing import AUDIENCE, OWN, Cluster, token_of
 from tests.kube.access import Grant, User
 from tests.kube.tokens import API_AUDIENCE, Token
-from tests.serving import believing
 from tests.waiting import wait_until
 
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
@@ -259,10 +258,10 @@ def test_no_selector_leads_to_another_namespace(cluster: Cluster, agent: Agent, 
         assert names(through(cluster, f"{path}{selector}")[1]) == ["default/web.main"]
     watches = [f"{path}{selector}&watch=true&timeoutSeconds=1" for selector in selectors]
     with ThreadPoolExecutor() as pool:
-        for watch, (code, lines) in zip(
+        for one, (code, lines) in zip(
             watches, pool.map(partial(through, cluster), watches), strict=True
         ):
-            assert (code, b"registry.test" in lines) == (200, False), watch
+            assert (code, b"registry.test" in lines) == (200, False), one
 
 
 def test_a_name_that_was_authorized_is_the_name_that_is_answered(
@@ -291,17 +290,13 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     """One pod that asks for what everyone may have, and keeps every connection that it gets."""
     monkeypatch.setattr(tls_listener, "MAX_CONNECTIONS", 100)
     monkeypatch.setattr(tls_listener, "MAX_UNAUTHENTICATED", 40)
-    context = believing(hands.front_proxy)
+    watcher, status = watch(address, PULLS, hands.front_proxy, "modest")
+    assert status == 200
     with ExitStack() as stack:
-        raw = stack.enter_context(reach(address))
-        watcher = stack.enter_context(context.wrap_socket(raw))
-        lines = [f"GET {PULLS}?watch=true HTTP/1.1", "Host: a", "X-Remote-User: modest"]
-        watcher.sendall("\r\n".join([*lines, "", ""]).encode())
-        assert watcher.recv(4096).startswith(b"HTTP/1.1 200 ")
+        stack.enter_context(watcher)
         for _ in range(60):
             try:
-                raw = stack.enter_context(reach(address))
-                held = stack.enter_context(believing().wrap_socket(raw))
+                held = stack.enter_context(reach(address))
                 held.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
                 held.recv(4096)
             except OSError:
@@ -325,8 +320,7 @@ def test_requests_that_are_none(address: tuple[str, int], monkeypatch: pytest.Mo
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"GET / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ):
-        raw = reach(address)
-        with believing().wrap_socket(raw) as attacker:
+        with reach(address) as attacker:
             answer = b"-"
             try:
                 attacker.sendall(request)
@@ -343,15 +337,12 @@ def test_watchers_of_one_user_do_not_take_the_place_of_others(
     address: tuple[str, int], hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pycrictl.agent.router.MAX_WATCHES_PER_USER", 20)
-    context = believing(hands.front_proxy)
     codes = []
     with ExitStack() as stack:
         for _ in range(25):
-            raw = stack.enter_context(reach(address))
-            watcher = stack.enter_context(context.wrap_socket(raw))
-            lines = [f"GET {PULLS}?watch=true HTTP/1.1", "Host: a", "X-Remote-User: greedy"]
-            watcher.sendall("\r\n".join([*lines, "", ""]).encode())
-            codes.append(int(watcher.recv(4096).split()[1]))
+            watcher, status = watch(address, PULLS, hands.front_proxy, "greedy")
+            stack.enter_context(watcher)
+            codes.append(status)
         assert set(codes) == {200, 429}
         assert codes.count(200) == 20
         path = f"{PULLS}?watch=true&timeoutSeconds=1"

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
-import socket
 import ssl
 import time
-from collections.abc import Iterator
 
 import pytest
 
+from tests.agent.attackers import reach, watch
 from tests.agent.standing import OWN, Cluster, token_of
-from tests.serving import believing
 from tests.waiting import wait_until
 
 PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 
 
-@contextlib.contextmanager
-def connected(cluster: Cluster) -> Iterator[ssl.SSLSocket]:
-    with (
-        socket.create_connection(cluster.agents[0].listener.address, timeout=30) as plain,
-        believing().wrap_socket(plain) as found,
-    ):
-        yield found
+def connected(cluster: Cluster, pair: tuple[str, str] | None = None) -> ssl.SSLSocket:
+    return reach(cluster.agents[0].listener.address, pair)
 
 
 def is_over(connection: ssl.SSLSocket) -> bool:
@@ -77,10 +69,7 @@ def test_nothing_follows_an_upgrade_that_is_refused(cluster: Cluster, path: str)
     head = [f"GET {PULLS.removesuffix('imagepulls')}{path} HTTP/1.1", "Host: a"]
     upgrade = ["Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"]
     follows = ["", "GET /livez HTTP/1.1", "Host: a", "", ""]
-    with (
-        socket.create_connection(cluster.agents[0].listener.address, timeout=30) as plain,
-        believing(cluster.front_proxy).wrap_socket(plain) as connection,
-    ):
+    with connected(cluster, cluster.front_proxy) as connection:
         words = [*head, "X-Remote-User: jane", *upgrade, *follows]
         connection.sendall("\r\n".join(words).encode())
         answer = b""
@@ -94,14 +83,10 @@ def test_nothing_follows_an_upgrade_that_is_refused(cluster: Cluster, path: str)
 
 def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
     agent = cluster.start()
-    path = f"{PULLS}?watch=true"
-    context = believing(cluster.front_proxy)
-    host, port = agent.listener.address
-    connection = http.client.HTTPSConnection(host, port, context=context, timeout=30)
-    connection.request("GET", path, headers={"X-Remote-User": "jane"})
-    assert connection.getresponse().status == 200
+    watcher, status = watch(agent.listener.address, PULLS, cluster.front_proxy, "jane")
+    assert status == 200
     wait_until(lambda: agent.routes.watches == 1)
-    connection.close()
+    watcher.close()
     wait_until(lambda: agent.routes.watches == 0)
     assert not any(feed.watchers for feed in agent.feeds._feeds.values())
 
