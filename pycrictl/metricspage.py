@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -16,19 +16,12 @@ Counts: TypeAlias = float | Mapping[tuple[str, ...], float]
 """A number, or numbers by the values of labels."""
 
 
-class _Elsewhere(NamedTuple):
-    name: str
-    help: str
-    labels: Sequence[str]
-    read: Callable[[], Counts]
-
-
 class MetricsPage(Collector):
     def __init__(self, prefix: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the library's
         self.registry = CollectorRegistry()
         self._prefix = prefix
-        self._elsewhere: list[_Elsewhere] = []
+        self._elsewhere: list[tuple[str, str, Sequence[str], Callable[[], Counts]]] = []
         self.registry.register(self)
 
     def counter(self, name: str, help: str, *labels: str) -> Counter:
@@ -45,12 +38,12 @@ class MetricsPage(Collector):
 
         The library's own take a lock for each number, which is too slow for the way of a call.
         """
-        self._elsewhere.append(_Elsewhere(self._prefix + name, help, labels, read))
+        self._elsewhere.append((self._prefix + name, help, labels, read))
 
     def collect(self) -> Iterator[Metric]:
-        for one in self._elsewhere:
-            family = CounterMetricFamily(one.name, one.help, labels=one.labels)
-            counts = one.read()
+        for name, help, labels, read in self._elsewhere:
+            family = CounterMetricFamily(name, help, labels=labels)
+            counts = read()
             for values, count in sorted(
                 counts.items() if isinstance(counts, Mapping) else [((), counts)]
             ):

@@ -227,14 +227,6 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
     assert list(site.broken_links(tmp_path)) == [f"a.html: {link}" for link in sorted(bad)]
 
 
-def test_a_man_page_keeps_its_sections_and_names_its_neighbours() -> None:
-    page = ROOT / "man" / "pycrictl-cp.1"
-    text = site.markdown(page)
-    sections = re.findall(r'^\.SH "(.*)"$', page.read_text("utf-8"), re.MULTILINE)
-    assert re.findall(r"^## (.*) \{#\S+\}$", text, re.MULTILINE) == sections
-    assert '<a href="pycrictl-compat.7.html">pycrictl-compat(7)</a>' in text
-
-
 # The tree of commands as plain data
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def served(own: OwnSocket) -> Iterator[None]:
     """Somebody listens there, and clients find it; it is closed in the end."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(own.path))
-        listener.listen()
+        listener.listen(1000)
         own.publish()
         yield
     own.close()
@@ -97,19 +98,14 @@ def test_name_is_never_without_a_listener(folder: Path) -> None:
                 codes.add(client.connect_ex(str(path)))
 
     first = OwnSocket(path)
-    with served(first):
-        thread = threading.Thread(target=dial)
-        thread.start()
-        for _ in range(50):
-            second = OwnSocket(path, [first.folder.name])
-            with socket.socket(socket.AF_UNIX) as listener:
-                listener.bind(str(second.path))
-                listener.listen(1000)
-                second.publish()
-                first.publish()
-                second.close()
-        stop.set()
-        thread.join()
+    with served(first), ThreadPoolExecutor(1) as pool:
+        pool.submit(dial)
+        try:
+            for _ in range(50):
+                with served(OwnSocket(path, [first.folder.name])):
+                    first.publish()
+        finally:
+            stop.set()
     assert codes <= {0, errno.EAGAIN}
 
 
