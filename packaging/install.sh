@@ -6,7 +6,7 @@ PATH=$PATH:/usr/sbin:/sbin
 
 missing=()
 for pair in debootstrap:debootstrap dpkg-source:dpkg-dev lintian:lintian rpmbuild:rpm strip:binutils \
-  patchelf:patchelf umoci:umoci "$@"; do
+  patchelf:patchelf umoci:umoci skopeo:skopeo "$@"; do
   command -v "${pair%:*}" >/dev/null || missing+=("${pair#*:}")
 done
 [ ${#missing[@]} -gt 0 ] || exit 0

@@ -39,7 +39,7 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
         address = os.environ.get("CONFORMANCE_ENDPOINT", "")
         if address:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            registry = stack.enter_context(Registry())
+            registry = stack.enter_context(Registry(folder / "registry", in_memory=True))
             settings = Settings.of_environment()
             made = Endpoint(address, registry, Layout(folder / "layout"), settings)
         else:

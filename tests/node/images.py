@@ -104,15 +104,15 @@ class Image:
 class Layout:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.blobs = folder / "blobs/sha256"
-        self.blobs.mkdir(parents=True)
+        self._blobs = folder / "blobs/sha256"
+        self._blobs.mkdir(parents=True)
 
     def blob(self, digest: str) -> Path:
-        return self.blobs / digest.removeprefix("sha256:")
+        return self._blobs / digest.removeprefix("sha256:")
 
     def layer(self, files: Iterable[File], *, level: int = 1) -> Layer:
         """Writes a layer. gzip `level` 0 stores: many times faster, right for random content."""
-        temporary = self.blobs / "unfinished"
+        temporary = self._blobs / "unfinished"
         with temporary.open("wb") as out:
             packed = _Hashing(out)
             with gzip.GzipFile("", "wb", level, packed, mtime=0) as compressor:
@@ -120,7 +120,7 @@ class Layout:
                 with tarfile.open(fileobj=unpacked, mode="w|") as tar:
                     for file in files:
                         _add(tar, file)
-        temporary.rename(self.blobs / packed.hexdigest)
+        temporary.rename(self._blobs / packed.hexdigest)
         return Layer(
             f"sha256:{packed.hexdigest}",
             packed.size_bytes,

@@ -7,6 +7,7 @@ PATH=$PATH:/usr/sbin:/sbin
 missing=()
 command -v containerd >/dev/null || missing+=(containerd)
 command -v runc >/dev/null || missing+=(runc)
+command -v docker-registry >/dev/null || missing+=(docker-registry)
 [ -x /usr/lib/cni/loopback ] || missing+=(containernetworking-plugins)
 # The containers' only program: a dynamically linked busybox would find no libraries there.
 { [ -x /bin/busybox ] && ! ldd /bin/busybox >/dev/null 2>&1; } || missing+=(busybox-static)

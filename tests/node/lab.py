@@ -1,4 +1,4 @@
-"""The whole throwaway node: containerd and a registry, in one folder."""
+"""The whole throwaway node: containerd, and a registry behind a throttle, in one folder."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Lab:
         self.node.store.collect_garbage()
 
     def _start(self) -> None:
-        self.registry = self._stack.enter_context(Registry())
+        self.registry = self._stack.enter_context(Registry(self.folder / "registry"))
         self.layout = Layout(self.folder / "layout")
         self.base = self.layout.layer(busybox_files(), level=0)
         self.pause = self.layout.image(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-_DAEMONS = {"containerd", "kubelet", "kube-apiserver", "mini-etcd", "crio"}
+_DAEMONS = {"containerd", "docker-registry", "kubelet", "kube-apiserver", "mini-etcd", "crio"}
 _SHIMS = {"containerd-shim-runc-v2", "containerd-shim", "runc", "conmon"}
 _Kind = Callable[[Path, Path], bool]  # (process' folder in /proc, node's folder)
 

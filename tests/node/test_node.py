@@ -41,8 +41,8 @@ def test_nothing_is_left_behind_by_a_lab_that_is_killed() -> None:
         assert script.stdout is not None
         folder = Path(script.stdout.readline().strip())
         assert folder.name.startswith("pcn-")
-        # containerd, the pod's shim, its sandbox and its container.
-        wait_until(lambda: len(processes(folder)) == 4)
+        # The registry, containerd, the shim of the pod, its sandbox and its container.
+        wait_until(lambda: len(processes(folder)) == 5)
         assert mount_points(folder)
         assert cgroups(folder.name)
         sockets = shim_sockets(folder)

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import ssl
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -38,8 +39,10 @@ def layout(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Layout:
 
 @pytest.fixture
 def pushed(layout: Layout, lab: Lab) -> str:
-    for tag, descriptor in layout.tagged().items():
-        lab.registry.add(layout.folder / "blobs/sha256", f"pycrictl:{tag}", descriptor["digest"])
+    for tag in (__version__, f"{__version__}-root"):
+        words = ["skopeo", "copy", "--quiet", "--preserve-digests", "--dest-tls-verify=false"]
+        name = f"docker://{lab.registry.pushed_to}/pycrictl:{tag}"
+        subprocess.run([*words, f"oci:{layout.folder}:{tag}", name], check=True)
     return f"{lab.registry.host}/pycrictl"
 
 

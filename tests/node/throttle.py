@@ -1,0 +1,273 @@
+"""A slow and unreliable network in front of a registry, switched while pulls run."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import re
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from tests.serving import Handler, QuietServer
+
+_TLS: Final = b"\x16"
+"""How a handshake of TLS begins."""
+
+_HOP_HEADERS: Final = {"connection", "keep-alive", "transfer-encoding"}
+_CHUNKS_PER_S: Final = 20
+_MAX_CHUNK_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to requests whose path `pattern` (a regular expression) is found in.
+
+    With `status` the request is answered so, without asking the registry. Otherwise no byte of the
+    file from `after_bytes` on is sent, also not to a request that resumes with a Range: the answer
+    stands still there, or the connection is cut.
+    """
+
+    pattern: str
+    status: int | None = None
+    after_bytes: int = 0
+    stall: bool = False
+
+
+class Throttle:
+    """An HTTP proxy on a loopback port in front of `127.0.0.1:upstream_port`. Thread-safe.
+
+    Only GET and HEAD pass: pushes go to the registry itself.
+    """
+
+    def __init__(self, upstream_port: int) -> None:
+        self.upstream_port = upstream_port
+        self._changed = threading.Condition()
+        self._rate_bytes_per_s: float | None = None
+        self._next_byte_at = 0.0
+        self._faults: tuple[Fault, ...] = ()
+        self._authorization: str | None = None
+        self._closing = False
+        self._sent_bytes = 0
+        self._requests: list[tuple[str, str, int]] = []
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.throttle = self
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+        )
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self._server.server_port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    # Switches
+
+    def limit(self, bytes_per_s: float | None) -> None:
+        """Limits the bodies of all connections together; None is no limit, 0 lets nothing pass."""
+        with self._changed:
+            self._rate_bytes_per_s = bytes_per_s
+            self._next_byte_at = time.monotonic()
+            self._changed.notify_all()
+
+    def answer(self, pattern: str, status: int) -> None:
+        self._add(Fault(pattern, status=status))
+
+    def cut(self, pattern: str, *, after_bytes: int = 0) -> None:
+        """Cuts the connection after so many bytes of the file; before the head if none is left."""
+        self._add(Fault(pattern, after_bytes=after_bytes))
+
+    def stall(self, pattern: str, *, after_bytes: int = 0) -> None:
+        """Stands still after so many bytes of the file (before the head if none is left)."""
+        self._add(Fault(pattern, after_bytes=after_bytes, stall=True))
+
+    def require_login(self, username: str, password: str) -> None:
+        token = base64.b64encode(f"{username}:{password}".encode()).decode()
+        with self._changed:
+            self._authorization = f"Basic {token}"
+
+    def heal(self) -> None:
+        """Removes all faults and the login; what stalled goes on. The rate limit stays."""
+        with self._changed:
+            self._faults = ()
+            self._authorization = None
+            self._changed.notify_all()
+
+    # What happened
+
+    @property
+    def sent_bytes(self) -> int:
+        """The bytes of all bodies passed on so far."""
+        with self._changed:
+            return self._sent_bytes
+
+    @property
+    def requests(self) -> list[tuple[str, str, int]]:
+        """(method, path, status) of every request so far; status 0 where no head was sent."""
+        with self._changed:
+            return list(self._requests)
+
+    # For the connections
+
+    def fault(self, path: str) -> Fault | None:
+        """The fault for a path; the latest added wins."""
+        faults = self._faults
+        return next((fault for fault in reversed(faults) if re.search(fault.pattern, path)), None)
+
+    def authorized(self, authorization: str | None) -> bool:
+        return self._authorization is None or authorization == self._authorization
+
+    def note(self, method: str, path: str, status: int) -> None:
+        with self._changed:
+            self._requests.append((method, path, status))
+
+    def chunk_bytes(self) -> int:
+        """How much to read at once, so that a slow rate still flows smoothly."""
+        rate = self._rate_bytes_per_s
+        if rate is None:
+            return _MAX_CHUNK_BYTES
+        return int(min(max(rate / _CHUNKS_PER_S, 512), _MAX_CHUNK_BYTES))
+
+    def wait_for_turn(self, size_bytes: int) -> None:
+        """Returns when the limit lets the next `size_bytes` pass.
+
+        Raises:
+            ConnectionAbortedError: The throttle was stopped meanwhile.
+        """
+        with self._changed:
+            while (wait_s := self._wait_s()) is None or wait_s > 0:
+                self._changed.wait(wait_s)
+            if self._closing:
+                raise ConnectionAbortedError
+            if self._rate_bytes_per_s:
+                now = time.monotonic()
+                self._next_byte_at = max(self._next_byte_at, now) + (
+                    size_bytes / self._rate_bytes_per_s
+                )
+            self._sent_bytes += size_bytes
+
+    def wait_for_heal(self, fault: Fault) -> None:
+        """Stands still while `fault` is switched on; ConnectionAbortedError as above."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or fault not in self._faults)
+            if self._closing:
+                raise ConnectionAbortedError
+
+    def _wait_s(self) -> float | None:
+        if self._closing or self._rate_bytes_per_s is None:
+            return 0.0
+        if self._rate_bytes_per_s == 0:
+            return None
+        return self._next_byte_at - time.monotonic()
+
+    def _add(self, fault: Fault) -> None:
+        with self._changed:
+            self._faults += (fault,)
+
+
+class _Server(QuietServer):
+    throttle: Throttle
+
+
+class _Handler(Handler):
+    server: _Server
+
+    def handle(self) -> None:
+        """Answer TLS as Go's servers do; containerd 2 tries that first, then goes on without."""
+        if self.connection.recv(1, socket.MSG_PEEK) == _TLS:
+            self.connection.recv(65536)
+            self.connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
+        else:
+            super().handle()
+
+    def do_GET(self) -> None:
+        throttle = self.server.throttle
+        fault = throttle.fault(self.path)
+        left_bytes = max(fault.after_bytes - self._range_start(), 0) if fault else 0
+        if not throttle.authorized(self.headers["Authorization"]):
+            self._refuse(401)
+        elif fault and fault.status:
+            self._refuse(fault.status)
+        elif fault and not left_bytes and not fault.stall:
+            self._hang_up()
+        else:
+            if fault and not left_bytes:
+                throttle.wait_for_heal(fault)
+                fault = None
+            self._pass_on(throttle, fault, left_bytes)
+
+    do_HEAD = do_GET
+
+    def _pass_on(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
+        upstream = http.client.HTTPConnection("127.0.0.1", throttle.upstream_port, timeout=30)
+        try:
+            # The Host header goes along, so that the registry's own links lead back here.
+            upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+            for name, value in self.headers.items():
+                if name.lower() not in _HOP_HEADERS:
+                    upstream.putheader(name, value)
+            upstream.endheaders()
+            answer = upstream.getresponse()
+            throttle.note(self.command, self.path, answer.status)
+            self.send_response_only(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in _HOP_HEADERS:
+                    self.send_header(name, value)
+            self.end_headers()
+            self._copy_body(throttle, answer, fault, left_bytes)
+        finally:
+            upstream.close()
+
+    def _copy_body(
+        self,
+        throttle: Throttle,
+        answer: http.client.HTTPResponse,
+        fault: Fault | None,
+        left_bytes: int,
+    ) -> None:
+        while True:
+            if fault and not left_bytes:
+                if not fault.stall:
+                    self.close_connection = True
+                    return
+                throttle.wait_for_heal(fault)
+                fault = None
+            size = throttle.chunk_bytes()
+            chunk = answer.read(min(size, left_bytes) if fault else size)
+            if not chunk:
+                return
+            throttle.wait_for_turn(len(chunk))
+            self.wfile.write(chunk)
+            left_bytes -= len(chunk)
+
+    def _range_start(self) -> int:
+        found = re.match(r"bytes=(\d+)-", self.headers["Range"] or "")
+        return int(found[1]) if found else 0
+
+    def _refuse(self, status: int) -> None:
+        self.server.throttle.note(self.command, self.path, status)
+        body = b'{"errors": [{"code": "UNKNOWN", "message": "refused on purpose"}]}'
+        self.send_response_only(status)
+        if status == 401:
+            self.send_header("WWW-Authenticate", 'Basic realm="throttle"')
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def _hang_up(self) -> None:
+        self.server.throttle.note(self.command, self.path, 0)
+        self.close_connection = True
