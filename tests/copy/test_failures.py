@@ -35,29 +35,23 @@ def test_ctrl_c_when_a_stage_was_just_made(
     assert list((tmp_path / "into").iterdir()) == []
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """A folder with a small file, and with one for which there will be no room."""
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source/a").write_text("a")
-    (tmp_path / "source/big").write_bytes(os.urandom(3 * MIB))
-    return tmp_path / "source"
-
-
 @needs_root
 @both_ways
-@pytest.mark.parametrize("is_file", [True, False])
-def test_no_space_left(copy: Copy, source: Path, tmp_path: Path, is_file: bool) -> None:
-    small = tmp_path / "small"
-    small.mkdir()
+def test_no_space_left(copy: Copy, tmp_path: Path) -> None:
+    small, source = tmp_path / "small", tmp_path / "source"
+    for folder in (small, source):
+        folder.mkdir()
+    (source / "a").write_text("a")
+    (source / "big").write_bytes(os.urandom(3 * MIB))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
     try:
         (small / "big").write_text("old")
         before = snapshot(small)
-        with pytest.raises(CopyError, match="no space left") as info:
-            copy(source / "big" if is_file else f"{source}/.", small)
-        assert snapshot(small) == before
-        assert info.value.message.startswith(f'cannot copy to "{small}')
+        for what in (source / "big", f"{source}/."):
+            with pytest.raises(CopyError, match="no space left") as info:
+                copy(what, small)
+            assert snapshot(small) == before
+            assert info.value.message.startswith(f'cannot copy to "{small}')
     finally:
         subprocess.run(["umount", small], check=True)
 
@@ -106,7 +100,7 @@ def test_a_tree_that_changes_all_the_time(copy: Copy, tmp_path: Path) -> None:
     failures: set[str] = set()
     begin = time.monotonic()
     try:
-        while (passed_s := time.monotonic() - begin) < 1 or (not done and passed_s < 30):
+        while (passed_s := time.monotonic() - begin) < 0.5 or (not done and passed_s < 30):
             try:
                 copy(tmp_path / "tree", tmp_path / f"new-{done}")
                 done += 1

@@ -280,15 +280,6 @@ def test_truncated(length: int) -> None:
     assert "too early" in violation(archive[:length], eof=True)
 
 
-def test_the_end_of_an_ended_archive_is_told_once() -> None:
-    reader = TarReader()
-    reader.receive_data(END_OF_ARCHIVE)
-    reader.receive_eof()
-    reader.receive_eof()
-    assert reader.events_received() == [ArchiveFinished()]
-    assert reader.is_finished
-
-
 def test_events_before_an_error_are_delivered() -> None:
     reader = TarReader()
     reader.receive_data(member(b"good") + member(kind=b"S"))
