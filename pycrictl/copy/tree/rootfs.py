@@ -37,6 +37,9 @@ _MAX_REMOVED_DEPTH: Final = 600
 """More than is ever made here; others may have nested more into it in the meantime."""
 
 _DESCRIPTORS: Final = 4096
+_LEAST_DESCRIPTORS: Final = 64
+"""With fewer a copy may fail where it could not even remove what it has made."""
+
 
 _CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -83,6 +86,11 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
 def raise_descriptor_limit() -> None:
     """Allow this process as many descriptors as it may have: a deep tree needs one a level."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < _LEAST_DESCRIPTORS:
+        raise CopyError(
+            f"a copy needs {_LEAST_DESCRIPTORS} descriptors, and the limit is {hard}",
+            hint="raise it with ulimit -n",
+        )
     wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
