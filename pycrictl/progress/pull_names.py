@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pycrictl.containerd.store import is_digest
@@ -41,13 +41,13 @@ class Expected:
     is_over: bool = False
 
 
+@dataclass
 class Names:
     """Names pulls, each for good: the name is a key for whoever watches."""
 
-    def __init__(self, owners: ImageOwners | None = None) -> None:
-        self._owners = owners
-        self._expected: list[Expected] = []
-        self._known: OrderedDict[str, str] = OrderedDict()
+    owners: ImageOwners | None = None
+    _expected: list[Expected] = field(default_factory=list)
+    _known: OrderedDict[str, str] = field(default_factory=OrderedDict)
 
     def expect(self, expected: Expected) -> None:
         self._expected.append(expected)
@@ -98,8 +98,8 @@ class Names:
         if (known := self._known.get(digests[0])) is not None:
             return known
         images = list(images)
-        if self._owners is not None:
-            name = self._owners.name(digests, repositories, images)
+        if self.owners is not None:
+            name = self.owners.name(digests, repositories, images)
             if name and name not in self._known.values():  # else a pull beside the pod's own
                 return self._remember(digests, name)
         if image := _best(images, repositories):

@@ -79,7 +79,6 @@ def pull_slot(
     timeout_s: float | None = None,
     retry: Retry | None = None,
     on_wait: Callable[[int], None] = lambda place: None,
-    clock: Callable[[], float] = time.monotonic,
     sleep: Pause = time.sleep,
 ) -> Iterator[None]:
     """Hold a slot while the block runs; a limit of 0 takes none.
@@ -90,11 +89,11 @@ def pull_slot(
     if limit == 0:
         yield
         return
-    deadline = None if timeout_s is None else clock() + timeout_s
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
     hint = f"the limit is {limit}, and other processes on this node hold as many slots"
 
     def pause(seconds: float) -> None:
-        left_s = seconds if deadline is None else deadline - clock()
+        left_s = seconds if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             message = f"no slot for pulling {quote(image)} became free in time"
             raise DeadlineExceeded(message, code="DeadlineExceeded", hint=hint)

@@ -118,18 +118,16 @@ class Downloader:
     environ: dict[str, str] = field(default_factory=dict, repr=False)
 
 
+@dataclass
 class CrioProcess:
-    def __init__(self, endpoint: str, store: str) -> None:
-        self._endpoint = endpoint
-        self._store = store
-        self._known: Downloader | None = None
+    endpoint: str
+    store: str
+    _known: Downloader | None = None
 
     def look(self) -> Downloader:
-        if self._known is None or _program(self._known.pid) != "crio":
-            self._known = self.downloader(self._find())
-        return self._known
-
-    def downloader(self, pid: int) -> Downloader:
+        if self._known is not None and _program(self._known.pid) == "crio":
+            return self._known
+        pid = self._find()
         try:
             root = root_of(pid)
         except PermissionError:
@@ -137,15 +135,16 @@ class CrioProcess:
                 "the pulls of CRI-O can be seen only by root, in its files",
                 hint="run as root on the node, or ask pycrictl proxy",
             ) from None
-        return Downloader(pid, root, Storage(f"{root}{self._store}"), _environ(pid))
+        self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), _environ(pid))
+        return self._known
 
     def _find(self) -> int:
-        pid = listener_pid(f"unix://{self._endpoint}")
+        pid = listener_pid(f"unix://{self.endpoint}")
         if pid and _program(pid) == "crio":
             return pid
-        obstacle = try_connect(self._endpoint, 1.0)
+        obstacle = try_connect(self.endpoint, 1.0)
         if isinstance(obstacle, Obstacle):
-            raise connect_error(obstacle, f"unix://{self._endpoint}")
+            raise connect_error(obstacle, f"unix://{self.endpoint}")
         obstacle.close()  # a proxy listens, or it is in another PID namespace
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",

@@ -111,6 +111,9 @@ class CrioWatcher:
     def forget(self, expected: Expected) -> None:
         self._expected = [one for one in self._expected if one is not expected]
 
+    def ended(self, image: str, started_s: float) -> None:
+        """Return nothing: a pull that is over has left no times."""
+
     def check(self) -> None:
         self._find_folders(self.process.look(), time.time())
 

@@ -155,12 +155,7 @@ class LayerPoller:
 
     async def ended(self, image: str, began_s: float) -> Pull | None:
         """Return a pull that has just ended; None if the runtime cannot show it."""
-
-        def look(connection: _RuntimeWatch) -> Pull | None:
-            watcher = connection.watcher
-            return watcher.ended(image, began_s) if isinstance(watcher, ContentWatcher) else None
-
-        return await self._ask(look)
+        return await self._ask(lambda one: one.watcher.ended(image, began_s))
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -197,17 +192,15 @@ class LayerPoller:
         result, seen = looked
         mine = {one.reference for one in self._pulls.values()}
         self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
-        self._note_others({pull.image for pull in result.active if pull.image} - mine)
-        ended = seen.keys() - mine - {pull.image for pull in result.active}
+        active = {pull.image for pull in result.active}
+        now = self._looked_at = asyncio.get_running_loop().time()
+        self._others |= dict.fromkeys(filter(None, active - mine), now)
+        kept = {image: at for image, at in self._others.items() if now - at < OTHERS_S}
+        self._others = kept if self._node_watchers else {}
+        ended = seen.keys() - mine - active
         if len(ended) > MAX_ENDED:
             self._forgotten |= ended
         return result
-
-    def _note_others(self, images: set[str]) -> None:
-        now = self._looked_at = asyncio.get_running_loop().time()
-        self._others |= dict.fromkeys(images, now)
-        kept = {image: at for image, at in self._others.items() if now - at < OTHERS_S}
-        self._others = kept if self._node_watchers else {}
 
     async def _ask(self, work: Callable[[_RuntimeWatch], T]) -> T | None:
         """Query the runtime in a thread; None if it is of another kind or does not answer."""
