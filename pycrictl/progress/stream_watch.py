@@ -32,6 +32,7 @@ from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.streaming.target import Target
+from pycrictl.units import plural
 from pycrictl.wire.progress import Report
 
 Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
@@ -63,7 +64,6 @@ class _StreamWatch:
         self._endings = Endings(self.tracker, self.sink)
         self._has_news = self._has_begun = False
         self._broken_at: float | None = None
-        self._whole: dict[str, Report] = {}  # of images, that they have ended
         self.tracker.is_known = False
 
     async def run(self) -> WatchOutcome:
@@ -73,10 +73,10 @@ class _StreamWatch:
                 await self._follow()
             finally:
                 ticking.cancel()
-        view = self._settled()
+        view = self._show()
         failures = failed_items(view)
-        if unfinished := self._unfinished(view):
-            count = f"{len(unfinished)} layer{'s' * (len(unfinished) > 1)}"
+        if unfinished := _unfinished(view):
+            count = plural(len(unfinished), "layer")
             self.sink.note(
                 f"the runtime says that nothing is being pulled any more; {count} unfinished"
             )
@@ -84,22 +84,6 @@ class _StreamWatch:
                 lost = dict.fromkeys((item.image for item in unfinished), _LOST)
                 failures = {**lost, **failures}
         return WatchOutcome(seen=bool(view.items), failures=tuple(failures.items()))
-
-    def _unfinished(self, view: View) -> list[PullItem]:
-        return [item for item in view.items if not item.is_finished]
-
-    def _settled(self) -> View:
-        """Show what a stream said in all: what has ended as a whole, has ended with its layers.
-
-        The source may have known the layers only before it broke.
-        """
-        view = self._show()
-        for item in self._unfinished(view):
-            if (whole := self._whole.get(item.image)) is not None and item.layer:
-                progress = item.progress if whole.phase == Phase.FAILED else item.total
-                end = whole._replace(layer=item.layer, progress=progress, total=item.total)
-                self.tracker.apply(end, now=view.now)
-        return self._show() if self._whole else view
 
     async def _tick(self) -> None:
         while True:
@@ -143,7 +127,7 @@ class _StreamWatch:
                 elif (
                     self._broken_at is None
                     or time.monotonic() - self._broken_at >= RESUME_S
-                    or not self._unfinished(self._settled())
+                    or not _unfinished(self._show())
                 ):
                     return
                 pause_s = REOPEN_PAUSES_S[0]
@@ -164,9 +148,7 @@ class _StreamWatch:
             age_s = max(time.time() - report.started, 0.0) if report.started else None
             self.tracker.apply(report, now=time.monotonic(), idle_s=report.idle_s, age_s=age_s)
             if not report.layer and report.phase in _ENDED:
-                self._whole[report.image] = report
-            else:
-                self._whole.pop(report.image, None)
+                self._end_layers(report)
 
         try:
             await self.follow_stream(receive, self.sink.note)
@@ -175,6 +157,19 @@ class _StreamWatch:
                 raise
             self.sink.note("the pod is gone")
             self._broken_at = None
+
+    def _end_layers(self, whole: Report) -> None:
+        """End the layers of an image that has ended: they may be known from before a break only."""
+        view = self._show()
+        for item in _unfinished(view):
+            if item.image == whole.image and item.layer:
+                progress = item.progress if whole.phase == Phase.FAILED else item.total
+                end = whole._replace(layer=item.layer, progress=progress, total=item.total)
+                self.tracker.apply(end, now=view.now)
+
+
+def _unfinished(view: View) -> list[PullItem]:
+    return [item for item in view.items if not item.is_finished]
 
 
 def watch_stream(
