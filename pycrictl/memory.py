@@ -13,10 +13,7 @@ LOOK_S: Final = 0.1
 """How soon after a call the memory is looked at."""
 
 GROWTH_BYTES: Final = 16 * 1024 * 1024
-"""By how much it may have grown since the start."""
-
-SHARE: Final = 0.02
-"""The most of the time that clearing may take if it gives little back."""
+"""By how much it may have grown since the start, or since it was last cleared."""
 
 _PAGES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -40,24 +37,19 @@ class Reclaimer:
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: TimerHandle | None = None
-        self._pause_s = LOOK_S
         gc.freeze()  # a collection takes a thousandth of the time without all that is there now
         self._most_bytes = _resident_bytes() + GROWTH_BYTES
 
     def call_began(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(self._pause_s, self._look)
+            self._timer = self._loop.call_later(LOOK_S, self._look)
 
     def _look(self) -> None:
         self._timer = None
-        before_bytes = _resident_bytes()
-        if before_bytes <= self._most_bytes:
-            return
-        began_s = self._loop.time()
-        gc.collect()
-        trim_memory()
-        is_little = before_bytes - _resident_bytes() < GROWTH_BYTES
-        self._pause_s = max(LOOK_S, (self._loop.time() - began_s) / SHARE) if is_little else LOOK_S
+        if _resident_bytes() > self._most_bytes:
+            gc.collect()
+            trim_memory()
+            self._most_bytes = _resident_bytes() + GROWTH_BYTES
 
 
 def _resident_bytes() -> int:
