@@ -86,22 +86,27 @@ class Shares:
     def __init__(self, count: int) -> None:
         self.settled = 0
         self.waiting: dict[Pending, None] = {}  # the oldest first
+        self._held = Counter[int]()  # by user
         self._count = count
 
     def enter(self, pending: Pending) -> Pending | None:
         """Add a connection; return the one to drop for it, which may be itself."""
         self.waiting[pending] = None
+        self._held[pending.owner] += 1
         if self.settled + len(self.waiting) <= self._count:
             return None
-        held = Counter(each.owner for each in self.waiting)
-        most = max(held, key=lambda uid: (uid != ROOT, held[uid]))
+        most = max(self._held, key=lambda uid: (uid != ROOT, self._held[uid]))
         oldest = next(each for each in self.waiting if each.owner == most)
-        del self.waiting[oldest]
+        self.leave(oldest)
         return oldest
+
+    def leave(self, pending: Pending) -> None:
+        del self.waiting[pending]
+        self._held -= Counter((pending.owner,))  # which forgets who has none
 
     def settle(self, pending: Pending) -> None:
         """Count a connection as accepted; ``settled`` is to be lowered when it is closed."""
-        del self.waiting[pending]
+        self.leave(pending)
         self.settled += 1
 
     def overdue(self, now: float) -> list[Pending]:
@@ -110,10 +115,9 @@ class Shares:
         For root, only its own count.
         """
         taken = self.settled + len(self.waiting)
-        of_root = sum(each.owner == ROOT for each in self.waiting)
 
         def patience_s(owner: int) -> float:
-            is_crowded = 2 * (of_root if owner == ROOT else taken) >= self._count
+            is_crowded = 2 * (self._held[ROOT] if owner == ROOT else taken) >= self._count
             return limits.CROWDED_HEAD_S if is_crowded else limits.HEAD_S
 
         return [each for each in self.waiting if now - each.since >= patience_s(each.owner)]
@@ -259,7 +263,7 @@ class HttpServer:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
 
     def _leave(self, pending: Pending) -> None:
-        del self._shares.waiting[pending]
+        self._shares.leave(pending)
         self._drop(pending)
 
     def _drop(self, pending: Pending) -> None:
