@@ -118,7 +118,8 @@ class OverExec:
         except PycrictlError as exc:
             if not has_begun:
                 raise
-            raise CopyError(f"{exc.message}; {_INCOMPLETE}", hint=exc.hint or left) from exc
+            hint = f"{exc.hint}; {left}" if exc.hint else left
+            raise CopyError(f"{exc.message}; {_INCOMPLETE}", hint=hint) from exc
         except BaseException:
             if has_begun:
                 log.warning("%s: %s", _INCOMPLETE, left)
