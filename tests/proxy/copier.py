@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Outcome, decode
 from pycrictl.copy.transfer.link import SocketLink, open_link
-from pycrictl.copy.transfer.messages import STATUS, STREAM_PROTOCOL
+from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, STREAM_PROTOCOL, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
@@ -106,6 +107,12 @@ class Copier(BaseCopier):
         response = cri_pb2.CopyToContainerResponse
         return self.proxy.kubelet.call(RUNTIME + "CopyToContainer", request, response).url
 
+    def send_archive(self, path: str, container: str = ID) -> SocketLink:
+        """Begin to copy ``ARCHIVE``, and send it but for its end."""
+        connection = stream(self.ask_to(path, len(ARCHIVE), zlib.crc32(ARCHIVE), container))
+        connection.send(TO_CONTAINER, ARCHIVE)
+        return connection
+
     def ask_from(self, path: str, container: str = ID) -> cri_pb2.CopyFromContainerResponse:
         request = cri_pb2.CopyFromContainerRequest(container_id=container, path=path)
         response = cri_pb2.CopyFromContainerResponse
@@ -146,6 +153,11 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
 
 def stream(url: str) -> SocketLink:
     return open_link(parse_url(url), STREAM_PROTOCOL, label="the server", timeout_s=5, idle_s=5)
+
+
+def finish(connection: SocketLink) -> Outcome:
+    connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
+    return outcome_of(connection)
 
 
 def outcome_of(connection: SocketLink) -> Outcome:

@@ -85,8 +85,6 @@ class CopySpec:
         container: empty for the pod's default.
         size_bytes, crc32: of the archive; only known beforehand on the way to a container.
         archive: keep owners, times and special bits.
-        follow_links: copy what the path points to, if it is a link.
-        overwrite: replace what is there.
         early: begin to send what is copied from the container before its archive is whole.
     """
 

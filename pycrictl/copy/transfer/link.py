@@ -42,7 +42,6 @@ class SocketLink:
 
     Args:
         sock: connected; closed by ``close``.
-        side: which end this is.
         label: the peer, for messages.
         early: what was read beyond the handshake.
         idle_s: how long the peer may send nothing, or take nothing of what it is sent.

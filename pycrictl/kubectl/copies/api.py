@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from typing import Any, Final
 from urllib.parse import quote
@@ -43,21 +44,17 @@ class Forgotten(Lost):
     """The agent does not know the session any more, as after a restart."""
 
 
+@dataclass(frozen=True)
 class CopyApi:
-    def __init__(
-        self,
-        target: Callable[[str], Target],
-        namespace: str,
-        pod: str,
-        *,
-        idle_s: float = IDLE_S,
-    ) -> None:
-        self._target = target
-        self.idle_s = idle_s
-        self._path = (
-            f"/apis/{GROUP}/{VERSION}/namespaces/{quote(namespace, safe='')}"
-            f"/pods/{quote(pod, safe='')}/{COPIES}"
-        )
+    target: Callable[[str], Target]
+    namespace: str
+    pod: str
+    idle_s: float = IDLE_S
+
+    @property
+    def _path(self) -> str:
+        namespace, pod = quote(self.namespace, safe=""), quote(self.pod, safe="")
+        return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/pods/{pod}/{COPIES}"
 
     def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
         """Begin a copy; return its session.
@@ -79,7 +76,7 @@ class CopyApi:
         return self._call("POST", f"/{session}/abandon", {}, timeout_s=timeout_s)
 
     def open(self, session: str, offset: int) -> SocketLink:
-        target = self._target(f"{self._path}/{session}/data?offset={offset}")
+        target = self.target(f"{self._path}/{session}/data?offset={offset}")
         try:
             return open_link(
                 target, PIECES_PROTOCOL,
@@ -96,7 +93,7 @@ class CopyApi:
         *,
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
-        target = self._target(self._path + suffix)
+        target = self.target(self._path + suffix)
         connection = HTTPConnection(target.host, target.port, timeout=timeout_s)
         headers = {"Accept": "application/json", "User-Agent": "pycrictl"}
         body = None

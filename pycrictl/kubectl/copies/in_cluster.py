@@ -28,7 +28,6 @@ class InCluster:
 
     Attributes:
         connection: options of kubectl.
-        environ: variables of this process.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
         local: the side that is not in the container, as typed.

@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -150,28 +150,29 @@ class OverApi:
         session.kept.remove()
 
 
+@dataclass(eq=False)
 class _Session:
     """A session at the agent; its successors, if the agent forgets it."""
 
-    kept: Kept
+    method: OverApi
+    record: CopyRecord
+    spec: dict[str, Any]
+    watch: Watch
+    kept: Kept = field(init=False)
+    _left: int = MAX_SESSIONS
+    _shown: int = 0
+    _has_bytes: int = 0
+    _sign_s: float = 0.0
 
-    def __init__(
-        self, method: OverApi, record: CopyRecord, spec: dict[str, Any], watch: Watch
-    ) -> None:
+    def __post_init__(self) -> None:
+        method = self.method
         self._api, self._saved, self.patience = method.api, method.saved, method.patience
-        self._record = record
-        self._spec = spec
-        self._watch = watch
-        self._left = MAX_SESSIONS
-        self._shown = 0
-        self._has_bytes = 0
-        self._sign_s = 0.0
 
     def begin(self) -> None:
         session = os.urandom(16).hex()
-        self.kept = self._saved.keep(replace(self._record, session=session))
+        self.kept = self._saved.keep(replace(self.record, session=session))
         try:
-            self.kept.expected_bytes = _expected(self._api.begin(self._spec, session))
+            self.kept.expected_bytes = _expected(self._api.begin(self.spec, session))
         except BaseException as exc:
             if not isinstance(exc, _REFUSALS):
                 self.abandon()
@@ -187,7 +188,7 @@ class _Session:
 
     def take_up(self) -> bool:
         """Take up the session of a program that was killed or gave up, if that can go on."""
-        record, note = self._record, self._watch.note
+        record, note = self.record, self.watch.note
         kept = self._saved.find(record)
         if kept is None:
             note("there is no interrupted copy to resume: it begins anew")
@@ -242,7 +243,7 @@ class _Session:
 
         Archives for standard output are not kept, as nobody knows how much of one was used.
         """
-        on_total = self._watch.on_total or ignore
+        on_total = self.watch.on_total or ignore
         kept, arriving = self.kept, Arriving()
         if kept.record.local != "-":
             for piece in kept.arrived():
@@ -297,7 +298,7 @@ class _Session:
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
             found = patience.insist(lambda: self._api.commit(self.kept.record.session))
-        _report(found, self._watch)
+        _report(found, self.watch)
 
     def abandon(self) -> None:
         with suppress(PycrictlError):
@@ -306,7 +307,7 @@ class _Session:
     def _progressed(self, offset: int) -> None:
         if offset > self._shown:
             self.kept.touch()
-            self._watch.on_bytes(offset - self._shown)
+            self.watch.on_bytes(offset - self._shown)
             self._shown = offset
             self.patience.renew()
 

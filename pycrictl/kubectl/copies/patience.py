@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from pycrictl.errors import (
@@ -30,26 +31,20 @@ _LASTING: Final = (UsageError, ConfigError, CopyError, NotFound, Interrupted)
 T = TypeVar("T")
 
 
+@dataclass
 class Patience:
     """Tries again what a connection broke off, with growing pauses, until there is progress.
 
-    Args:
+    Attributes:
         note: is told when something broke, once for each time that it had worked.
         retries: how often in a row without progress; None: for as long as the session lasts.
     """
 
-    def __init__(
-        self,
-        note: Callable[[str], None],
-        *,
-        retries: int | None = None,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._note = note
-        self._retries = retries
-        self._sleep = sleep
-        self._failures = 0
-        self._since_s = 0.0
+    note: Callable[[str], None]
+    retries: int | None = None
+    sleep: Callable[[float], None] = time.sleep
+    _failures: int = 0
+    _since_s: float = 0.0
 
     def renew(self) -> None:
         self._failures = 0
@@ -68,10 +63,10 @@ class Patience:
             self._since_s = now
         self._failures += 1
         limit_s = DENIED_S if isinstance(exc, Denied) else GIVE_UP_S
-        is_too_often = self._retries is not None and self._failures > self._retries
+        is_too_often = self.retries is not None and self._failures > self.retries
         if isinstance(exc, _LASTING) or is_too_often or now - self._since_s > limit_s:
             raise exc
         if self._failures == 1:
             reason = "not now" if isinstance(exc, Exhausted) else "the copy was interrupted"
-            self._note(f"{reason}: {exc.message}; it goes on as soon as it can")
-        self._sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))
+            self.note(f"{reason}: {exc.message}; it goes on as soon as it can")
+        self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))

@@ -45,9 +45,7 @@ class CopyRecord:
     Attributes:
         options: of the connection to the cluster, and of the copy.
         container: empty for the default.
-        path: in the container.
         local: the other side, absolute.
-        direction: ``To`` or ``From``.
         session: its name at the agent.
     """
 
@@ -68,6 +66,7 @@ class CopyRecord:
         )
 
 
+@dataclass(eq=False)
 class Kept:
     """A copy that this program has kept and locked.
 
@@ -76,22 +75,19 @@ class Kept:
         expected_bytes: how long its archive will be; 0 if that is not known.
     """
 
-    def __init__(
-        self, folder: int, record: CopyRecord, lock: int, note: Callable[[str], None]
-    ) -> None:
-        self.record = record
-        self.fd = -1
-        self.expected_bytes = 0
-        self._note = note
-        self._folder = folder
-        self._lock = lock
+    folder: int
+    record: CopyRecord
+    lock: int
+    note: Callable[[str], None]
+    fd: int = -1
+    expected_bytes: int = 0
 
     def arrived(self) -> Iterator[memoryview]:
         """Yield what has arrived; ``append`` adds to it from then on."""
-        if self._folder < 0:
+        if self.folder < 0:
             return
         try:
-            self.fd = _open(self._folder, self.record.session + _ARRIVED, os.O_RDWR | os.O_CREAT)
+            self.fd = _open(self.folder, self.record.session + _ARRIVED, os.O_RDWR | os.O_CREAT)
             size_bytes = os.fstat(self.fd).st_size
         except OSError as exc:
             self._give_up(exc)
@@ -113,26 +109,26 @@ class Kept:
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""
         reason = os.strerror(exc.errno or 0).lower()
-        self._note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
+        self.note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
         with suppress(OSError):
-            os.unlink(self.record.session + _ARRIVED, dir_fd=self._folder)
+            os.unlink(self.record.session + _ARRIVED, dir_fd=self.folder)
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
     def touch(self) -> None:
         with suppress(OSError):
-            os.utime(self._lock)
+            os.utime(self.lock)
 
     def remove(self) -> None:
-        _remove(self._folder, self.record.session)
+        _remove(self.folder, self.record.session)
         self.release()
 
     def release(self) -> None:
-        for fd in (self.fd, self._lock):
+        for fd in (self.fd, self.lock):
             if fd >= 0:
                 os.close(fd)
-        self.fd = self._lock = -1
+        self.fd = self.lock = -1
 
 
 class Saved:

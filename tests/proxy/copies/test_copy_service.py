@@ -19,7 +19,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
+from pycrictl.copy.transfer.messages import TO_CONTAINER
 from pycrictl.errors import CopyError, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.copy_service import CopyService
@@ -39,6 +39,7 @@ from tests.proxy.copier import (
     Copier,
     Pretended,
     Start,
+    finish,
     outcome_of,
     refusal,
     spools,
@@ -269,8 +270,7 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
 def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> None:
     copier = Copier(start())
     with copier.client:
-        connection = stream(copier.ask_to("/to/new", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-        connection.send(TO_CONTAINER, ARCHIVE)
+        connection = copier.send_archive("/to/new")
         unopened = copier.ask_to("/to/other", len(ARCHIVE), zlib.crc32(ARCHIVE))
         wait_until(lambda: len(copier.copies) == 2)
         copier.proxy.terminate()
@@ -278,8 +278,7 @@ def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> 
         late = stream(unopened)
         late.send(TO_CONTAINER, ARCHIVE)
         for one in (connection, late):
-            one.send(CHANNEL_END, bytes((TO_CONTAINER,)))
-            assert not outcome_of(one).failure
+            assert not finish(one).failure
             one.close()
     assert copier.proxy.wait() == 0
     assert (container.root / "to/new").read_bytes() == b"content"

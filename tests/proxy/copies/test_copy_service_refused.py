@@ -5,26 +5,23 @@ from __future__ import annotations
 import os
 import re
 import socket
-import zlib
 from pathlib import Path
 
 import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.rules.outcome import Outcome
 from pycrictl.copy.rules.quotas import MAX_COPIES
-from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from tests.copy.trees import needs_root, stages_in
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import (
-    ARCHIVE,
     MIB,
     Copier,
     Pretended,
     Start,
+    finish,
     outcome_of,
     refusal,
     spools,
@@ -116,28 +113,16 @@ def test_copies_of_all_pods_are_exact(container: Pretended, start: Start) -> Non
     copier = Copier(start())
     *first, one_more = pods
     with copier.client:
-        size, checksum = len(ARCHIVE), zlib.crc32(ARCHIVE)
-        streams = [stream(copier.ask_to("/to", size, checksum, one)) for one in first]
+        streams = [copier.send_archive("/to", one) for one in first]
         assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
         code, message = refusal(copier.ask_to, container=one_more)
         assert code == "RESOURCE_EXHAUSTED"
         assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
-        assert {send(one, ARCHIVE).failure for one in streams} == {""}
+        assert {finish(one).failure for one in streams} == {""}
         for one in streams:
             one.close()
         wait_until(lambda: copier.copies == [])
         stream(copier.ask_to(container=one_more)).abort()
-
-
-def send(connection: SocketLink, data: bytes) -> Outcome:
-    """Send all of it, or as much as the proxy takes before it says why it takes no more."""
-    for start in range(0, len(data), MIB):
-        connection.send(TO_CONTAINER, data[start : start + MIB])
-        if connection.can_receive():
-            break
-    else:
-        connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
-    return outcome_of(connection)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +138,13 @@ def test_a_bad_stream_changes_nothing(
 ) -> None:
     (container.root / "to/f").write_text("old")
     connection = stream(copier.ask_to("/to/f", size, 0))
-    assert why in send(connection, data).failure
+    for at in range(0, len(data), MIB):
+        connection.send(TO_CONTAINER, data[at : at + MIB])
+        if connection.can_receive():  # it says why it takes no more
+            break
+    else:
+        connection.send(CHANNEL_END, bytes((TO_CONTAINER,)))
+    assert why in outcome_of(connection).failure
     connection.close()
     copier.wait_until_idle()
     assert (container.root / "to/f").read_text() == "old"
@@ -198,8 +189,8 @@ def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
     copier = Copier(start("--container-copies-per-pod", "1"))
     with copier.client:
         for number in range(20):
-            connection = stream(copier.ask_to(f"/to/{number}", len(ARCHIVE), zlib.crc32(ARCHIVE)))
-            assert send(connection, ARCHIVE).failure == ""
+            connection = copier.send_archive(f"/to/{number}")
+            assert finish(connection).failure == ""
             reading = stream(copier.ask_from(f"/to/{number}").url)
             connection.abort()
             assert outcome_of(reading).failure == ""
