@@ -120,20 +120,41 @@ def test_killed_in_a_merge(
     assert 3 < killed_at < 19
 
 
-@pytest.mark.parametrize("fails_at", [1, 2, 3, 4])
+@pytest.mark.parametrize("links", [True, False], ids=["links", "no-links"])
+@pytest.mark.parametrize("fails_at", range(1, 6))
 def test_a_move_that_fails(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, links: bool
 ) -> None:
-    """The first changes nothing; what has begun is finished once that is possible."""
     before = snapshot(into)
     at_move(monkeypatch, fails_at, fail)
-    with pytest.raises(CopyError, match="input/output error") as info:
+    if not links:
+        monkeypatch.setattr(Directory, "link", lambda *_: fail())
+    with pytest.raises(CopyError, match="input/output error"):
         directly(f"{source}/.", into)
     monkeypatch.undo()
-    if fails_at < 3:
-        assert snapshot(into) == before
-        return
-    assert info.value.message.startswith("the copy failed halfway: ")
+    assert snapshot(into) == before
+    assert stages_in(into) == []
+
+
+def test_moves_that_cannot_be_undone(
+    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has begun is finished once that is possible."""
+    move, moves = Directory.move, 0
+
+    def failing(
+        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
+    ) -> None:
+        nonlocal moves
+        moves += 1
+        if moves >= 4:
+            fail()
+        move(self, name, to, to_name, flags=flags)
+
+    monkeypatch.setattr(Directory, "move", failing)
+    with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
+        directly(f"{source}/.", into)
+    monkeypatch.undo()
     assert "/into/.pycrictl-" in str(info.value.hint)
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []

@@ -1,9 +1,10 @@
-"""Moving a finished stage into place.
+"""Moving a finished stage into place: all of it, or nothing.
 
 What is not there yet is moved with one rename. Where directories meet, their contents are merged:
 first everything is compared and nothing changed, then each name is moved, and no signal comes in
-between. What is still in the stage is what remains to be done: any program that finds it can carry
-on.
+between. If a move fails, those before it are undone: what is replaced has a second name in the
+stage until the end. What is still in the merged directory is what remains to be done: any program
+that finds it can carry on.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Final, NamedTuple
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Path
 from pycrictl.copy.rules.spec import Existing, Meeting, meet, reaches_into
-from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory
+from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory, descend
+from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
@@ -51,24 +53,33 @@ class Merge:
     """Merges a directory of the stage into one of the destination; neither is closed here.
 
     Args:
+        spare: where what is replaced is kept until the end; the stage.
         summary: of what is in the stage; what is left out, as its name was there already, is taken
             from it.
 
     Attributes:
         merged: directories that were there already.
-        has_begun: something was moved.
+        is_halfway: it failed and could not be undone: what is in the stage is still needed.
     """
 
     def __init__(
-        self, staged: Directory, target: Directory, summary: Summary, *, no_clobber: bool
+        self,
+        staged: Directory,
+        target: Directory,
+        spare: Directory,
+        summary: Summary,
+        *,
+        no_clobber: bool,
     ) -> None:
         self._staged = staged
         self._target = target
+        self._spare = spare
         self._summary = summary
         self._no_clobber = no_clobber
         self._kept_names: Counter[int] = Counter()
         self.merged: list[Path] = []
-        self.has_begun = False
+        self._moved: list[tuple[Path, bytes]] = []
+        self.is_halfway = False
 
     def check(self) -> None:
         """Compare everything; nothing is changed."""
@@ -80,19 +91,44 @@ class Merge:
 
     def run(self) -> None:
         """Move everything. Each name is looked at again: others may have changed it meanwhile."""
-        with closing(self._steps(self._staged, self._target)) as steps:
-            for staged, target, path, meeting, _ in steps:
-                name = path[-1]
-                if meeting is Meeting.MERGE:
-                    self.merged.append(path)
-                elif meeting is Meeting.KEEP:
-                    self._keep(staged.lstat(name))
-                elif meeting is Meeting.MAKE:
-                    move_new(staged, name, target, name)
-                    self.has_begun = True
-                else:
-                    staged.move(name, target, name)
-                    self.has_begun = True
+        try:
+            with closing(self._steps(self._staged, self._target)) as steps:
+                for staged, target, path, meeting, _ in steps:
+                    if meeting is Meeting.MERGE:
+                        self.merged.append(path)
+                    elif meeting is Meeting.KEEP:
+                        self._keep(staged.lstat(path[-1]))
+                    elif meeting is Meeting.MAKE:
+                        move_new(staged, path[-1], target, path[-1])
+                        self._moved.append((path, b""))
+                    else:
+                        self._replace(staged, target, path)
+        except (OSError, CopyError):
+            self._undo()
+            raise
+
+    def _replace(self, staged: Directory, target: Directory, path: Path) -> None:
+        name, spare = path[-1], b"old-" + os.urandom(8).hex().encode()
+        try:
+            self._spare.link(target, name, spare)
+        except OSError:
+            # Users may not link to what belongs to others, and some file systems have no links:
+            # for a moment there is nothing of that name.
+            target.move(name, self._spare, spare)
+        self._moved.append((path, spare))
+        staged.move(name, target, name)
+
+    def _undo(self) -> None:
+        for path, spare in reversed(self._moved):
+            *above, name = path
+            try:
+                with descend(self._staged, above) as staged, descend(self._target, above) as target:
+                    if staged.lstat(name) is None:
+                        target.move(name, staged, name)
+                    if spare:
+                        self._spare.move(spare, target, name)
+            except OSError:
+                self.is_halfway = True
 
     def _steps(
         self, staged: Directory, target: Directory, above: Path = (), mounted: bytes = b""

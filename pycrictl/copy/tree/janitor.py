@@ -163,7 +163,8 @@ def _clear(noted: Noted, root: Root) -> None:
                 for marker in (COMMIT, COMMIT_NEW):
                     if stage.lstat(marker) is not None:
                         with stage.enter(marker) as staged:
-                            Merge(staged, place, Summary(), no_clobber=marker == COMMIT_NEW).run()
+                            only_new = marker == COMMIT_NEW
+                            Merge(staged, place, stage, Summary(), no_clobber=only_new).run()
             remove_stage(place, noted.name)
 
 

@@ -136,7 +136,13 @@ class Stage:
     def merge(self, rules: Rules) -> None:
         """Merge the top with the directory that the copy goes into."""
         late = self._finish_all()
-        merge = Merge(self._enter(()), self._place, self.summary, no_clobber=rules.no_clobber)
+        merge = Merge(
+            self._enter(()),
+            self._place,
+            self._stage,
+            self.summary,
+            no_clobber=rules.no_clobber,
+        )
         merge.check()
         with undisturbed():
             # From now on whoever clears up would finish the work.
@@ -144,7 +150,7 @@ class Stage:
             try:
                 merge.run()
             except (OSError, CopyError) as exc:
-                if merge.has_begun:
+                if merge.is_halfway:
                     raise self._left_behind(exc) from exc
                 raise
             # The stage is in the directory: its removal would change the time that is to be kept.
@@ -191,7 +197,7 @@ class Stage:
                     self._finish_directory(directory, made.item)
 
     def _left_behind(self, exc: OSError | CopyError) -> CopyError:
-        """Keep what a merge has not moved; return the error that says so."""
+        """Keep what is in the stage of a merge that is not undone; return the error for that."""
         self._is_over = True
         self._leave(0)
         self._stage.close()
