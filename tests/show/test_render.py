@@ -4,7 +4,7 @@ from collections.abc import Callable
 from io import StringIO
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.show import render
@@ -53,6 +53,7 @@ def test_names_cannot_steer_the_terminal() -> None:
     assert written(lambda out: render.write_blocks([block, block], out)) == f"{text}\n" * 2
 
 
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.text(), st.text()), max_size=5))
 def test_a_row_is_always_one_line(rows: list[tuple[str, str]]) -> None:
     text = table_text(Table(("A", "B"), rows))

@@ -1,12 +1,17 @@
-"""Views for tests, as a tracker would make them."""
+"""Views for tests, as a tracker would make them, and what the bars draw of them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
+from pycrictl.show.displays.phrases import width
+from pycrictl.show.displays.pull_bars import Bars
+from tests.show.screen import Terminal
 
 MIB = 1024 * 1024
 DEMO = "127.0.0.1:5000/demo:1"
@@ -108,3 +113,25 @@ def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[PullItem]:
             )
         )
     return items
+
+
+# What the bars draw of them
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    with Terminal() as terminal:
+        yield terminal
+
+
+def drawn(
+    *items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
+) -> list[str]:
+    with Terminal(*size) as terminal:
+        bars = Bars(terminal.stderr, {}, aggregate=aggregate)
+        bars.show(view(items, **more))
+        lines = terminal.look()
+        assert terminal.screen.cut == 0
+        assert all(width(line) < max(size[0], 2) for line in lines)
+        bars.close()
+        return lines

@@ -12,9 +12,8 @@ from pycrictl.pulls.model import Awaited, Phase, PullItem, View
 from pycrictl.show.displays import per_image
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
-from tests.show.drawing import drawn, terminal
 from tests.show.screen import Terminal
-from tests.show.views import DEMO, MIB, forty_layers, layer, view
+from tests.show.views import DEMO, MIB, drawn, forty_layers, layer, terminal, view
 
 __all__ = ["terminal"]
 

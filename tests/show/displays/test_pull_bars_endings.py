@@ -10,9 +10,8 @@ import pytest
 
 from pycrictl.pulls.model import Awaited, Phase, PullItem
 from pycrictl.show.displays.pull_bars import Bars
-from tests.show.drawing import terminal
 from tests.show.screen import Terminal
-from tests.show.views import DEMO, MIB, forty_layers, layer, view
+from tests.show.views import DEMO, MIB, forty_layers, layer, terminal, view
 
 __all__ = ["terminal"]
 
