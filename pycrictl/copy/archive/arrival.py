@@ -147,8 +147,9 @@ class _Arrival:
         verdict = self._judge.judge(entry)
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:
-            if self._judge.replaced is not None and self._stage is not None:
-                self._stage.drop(self._judge.replaced.path)
+            replaced = self._judge.replaced
+            if replaced is not None and replaced.before is not None and self._stage is not None:
+                self._stage.drop(replaced.path, replaced.before)
             if item is not None:
                 self._make(item, fill)
         except OSError as exc:

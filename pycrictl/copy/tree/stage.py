@@ -102,19 +102,16 @@ class Stage:
         finally:
             os.close(fd)
 
-    def drop(self, path: Path) -> None:
-        """Remove something below the top, if it was made."""
-        if (link := self._symlinks.pop(path, None)) is not None:
-            self.summary.count(link, -1)
+    def drop(self, path: Path, kind: EntryType) -> None:
+        """Remove what was made of an entry below the top."""
+        if kind is EntryType.SYMLINK:
+            self.summary.count(self._symlinks.pop(path), -1)
             return
         parent, name = self._enter(path[:-1]), path[-1]
-        status = parent.lstat(name)
-        if status is None:
+        if (status := parent.lstat(name)) is None:
             return
         parent.remove(name)
-        kind = EntryType.FILE
-        if self._directories.pop(path, None) is not None:
-            kind = EntryType.DIRECTORY
+        self._directories.pop(path, None)
         # Content that has another name (a hard link) is still there.
         size_bytes = status.st_size if status.st_nlink == 1 else 0
         self.summary.count(AcceptedEntry(path, kind, size_bytes), -1)
