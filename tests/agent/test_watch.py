@@ -38,27 +38,23 @@ def names(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
     cluster.start()
-    cluster.add_pod("web")
+    for name in ("web", "gone"):
+        cluster.add_pod(name)
     listed = ask(cluster, "limit=500").document
     version = listed["metadata"]["resourceVersion"]
-    assert [one["metadata"]["name"] for one in listed["items"]] == ["web.main"]
+    assert [one["metadata"]["name"] for one in listed["items"]] == ["gone.main", "web.main"]
     assert int(listed["items"][0]["metadata"]["resourceVersion"]) <= int(version)
     assert events(cluster, f"resourceVersion={version}") == []
     cluster.add_pod("db")
     cluster.add_pod("web", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.api.objects.remove("", "pods", "default", "gone")
     found = events(cluster, f"resourceVersion={version}")
-    assert sorted(names(found)) == [("ADDED", "db.main"), ("MODIFIED", "web.main")]
+    assert sorted(names(found)) == [
+        *(("ADDED", "db.main"), ("DELETED", "gone.main"), ("MODIFIED", "web.main")),
+    ]
     versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in found]
     assert versions == sorted(versions)
     assert versions[0] > int(version)
-
-
-def test_a_pod_that_goes(cluster: Cluster) -> None:
-    cluster.start()
-    cluster.add_pod("web")
-    version = ask(cluster, "").document["metadata"]["resourceVersion"]
-    cluster.api.objects.remove("", "pods", "default", "web")
-    assert names(events(cluster, f"resourceVersion={version}")) == [("DELETED", "web.main")]
 
 
 @pytest.mark.parametrize("version", ["", "resourceVersion=0"])
