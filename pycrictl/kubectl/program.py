@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pycrictl.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
@@ -30,13 +31,16 @@ class Kubectl:
         self.note = note
 
     def output(self, *words: str) -> bytes:
-        process = self.start(words)
-        with self.listening(process) as complaint, _killed_at_the_end(process):
-            assert process.stdout is not None
-            output: bytes = process.stdout.read()
-            process.wait()
+        errors: list[str] = []
+        with self.start(words) as process:
+            try:
+                output, said = process.communicate()
+            except BaseException:
+                process.kill()
+                raise
+        self._read(BytesIO(said), errors)
         if process.returncode:
-            raise api_errors.of_text(complaint(), process.returncode)
+            raise api_errors.of_text("\n".join(errors), process.returncode)
         return output
 
     def documents(self, *words: str) -> Any:
@@ -97,15 +101,3 @@ class Kubectl:
                     del errors[:-_MOST_LINES]
                 elif line and not _REPEATED.match(line):
                     self.note(line)
-
-
-@contextmanager
-def _killed_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
