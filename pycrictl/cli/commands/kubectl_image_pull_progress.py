@@ -92,14 +92,14 @@ def image_pull_progress(
 
 
 def _note_problems(app: AppContext, asked: Asked) -> None:
-    from pycrictl.kubectl.why import Pods  # noqa: PLC0415 - only when nothing is pulled
+    from pycrictl.kubectl.why import look  # noqa: PLC0415 - only when nothing is pulled
 
     quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings were shown before
     try:
-        look = Pods(quiet, asked, app.env.wall_clock).look()
+        seen = look(quiet, asked, app.env.wall_clock())
     except PycrictlError:
         return  # what was asked for has its answer
-    sick = [one for one in look.reports if one.is_sick]
+    sick = [one for one in seen.reports if one.is_sick]
     for one in sick[:MAX_NOTES]:
         app.env.note(f"{one.facts.full_name} {one.cause.text}")
     if sick:

@@ -13,7 +13,7 @@ from pycrictl.diagnosis.pod import document_of, survey_document
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.why import Pods
+from pycrictl.kubectl.why import look
 from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format
 
@@ -49,21 +49,20 @@ def why(
     if watch and not chosen.is_table:
         raise UsageError("--watch goes with the table only")
     kubectl = Kubectl(app.handed_on, app.env.note)
-    pods = Pods(kubectl, asked, app.env.wall_clock)
-
+    asked.check()
     if watch:
         list_options.watch_diagnosis(
             app,
-            lambda: survey_document(pods.look()),
+            lambda: survey_document(look(kubectl, asked, app.env.wall_clock())),
             diagnosis_text.write_pods,
             pause_s=WATCH_PAUSE_S,
         )
         return
-    look = pods.look()
-    if asked.names and len(look.reports) == 1:
-        found = document_of(look.reports[0].facts, look.reports[0].findings)
+    seen = look(kubectl, asked, app.env.wall_clock())
+    if asked.names and len(seen.reports) == 1:
+        found = document_of(seen.reports[0].facts, seen.reports[0].findings)
         list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     else:
-        list_options.write_diagnosis(app, chosen, survey_document(look), diagnosis_text.write_pods)
-    if any(one.is_sick for one in look.reports):
+        list_options.write_diagnosis(app, chosen, survey_document(seen), diagnosis_text.write_pods)
+    if any(one.is_sick for one in seen.reports):
         raise typer.Exit(1)
