@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,8 @@ def start(folder: Path, fake: FakeServer) -> Iterator[Callable[..., Program]]:
     """Starts a proxy in front of ``fake``, with these flags; it ends with the test."""
     started: list[Program] = []
 
-    def run(*flags: str, upstream: str = fake.endpoint) -> Program:
-        program = Program(folder, upstream, *flags)
+    def run(*flags: str, upstream: str = fake.endpoint, **options: Any) -> Program:
+        program = Program(folder, upstream, *flags, **options)
         started.append(program)
         return program.__enter__()
 

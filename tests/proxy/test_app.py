@@ -89,14 +89,14 @@ def test_keep_alives_prove_that_calls_pass(
         assert systemd.recv(100) == b"WATCHDOG=1"
 
 
-def test_nohup_keeps_it_from_sighup(fake: FakeServer, folder: Path) -> None:
+def test_nohup_keeps_it_from_sighup(fake: FakeServer, start: Start) -> None:
     fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    with Program(folder, fake.endpoint, prefix=("nohup",)) as proxy:
-        os.kill(proxy.pid, signal.SIGHUP)
-        time.sleep(0.2)
-        assert version(proxy) == "fake"
-        assert is_running(proxy.pid)
-        assert "reload" not in proxy.log()
+    proxy = start(prefix=("nohup",))
+    os.kill(proxy.pid, signal.SIGHUP)
+    time.sleep(0.2)
+    assert version(proxy) == "fake"
+    assert is_running(proxy.pid)
+    assert "reload" not in proxy.log()
 
 
 def test_lines_as_json_and_for_the_journal(

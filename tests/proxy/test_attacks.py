@@ -119,11 +119,10 @@ def test_pulls_that_are_given_up_are_counted(
 
 
 @pytest.fixture
-def few(fake: FakeServer, folder: Path) -> Iterator[Program]:
+def few(fake: FakeServer, start: Start) -> Program:
     """A proxy with few file descriptors."""
     fake.offer("Version", cri_pb2.VersionResponse(runtime_name="fake"))
-    with Program(folder, fake.endpoint, descriptors=DESCRIPTORS) as made:
-        yield made
+    return start(descriptors=DESCRIPTORS)
 
 
 @contextmanager

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import tomllib
 from pathlib import Path
 
@@ -34,11 +32,3 @@ def test_the_lowest_versions_are_those_of_the_project() -> None:
     assert {"typer==0.27.2", "aiohttp==3.12"} <= set(lowest)
     (isal,) = (line for line in lowest if line.startswith("isal"))
     assert isal.startswith("isal==1.7; platform_machine")
-
-
-def test_make_alone_prints_every_target() -> None:
-    text = (ROOT / "Makefile").read_text("utf-8")
-    phony, _ = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
-    said = subprocess.check_output(["make", "-s"], cwd=ROOT, env={"PATH": os.defpath}, text=True)
-    printed = [line.split(maxsplit=1)[0] for line in said.splitlines()]
-    assert printed == phony.split()

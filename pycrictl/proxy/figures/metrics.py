@@ -227,7 +227,7 @@ class Metrics:
         sources = self._sources
         others = {
             "stream_urls": sources.tokens.refused,
-            "stream_connections": sources.streams.dropped_count,
+            "stream_connections": sources.streams.dropped.count,
         }
         found = self._refused_pulls + sources.quotas.refused + Counter_(others)
         return {(limit,): number for limit, number in found.items()}

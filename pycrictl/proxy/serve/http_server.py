@@ -130,7 +130,7 @@ class HttpServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._shares = Shares(places)
-        self._dropped = Seldom(log.warning, "stream_dropped")
+        self.dropped = Seldom(log.warning, "stream_dropped")
         self._sweep: asyncio.TimerHandle | None = None
         self._paused = Seldom(log.warning, "accept_paused")
         self._listeners: list[socket.socket] = []
@@ -155,10 +155,6 @@ class HttpServer:
         first = self._listeners.pop(0)
         self._loop.remove_reader(first)
         first.close()
-
-    @property
-    def dropped_count(self) -> int:
-        return self._dropped.count
 
     @property
     def open_count(self) -> int:
@@ -199,7 +195,7 @@ class HttpServer:
         if loser is not pending:
             self._loop.add_reader(sock, self._read, pending)
         if loser is not None:
-            self._dropped(why="too many connections", uid=loser.owner)
+            self.dropped(why="too many connections", uid=loser.owner)
             self._drop(loser)
         if self._sweep is None:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
@@ -257,7 +253,7 @@ class HttpServer:
         self._sweep = None
         for pending in self._shares.overdue(self._loop.time()):
             if not pending.is_answered:
-                self._dropped(why="no request", uid=pending.owner)
+                self.dropped(why="no request", uid=pending.owner)
             self._leave(pending)
         if self._shares.waiting:
             self._sweep = self._loop.call_later(_SWEEP_S, self._drop_overdue)
