@@ -152,6 +152,14 @@ class CrioProcess:
         )
 
 
+def children(pid: int) -> list[int]:
+    found: list[int] = []
+    with suppress(OSError):
+        for text in Path(f"/proc/{pid}/task").glob("*/children"):
+            found += map(int, text.read_text().split())
+    return found
+
+
 def _program(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")

@@ -146,12 +146,14 @@ class CrioWatcher:
     def _find_folders(self, owner: Downloader, wall_s: float) -> None:
         for pull in self._pulls.values():
             pull.open_numbers = set()
-        for path, numbers in files.open_blobs(owner.pid).items():
-            folder = f"{owner.root}{path}"
-            if folder not in self._pulls:
-                images = owner.storage.images()
-                self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
-            self._pulls[folder].open_numbers |= numbers
+        # With separate_pull_cgroup, CRI-O pulls in a child.
+        for pid in (owner.pid, *files.children(owner.pid)):
+            for path, numbers in files.open_blobs(pid).items():
+                folder = f"{owner.root}{path}"
+                if folder not in self._pulls:
+                    images = owner.storage.images()
+                    self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
+                self._pulls[folder].open_numbers |= numbers
 
     def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError, PycrictlError
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.crio.files import CrioProcess
+from pycrictl.progress.crio.files import CrioProcess, children
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected
@@ -242,6 +244,12 @@ def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
     )
     crio.pull().write(1, 5)
     assert len(bench.poll().active) == 1
+
+
+def test_a_pull_in_a_child_of_the_process() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert child.pid in children(os.getpid())
+        child.kill()
 
 
 def test_without_root_one_line_says_so(crio: FakeCrio, monkeypatch: pytest.MonkeyPatch) -> None:
