@@ -11,7 +11,7 @@ The way of a report, from a layer's bytes to the bar:
    which is pure, as are ``pulls.sums`` and ``pulls.model``. It makes a ``View``.
 3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).
 4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients,
-   ``proxy.pulls.reports`` adds the queue and failures, and ``proxy.serve`` writes it to the
+   ``proxy.pulls.progress_streams`` adds the line and failures; ``proxy.serve`` writes it to the
    one-time URL. The client, ``progress.report_stream``, turns it into reports again. One report of
    each image has its sums, which every reader shows as they are.
 5. From a workstation, ``kubectl.cluster_watch`` reads the stream of one pod or ImagePull objects,

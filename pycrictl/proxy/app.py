@@ -20,9 +20,13 @@ from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
-from pycrictl.proxy.pulls.progress_streams import IMAGE_PULL_PROGRESS, Notifier, PullProgress
+from pycrictl.proxy.pulls.progress_streams import (
+    IMAGE_PULL_PROGRESS,
+    LINGER_S,
+    Notifier,
+    PullProgress,
+)
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.reports import LINGER_S
 from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
 from pycrictl.proxy.serve.stream_server import COPY_PATH, StreamServer
 from pycrictl.proxy.serve.tokens import Tokens

@@ -24,8 +24,8 @@ from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter_status import status_document
+from pycrictl.proxy.pulls.progress_streams import Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.reports import Reporter
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.model import View
 from pycrictl.pulls.tracker import Tracker

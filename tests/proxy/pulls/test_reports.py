@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, CallState, Policy, PullKey
+from pycrictl.proxy.pulls.progress_streams import ABANDONED, LINGER_S, Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.pulls.reports import ABANDONED, LINGER_S, Reporter
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.model import Phase, Pull, PullItem
 from pycrictl.wire.progress import Report
