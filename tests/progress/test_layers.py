@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,23 +27,18 @@ def make(*names: str, size_bytes: int = 100, media_type: str = GZIP) -> Layers:
 
 
 def sight(
-    *,
-    ingests: dict[str, int] | None = None,
+    ingests: Mapping[str, int] | None = None,
     blobs: str = "",
-    committed: tuple[int, ...] = (),
-    active: tuple[int, ...] = (),
+    committed: Iterable[int] = (),
+    active: Iterable[int] = (),
     is_crowded: bool = False,
-    updated_s: float = STARTED_S,
 ) -> Sight:
     return Sight(
-        ingests={
-            name: Ingest(offset, updated_s, is_held=True)
-            for name, offset in (ingests or {}).items()
-        },
-        blobs=set(blobs),
-        committed={(SNAPSHOTTER, f"chain-{number}") for number in committed},
-        active={(SNAPSHOTTER, f"chain-{number}"): f"extract-{number}" for number in active},
-        is_crowded=is_crowded,
+        {name: Ingest(offset, STARTED_S, is_held=True) for name, offset in (ingests or {}).items()},
+        set(blobs),
+        {(SNAPSHOTTER, f"chain-{number}") for number in committed},
+        {(SNAPSHOTTER, f"chain-{number}"): f"extract-{number}" for number in active},
+        is_crowded,
     )
 
 
@@ -109,17 +106,8 @@ def test_whatever_is_seen_the_numbers_hold(
 ) -> None:
     layers = make("a", "b", "c")
     settled: dict[str, Phase] = {}
-    for ingests, blobs, committed, active, is_crowded in steps:
-        look(
-            layers,
-            sight(
-                ingests=ingests,
-                blobs=blobs,
-                committed=tuple(committed),
-                active=tuple(active),
-                is_crowded=is_crowded,
-            ),
-        )
+    for step in steps:
+        look(layers, sight(*step))
         for layer in layers:
             assert 0 <= layer.progress <= layer.size_bytes
             if layer.phase in (Phase.EXTRACTING, Phase.DONE, Phase.PRESENT):
