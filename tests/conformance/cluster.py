@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, fields
-from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -67,6 +66,9 @@ class Cluster:
     copies: str = ""
     is_ours: bool = False
 
+    def __post_init__(self) -> None:
+        self._statuses: dict[str, int] = {}
+
     @classmethod
     def of_environment(cls) -> Cluster:
         """Read CONFORMANCE_API and so on; a pod is NAMESPACE/POD/CONTAINER."""
@@ -77,36 +79,26 @@ class Cluster:
             given[name] = Pod(*given[name].split("/"))
         return cls(**given)
 
-    # The kubelet
+    # The streams of a kubelet and of the API server
 
     def ask_kubelet(self, *words: str, **how: Any) -> Answer:
         """Ask for the stream of a pod (namespace, name) or of a container (and its name)."""
-        self._serves_route  # noqa: B018 - it ends the test of a rule for what is not there
+        self._check_served("kubelet", "/".join((ROUTE, *self.pod[:2])))
         return self.ask(self.kubelet, "/".join((ROUTE, *words)), **how)
 
-    @cached_property
-    def _serves_route(self) -> bool:
-        self.need("kubelet", "token", "pod")
-        found = self.ask(self.kubelet, "/".join((ROUTE, *self.pod[:2])), reads=False)
-        if found.status in SKEW:
-            not_implemented(f"the kubelet answers {found.status} for {ROUTE}")
-        return True
-
-    # The API server
-
     def ask_api(self, namespace: str, pod: str, query: str = "", **how: Any) -> Answer:
-        self._serves_subresource  # noqa: B018 - as above
+        own = {"namespace": self.pod.namespace, "pod": self.pod.name}
+        self._check_served("api", self.subresource.format(**own))
         path = self.subresource.format(namespace=namespace, pod=pod) + query
         return self.ask(self.api, path, **how)
 
-    @cached_property
-    def _serves_subresource(self) -> bool:
-        self.need("api", "token", "pod")
-        path = self.subresource.format(namespace=self.pod.namespace, pod=self.pod.name)
-        found = self.ask(self.api, path, reads=False)
-        if found.status in SKEW:
-            not_implemented(f"the API server answers {found.status} for {path}")
-        return True
+    def _check_served(self, server: str, path: str) -> None:
+        """End the test of a rule for a route that is not there."""
+        self.need(server, "token", "pod")
+        if path not in self._statuses:
+            self._statuses[path] = self.ask(getattr(self, server), path, reads=False).status
+        if (status := self._statuses[path]) in SKEW:
+            not_implemented(f"{server.upper()} answers {status} for {path}")
 
     def begin_copy(self, pod: Pod, path: str = "/etc/hostname", **how: Any) -> Answer:
         self.need("api", "token", "pod", "copies")
