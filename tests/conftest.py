@@ -46,7 +46,7 @@ settings.load_profile("pycrictl")
 
 pytest_plugins = ["tests.fakecri.fixtures"]
 
-_PROGRAMS = ("containerd", "runc", "busybox")
+_PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
 _SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")

@@ -110,4 +110,4 @@ def test_a_machine_that_cannot_run_the_node() -> None:
     words = [sys.executable, "-m", "tests.node.demo"]
     done = subprocess.run(words, env={"PATH": "/nowhere"}, capture_output=True, text=True)
     assert done.returncode == 1
-    assert re.fullmatch(r"demo: the node does not work here: .*containerd.*\n", done.stderr)
+    assert re.fullmatch(r"demo: the node does not work here: .*docker-registry.*\n", done.stderr)
