@@ -37,25 +37,23 @@ class Registry(Throttle):
         config.write_text(_CONFIG.format(storage="inmemory: {}" if in_memory else files))
         self._daemon = Daemon(["docker-registry", "serve", config], folder / "log")
         self._repositories: dict[str, set[str]] = {}
-        self._port = 0
+        super().__init__()
 
     def __enter__(self) -> Self:
         self._daemon.start(self._listens)
-        super().__init__(self._port)
-        self.start()
-        return self
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        super().__exit__()
         self._daemon.terminate()
 
     @property
     def pushed_to(self) -> str:
-        return f"127.0.0.1:{self._port}"
+        return f"127.0.0.1:{self.upstream_port}"
 
     def push(self, layout: Layout, image: Image) -> None:
         repository, _, tag = image.name.rpartition(":")
-        with closing(_Connection(self._port, repository)) as connection:
+        with closing(_Connection(self.upstream_port, repository)) as connection:
             self._push_manifest(connection, layout, image.digest, reference=tag)
 
     def _push_manifest(
@@ -80,7 +78,7 @@ class Registry(Throttle):
         # The kernel chose the port, so no other program can have taken it meanwhile.
         found = re.search(r"listening on 127\.0\.0\.1:(\d+)", self._daemon.log_path.read_text())
         if found:
-            self._port = int(found[1])
+            self.upstream_port = int(found[1])
         return found is not None
 
 

@@ -8,10 +8,11 @@ import re
 import socket
 import threading
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
-from tests.serving import Handler, QuietServer
+from tests.serving import Handler, serving
 
 _TLS: Final = b"\x16"
 """How a handshake of TLS begins."""
@@ -37,13 +38,14 @@ class Fault:
 
 
 class Throttle:
-    """An HTTP proxy on a loopback port in front of `127.0.0.1:upstream_port`. Thread-safe.
+    """A context manager: an HTTP proxy at `host` for `127.0.0.1:upstream_port`. Thread-safe.
 
     Only GET and HEAD pass: pushes go to the registry itself.
     """
 
-    def __init__(self, upstream_port: int) -> None:
-        self.upstream_port = upstream_port
+    def __init__(self) -> None:
+        self.upstream_port = 0
+        self.host = ""
         self._changed = threading.Condition()
         self._rate_bytes_per_s: float | None = None
         self._next_byte_at = 0.0
@@ -52,26 +54,19 @@ class Throttle:
         self._closing = False
         self._sent_bytes = 0
         self._requests: list[tuple[str, str, int]] = []
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.throttle = self
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
-        )
 
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self._server.server_port}"
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            port = stack.enter_context(serving(type("Bound", (_Handler,), {"throttle": self})))
+            self.host = f"127.0.0.1:{port}"
+            self._stack = stack.pop_all()
+        return self
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._stack.close()
 
     # Switches
 
@@ -177,12 +172,8 @@ class Throttle:
             self._faults += (fault,)
 
 
-class _Server(QuietServer):
-    throttle: Throttle
-
-
 class _Handler(Handler):
-    server: _Server
+    throttle: Throttle
 
     def handle(self) -> None:
         """Answer TLS as Go's servers do; containerd 2 tries that first, then goes on without."""
@@ -193,11 +184,11 @@ class _Handler(Handler):
             super().handle()
 
     def do_GET(self) -> None:
-        throttle = self.server.throttle
+        throttle = self.throttle
         fault = throttle.fault(self.path)
         left_bytes = max(fault.after_bytes - self._range_start(), 0) if fault else 0
         if not throttle.authorized(self.headers["Authorization"]):
-            self._refuse(401)
+            self._refuse(401, WWW_Authenticate='Basic realm="throttle"')
         elif fault and fault.status:
             self._refuse(fault.status)
         elif fault and not left_bytes and not fault.stall:
@@ -206,12 +197,12 @@ class _Handler(Handler):
             if fault and not left_bytes:
                 throttle.wait_for_heal(fault)
                 fault = None
-            self._pass_on(throttle, fault, left_bytes)
+            self._pass_on(fault, left_bytes)
 
     do_HEAD = do_GET
 
-    def _pass_on(self, throttle: Throttle, fault: Fault | None, left_bytes: int) -> None:
-        upstream = http.client.HTTPConnection("127.0.0.1", throttle.upstream_port, timeout=30)
+    def _pass_on(self, fault: Fault | None, left_bytes: int) -> None:
+        upstream = http.client.HTTPConnection("127.0.0.1", self.throttle.upstream_port, timeout=30)
         try:
             # The Host header goes along, so that the registry's own links lead back here.
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -220,35 +211,31 @@ class _Handler(Handler):
                     upstream.putheader(name, value)
             upstream.endheaders()
             answer = upstream.getresponse()
-            throttle.note(self.command, self.path, answer.status)
+            self.throttle.note(self.command, self.path, answer.status)
             self.send_response_only(answer.status)
             for name, value in answer.getheaders():
                 if name.lower() not in _HOP_HEADERS:
                     self.send_header(name, value)
             self.end_headers()
-            self._copy_body(throttle, answer, fault, left_bytes)
+            self._copy_body(answer, fault, left_bytes)
         finally:
             upstream.close()
 
     def _copy_body(
-        self,
-        throttle: Throttle,
-        answer: http.client.HTTPResponse,
-        fault: Fault | None,
-        left_bytes: int,
+        self, answer: http.client.HTTPResponse, fault: Fault | None, left_bytes: int
     ) -> None:
         while True:
             if fault and not left_bytes:
                 if not fault.stall:
                     self.close_connection = True
                     return
-                throttle.wait_for_heal(fault)
+                self.throttle.wait_for_heal(fault)
                 fault = None
-            size = throttle.chunk_bytes()
+            size = self.throttle.chunk_bytes()
             chunk = answer.read(min(size, left_bytes) if fault else size)
             if not chunk:
                 return
-            throttle.wait_for_turn(len(chunk))
+            self.throttle.wait_for_turn(len(chunk))
             self.wfile.write(chunk)
             left_bytes -= len(chunk)
 
@@ -256,18 +243,11 @@ class _Handler(Handler):
         found = re.match(r"bytes=(\d+)-", self.headers["Range"] or "")
         return int(found[1]) if found else 0
 
-    def _refuse(self, status: int) -> None:
-        self.server.throttle.note(self.command, self.path, status)
+    def _refuse(self, status: int, **headers: str) -> None:
+        self.throttle.note(self.command, self.path, status)
         body = b'{"errors": [{"code": "UNKNOWN", "message": "refused on purpose"}]}'
-        self.send_response_only(status)
-        if status == 401:
-            self.send_header("WWW-Authenticate", 'Basic realm="throttle"')
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
+        self.send(status, body if self.command == "GET" else b"", **headers)
 
     def _hang_up(self) -> None:
-        self.server.throttle.note(self.command, self.path, 0)
+        self.throttle.note(self.command, self.path, 0)
         self.close_connection = True
