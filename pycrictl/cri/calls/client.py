@@ -6,7 +6,6 @@ its like need a second one only when the image endpoint is configured to be anot
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
+from pycrictl.cri.calls.channel import GrpcCall, unix
 from pycrictl.cri.calls.errmap import Status, one_line, to_error
 from pycrictl.cri.calls.methods import deadline_s, method
 from pycrictl.cri.calls.redact import call_log, describe
@@ -117,7 +116,7 @@ class Call(GrpcCall):
         self._tracer = client.tracer
         self._span = self._tracer.begin_call(self._method.path) if self._tracer else None
         super().__init__(
-            client.channel(),
+            client.channel,
             self._method.path,
             request.SerializeToString(),
             metadata=self._tracer.metadata(self._span) if self._tracer and self._span else (),
@@ -212,10 +211,11 @@ class CriClient:
 
     Every failure is a ``PycrictlError`` whose message names what was being done (``what``, by
     default the call's name). Close it, or use it as a context manager: that cancels what still
-    runs.
+    runs. ConnectError is raised if too few descriptors are left.
 
     Attributes:
         path: the socket's; it must be absolute.
+        channel: the connection that its calls share, made by the first of them.
         runtime: name and version of the runtime, once a ``Version`` call has given them, else "".
         tracer: gets a span for each call; None to trace nothing.
     """
@@ -229,8 +229,7 @@ class CriClient:
         self.tracer: Tracer | None = None
         self._running: set[Call] = set()
         self._is_closed = False
-        self._channel: GrpcChannel | None = None
-        self._opening = threading.Lock()
+        self.channel = unix(path, handshake_s=timeout_s)
 
     def branch(self) -> CriClient:
         """Return another client of the same runtime, which can be closed by itself."""
@@ -268,13 +267,6 @@ class CriClient:
         """
         yield from self.start(name, request, **terms).answers()
 
-    def channel(self) -> GrpcChannel:
-        """Return the connection that its calls share."""
-        with self._opening:
-            if self._channel is None:
-                self._channel = unix(self.path, handshake_s=self.timeout_s)
-            return self._channel
-
     def forget(self, call: Call) -> None:
         """Take note that a call has ended."""
         self._running.discard(call)
@@ -284,9 +276,7 @@ class CriClient:
         self._is_closed = True
         for call in tuple(self._running):
             call.cancel()
-        with self._opening:
-            if self._channel is not None:
-                self._channel.close()
+        self.channel.close()
 
     def __enter__(self) -> CriClient:
         return self

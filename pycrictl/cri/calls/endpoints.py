@@ -93,19 +93,17 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
     hint = ""
     for endpoint in endpoints:
         path = noderoot.locate(endpoint.removeprefix("unix://"))
-        client = CriClient(path, timeout_s=timeout_s)
-        obstacle = _probe(client)
+        found = _probe(path, timeout_s)
         if log := call_log():
-            found = "it answers" if obstacle is None else obstacle.reason
-            log.debug("= no endpoint is configured; %s: %s", client.endpoint, found)
-        if obstacle is None:
-            return client
-        client.close()
-        if obstacle.reason == MISSING:
-            missing.append(client.endpoint)
+            said = found.reason if isinstance(found, Obstacle) else "it answers"
+            log.debug("= no endpoint is configured; unix://%s: %s", path, said)
+        if isinstance(found, CriClient):
+            return found
+        if found.reason == MISSING:
+            missing.append(f"unix://{path}")
         else:
-            failures.append(f"{client.endpoint} ({obstacle.reason})")
-            hint = hint or obstacle.hint
+            failures.append(f"unix://{path} ({found.reason})")
+            hint = hint or found.hint
     if missing:
         failures.append(f"no such file: {', '.join(missing)}")
     raise ConnectError(
@@ -122,24 +120,28 @@ def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[st
         path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
         if not path.exists() or (Path(used).exists() and path.samefile(used)):
             continue
-        with CriClient(str(path), timeout_s=DISCOVERY_TIMEOUT_S) as client:
-            obstacle = _probe(client)
-            yield client.endpoint, client.runtime if obstacle is None else obstacle.reason
+        found = _probe(str(path), DISCOVERY_TIMEOUT_S)
+        if isinstance(found, Obstacle):
+            yield f"unix://{path}", found.reason
+        else:
+            found.close()
+            yield found.endpoint, found.runtime
 
 
-def _probe(client: CriClient) -> Obstacle | None:
-    """Return what keeps the runtime from answering a ``Version`` call, None when it does."""
-    connection = try_connect(client.path, DISCOVERY_TIMEOUT_S)
+def _probe(path: str, timeout_s: float) -> CriClient | Obstacle:
+    """Return a client, once it has got the version, or what keeps the runtime from answering."""
+    connection = try_connect(path, DISCOVERY_TIMEOUT_S)
     if isinstance(connection, Obstacle):
         return connection
     connection.close()
-    timeout_s = min(client.timeout_s, DISCOVERY_TIMEOUT_S)
+    client = CriClient(path, timeout_s=timeout_s)
     try:
-        client.call("Version", cri_pb2.VersionRequest(), timeout_s=timeout_s)
+        limit_s = min(timeout_s, DISCOVERY_TIMEOUT_S)
+        client.call("Version", cri_pb2.VersionRequest(), timeout_s=limit_s)
     except PycrictlError as error:
-        reason = error.message.removeprefix(unreachable(client.endpoint))
-        reason = reason.removeprefix("Version: ").removeprefix(
-            f'the server at "{client.endpoint}" '
-        )
+        client.close()
+        reason, server = error.message, f'the server at "{client.endpoint}" '
+        for beginning in (unreachable(client.endpoint), "Version: ", server):
+            reason = reason.removeprefix(beginning)
         return Obstacle(reason, error.hint or "")
-    return None
+    return client
