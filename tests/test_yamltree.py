@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.yamltree import Node, Problem, parse
+from pycrictl.yamltree import Problem, parse
 
 KEYS = st.text(max_size=80)  # in JSON one character takes up to twelve; libyaml's keys have 1,024
 
@@ -24,19 +24,9 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-def plain(node: Node) -> Any:
-    match node.type:
-        case "mapping":
-            return {member.key: plain(member.node) for member in node.members}
-        case "list":
-            return [plain(item) for item in node.items]
-        case _:
-            return node.value
-
-
 @given(st.lists(VALUES) | st.dictionaries(KEYS, VALUES), st.sampled_from([None, 1, "\t"]))
 def test_json_is_read_as_json(value: Any, indent: int | str | None) -> None:
-    assert plain(parse(json.dumps(value, indent=indent))) == value
+    assert parse(json.dumps(value, indent=indent)).data == value
 
 
 TEXTS: st.SearchStrategy[Any] = st.recursive(
@@ -49,7 +39,7 @@ TEXTS: st.SearchStrategy[Any] = st.recursive(
 @given(st.dictionaries(st.text(), TEXTS, min_size=1), st.booleans(), st.sampled_from(["'", '"']))
 def test_quoted_yaml_is_read_as_yaml(value: Any, is_flow: bool, style: str) -> None:
     text = yaml.safe_dump(value, default_flow_style=is_flow, default_style=style)
-    assert plain(parse(text)) == value
+    assert parse(text).data == value
 
 
 @pytest.mark.parametrize(
