@@ -92,11 +92,9 @@ def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> li
     input that ends there, so where we only attach, those protocols are not offered.
     """
     ends_input = is_attach and not streams.stdin
-    if choice == "spdy":
-        return [_SPDY]
-    if choice == "websocket":
-        return [_NEWEST_WEBSOCKET if ends_input else _WEBSOCKET]
-    return [_NEWEST_WEBSOCKET if ends_input or streams.stdin else _WEBSOCKET, _SPDY]
+    is_newest = ends_input or (choice == "auto" and streams.stdin)
+    websocket = _NEWEST_WEBSOCKET if is_newest else _WEBSOCKET
+    return {"spdy": [_SPDY], "websocket": [websocket], "auto": [websocket, _SPDY]}[choice]
 
 
 async def run_command(
