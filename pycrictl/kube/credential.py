@@ -30,7 +30,7 @@ from pycrictl.kube.plugin import ask_plugin
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.kube.plugin import Printed
+    pass
 
 KUBECONFIGS: Final = (
     "/etc/kubernetes/kubelet.conf",
@@ -93,7 +93,7 @@ def find_credential(
             continue
         except OSError as exc:
             raise _unreadable(path, exc) from None
-        return _Kubeconfig(path, document, root).credential(host_name(kubelet), timeout_s)
+        return _credential(path, document, root, host_name(kubelet), timeout_s)
     raise ConfigError("no kubeconfig of a kubelet was found")
 
 
@@ -102,7 +102,7 @@ def read_kubeconfig(path: str, *, timeout_s: float = PLUGIN_S) -> Credential:
         document = parse_document(path, config.read_text(path))
     except OSError as exc:
         raise _unreadable(path, exc) from None
-    return _Kubeconfig(path, document, ROOT).credential(host_name(Kubelet()), timeout_s)
+    return _credential(path, document, ROOT, host_name(Kubelet()), timeout_s)
 
 
 def in_cluster(environ: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Credential:
@@ -130,75 +130,66 @@ def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
         return ""
 
 
-class _Kubeconfig:
-    """A kubeconfig (``v1 Config``): its current context's cluster and user."""
+def _credential(
+    path: str, document: dict[str, Any], root: Path, host: str, timeout_s: float
+) -> Credential:
+    """Return what a kubeconfig (``v1 Config``) says: its current context's cluster and user.
 
-    def __init__(self, path: str, document: dict[str, Any], root: Path) -> None:
-        self._path = path
-        self._root = root
-        current = document.get("current-context")
-        contexts = _named(document.get("contexts"), "context")
-        context = contexts.get(current) or next(iter(contexts.values()), {})
-        clusters = _named(document.get("clusters"), "cluster")
-        users = _named(document.get("users"), "user")
-        self._cluster = clusters.get(context.get("cluster")) or next(iter(clusters.values()), {})
-        self._user = users.get(context.get("user")) or next(iter(users.values()), {})
+    ``host`` names the node where no certificate does.
+    """
+    context = _chosen(document, "context", document.get("current-context"))
+    cluster = _chosen(document, "cluster", context.get("cluster"))
+    user = _chosen(document, "user", context.get("user"))
+    name, folder = quote(path, 4096), Path(path).parent
+    server = text(cluster.get("server"))
+    if not server.startswith("https://"):
+        raise ConfigError(f"{name} names no server that is asked by https")
 
-    def credential(self, host: str, timeout_s: float) -> Credential:
-        """Return what it says; ``host`` names the node where no certificate does."""
-        server = text(self._cluster.get("server"))
-        if not server.startswith("https://"):
-            raise ConfigError(f"{quote(self._path, 4096)} names no server that is asked by https")
-        certificate = self._pem(self._user, "client-certificate")
-        key = self._pem(self._user, "client-key")
-        token = text(self._user.get("token"), _MAX_CHARS)
-        token = token or self._file(self._user.get("tokenFile")).strip()
-        if not (certificate and key) and not token:
-            token, certificate, key = self._printed(timeout_s)
-        return Credential(
-            origin=self._path,
-            node=_node_of(certificate) or host,
-            server=server,
-            server_name=text(self._cluster.get("tls-server-name")),
-            authority=self._pem(self._cluster, "certificate-authority"),
-            certificate=certificate if key else "",
-            key=key if certificate else "",
-            token=token,
-            is_unverified=self._cluster.get("insecure-skip-tls-verify") is True,
-        )
-
-    def _printed(self, timeout_s: float) -> Printed:
-        plugin, name = mapping(self._user.get("exec")), quote(self._path, 4096)
-        if not plugin:
-            raise ConfigError(f"the user of {name} has no credential")
-        if self._root != ROOT:  # its program belongs to the node's own file system
-            raise ConfigError(f"the user of {name} gets its credential from a program of the node")
-        return ask_plugin(plugin, Path(self._path).parent, timeout_s)
-
-    def _pem(self, entry: dict[str, Any], key: str) -> str:
+    def pem(entry: dict[str, Any], key: str) -> str:
         if data := text(entry.get(f"{key}-data"), _MAX_CHARS):
             try:
                 return base64.b64decode(data, validate=True).decode("ascii")
             except ValueError:
-                raise ConfigError(f"{quote(self._path, 4096)}: {key}-data is not base64") from None
-        return self._file(entry.get(key))
+                raise ConfigError(f"{name}: {key}-data is not base64") from None
+        return _content(folder, root, entry.get(key))
 
-    def _file(self, given: object) -> str:
-        if not (name := text(given)):
-            return ""
-        path = str(Path(self._path).parent / name)
-        try:
-            return read_text(path, self._root)
-        except OSError as exc:
-            raise _unreadable(path, exc) from None
+    certificate, key = pem(user, "client-certificate"), pem(user, "client-key")
+    token = text(user.get("token"), _MAX_CHARS)
+    token = token or _content(folder, root, user.get("tokenFile")).strip()
+    if not (certificate and key) and not token:
+        if not (plugin := mapping(user.get("exec"))):
+            raise ConfigError(f"the user of {name} has no credential")
+        if root != ROOT:  # its program belongs to the node's own file system
+            raise ConfigError(f"the user of {name} gets its credential from a program of the node")
+        token, certificate, key = ask_plugin(plugin, folder, timeout_s)
+    return Credential(
+        origin=path,
+        node=_node_of(certificate) or host,
+        server=server,
+        server_name=text(cluster.get("tls-server-name")),
+        authority=pem(cluster, "certificate-authority"),
+        certificate=certificate if key else "",
+        key=key if certificate else "",
+        token=token,
+        is_unverified=cluster.get("insecure-skip-tls-verify") is True,
+    )
 
 
-def _named(entries: object, kind: str) -> dict[Any, dict[str, Any]]:
-    return {
-        str(entry.get("name")): entry[kind]
-        for entry in mappings(entries)
-        if isinstance(entry.get(kind), dict)
-    }
+def _content(folder: Path, root: Path, given: object) -> str:
+    if not (name := text(given)):
+        return ""
+    path = str(folder / name)
+    try:
+        return read_text(path, root)
+    except OSError as exc:
+        raise _unreadable(path, exc) from None
+
+
+def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
+    """Return the entry of that name, or the first."""
+    entries = mappings(document.get(f"{kind}s"))
+    found = {str(one.get("name")): one[kind] for one in entries if isinstance(one.get(kind), dict)}
+    return found.get(str(name)) or next(iter(found.values()), {})
 
 
 def _node_of(certificate: str) -> str:
