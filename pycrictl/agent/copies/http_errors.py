@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from pycrictl.agent.api.names import COPIES, Refusal
@@ -67,16 +65,6 @@ def refused(exc: Exception) -> Refused:
 def lasting(why: Refused) -> Refused:
     """Return why a copy has failed for those who would try again: later is no better."""
     return Refused(422, why.message) if why.code == 429 else why
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    try:
-        yield
-    except Refused:
-        raise
-    except Exception as exc:
-        raise refused(exc) from exc
 
 
 def encode_refusal(exc: Exception) -> bytes:

@@ -24,7 +24,6 @@ from pycrictl.agent.copies.http_errors import (
     encode_refusal,
     lasting,
     refused,
-    refusing,
 )
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
@@ -45,7 +44,7 @@ from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition
+from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition, PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.units import format_moment, quote
 
@@ -116,11 +115,11 @@ class Copies:
             created=format_moment(time.time()), heard_s=self.clock(),
         )  # fmt: skip
         try:
-            with refusing():
-                await self._begin(session)
-        except Refused as exc:
-            self._end(session, End.REFUSED, exc.message, exc.code)
-            raise
+            await self._begin(session)
+        except Exception as exc:
+            why = refused(exc)
+            self._end(session, End.REFUSED, why.message, why.code)
+            raise why from None
         return session
 
     async def _begin(self, session: Session) -> None:
@@ -248,13 +247,13 @@ class Copies:
     async def check(self, session: Session) -> None:
         """Require that a copy can go on: its container is still there, and it has not failed."""
         _check_not_failed(session)
-        with refusing():
-            try:
-                await asyncio.to_thread(self.engine.check, session.place)
-            except FailedPrecondition as exc:
+        try:
+            await asyncio.to_thread(self.engine.check, session.place)
+        except PycrictlError as exc:
+            if isinstance(exc, FailedPrecondition):
                 session.transfer.cancel(exc)
                 self._fail(session, refused(exc))
-                raise
+            raise refused(exc) from exc
 
     async def check_moving(self, session: Session, offset: int) -> None:
         """Require that bytes of a copy can go on at an offset."""

@@ -73,6 +73,9 @@ _CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
 )
 
 
+Asked = cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
+
+
 @dataclass(eq=False)
 class CopyService:
     """Answers the calls, and serves the streams behind their URLs.
@@ -107,33 +110,34 @@ class CopyService:
                 self.log.info("swept", stages=count)
 
     async def handle_to(self, request: CallRequest) -> Answer:
-        try:
-            asked = cri_pb2.CopyToContainerRequest.FromString(request.message)
-            copy = await self._admit("to", asked, request.trace, asked.size, asked.checksum)
-            url = self._issue(copy)
-        except (PycrictlError, DecodeError) as exc:
-            return _answer(exc)
-        return Answer(response=cri_pb2.CopyToContainerResponse(url=url).SerializeToString())
+        return await self._answer(request, cri_pb2.CopyToContainerRequest)
 
     async def handle_from(self, request: CallRequest) -> Answer:
         """Answer CopyFromContainer when size and checksum are known."""
+        return await self._answer(request, cri_pb2.CopyFromContainerRequest)
+
+    async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
+        copy: CopyJob | None = None
         try:
-            asked = cri_pb2.CopyFromContainerRequest.FromString(request.message)
-            copy = await self._admit("from", asked, request.trace)
-            try:
+            copy = await self._admit(kind.FromString(request.message), request.trace)
+            if copy.direction == "from":
                 await copy.collect(self.spool_folder, self.quotas.check_size)
-            except asyncio.CancelledError:
+            url = self.url(self.tokens.issue(copy.pod, copy, now=self._loop.time()))
+        except asyncio.CancelledError:
+            if copy is not None:
                 copy.end("abandoned")
-                raise
-            except PycrictlError as exc:
-                copy.end("refused", error=_answer(exc).message)
-                raise
-            url = self._issue(copy)
+            raise
         except (PycrictlError, DecodeError) as exc:
-            return _answer(exc)
-        response = cri_pb2.CopyFromContainerResponse(
-            url=url, size=copy.size_bytes, checksum=copy.crc32
-        )
+            refusal = _refusal(exc)
+            if copy is not None:
+                copy.end("refused", error=refusal.message)
+            return refusal
+        copy.wait(self.lifetime_s)
+        response: Message = cri_pb2.CopyToContainerResponse(url=url)
+        if copy.direction == "from":
+            response = cri_pb2.CopyFromContainerResponse(
+                url=url, size=copy.size_bytes, checksum=copy.crc32
+            )
         return Answer(response=response.SerializeToString())
 
     def redeem(self, token: str) -> CopyJob | None:
@@ -160,14 +164,7 @@ class CopyService:
             self._copies.discard(copy)
             self.quotas.give(copy.pod)
 
-    async def _admit(
-        self,
-        direction: str,
-        asked: cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest,
-        trace: str,
-        size_bytes: int = 0,
-        crc32: int = 0,
-    ) -> CopyJob:
+    async def _admit(self, asked: Asked, trace: str) -> CopyJob:
         """Check all that can be checked before anything is copied, and count the copy.
 
         The container is checked before the path, so that a client can find out with an empty path
@@ -181,6 +178,9 @@ class CopyService:
         await asyncio.to_thread(locate)
         path = asked.path.encode()
         check_container_path(path)
+        direction, size_bytes, crc32 = "from", 0, 0
+        if isinstance(asked, cri_pb2.CopyToContainerRequest):
+            direction, size_bytes, crc32 = "to", asked.size, asked.checksum
         self.quotas.check_size(size_bytes)
         pod = container.pod_sandbox_id
         self.quotas.take(pod)
@@ -190,15 +190,6 @@ class CopyService:
         )  # fmt: skip
         self._copies.add(copy)
         return copy
-
-    def _issue(self, copy: CopyJob) -> str:
-        try:
-            token = self.tokens.issue(copy.pod, copy, now=self._loop.time())
-        except Exhausted as exc:
-            copy.end("refused", error=exc.message)
-            raise
-        copy.wait(self.lifetime_s)
-        return self.url(token)
 
 
 class _Runtime:
@@ -221,7 +212,7 @@ class _Runtime:
             raise
 
 
-def _answer(exc: Exception) -> Answer:
+def _refusal(exc: Exception) -> Answer:
     if isinstance(exc, CallFailed):
         return exc.answer
     if not isinstance(exc, PycrictlError):

@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc
 import pytest
+from websockets.frames import Frame, Opcode
 from websockets.sync.server import ServerConnection
 
 from pycrictl._proto import cri_pb2
@@ -24,6 +25,7 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, address
+from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, FROM_CONTAINER, STATUS, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
@@ -453,3 +455,11 @@ def test_bad_urls(fake: FakeServer, copier: Copier, tmp_path: Path, url: str) ->
     with pytest.raises(PycrictlError):
         copier.out("/x/d", tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_client_that_is_too_slow_for_a_server() -> None:
+    client, sock = socket.socketpair()
+    with client, SocketLink(sock, idle_s=60, deadline=0.0) as link:
+        client.sendall(Frame(Opcode.BINARY, b"\x00abc").serialize(mask=True))
+        with pytest.raises(StreamError, match="the client is too slow"):
+            link.receive()
