@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
 from tests.agent.copies.conftest import Plugin, plugin_of, spooled
@@ -27,13 +28,13 @@ from .test_agent import STARTED
 class Distroless:
     """A container of pod ``NAME`` that has nothing but its program."""
 
-    def __init__(self, kubelet: Kubelet, reference: str, name: str) -> None:
+    def __init__(self, kubelet: Kubelet, reference: str, name: str, **fields: Any) -> None:
         self.name = name
         uid = f"uid-default-{name}"
         pod = kubelet.run_pod(kubelet.pod_config(name, uid=uid))
         labels = {POD_UID: uid, CONTAINER_NAME: "main"}
         command = ["/busybox-app", "sleep", "1000000"]
-        self.id = kubelet.create_container(pod, reference, command, labels=labels)
+        self.id = kubelet.create_container(pod, reference, command, labels=labels, **fields)
         kubelet.start_container(self.id)
         self.pid = kubelet.pid(self.id)
         self._fd = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY)
@@ -74,8 +75,8 @@ class InCluster:
         self.cluster.stand_behind(self.link.port)
         return self.agent
 
-    def add(self, name: str) -> Distroless:
-        made = Distroless(self.lab.node.kubelet, self._image, name)
+    def add(self, name: str, **fields: Any) -> Distroless:
+        made = Distroless(self.lab.node.kubelet, self._image, name, **fields)
         self._containers.append(made)
         self.cluster.add_pod(name, state=STARTED, phase="Running")
         return made

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl._proto import cri_pb2
 from pycrictl.kubectl.copies.api import CopyApi
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.patience import Patience
@@ -116,6 +117,25 @@ def test_all_that_breaks_on_the_way(
     assert world.link.passed - before < 2 * len(content)
     assert stderr.count(b"the copy was interrupted: ") >= 2, stderr
     assert stages_in(container.root) == stages_in(tmp_path) == []
+
+
+def test_volumes(world: InCluster, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("data/old", "single", "new"):
+        (tmp_path / name).write_text(name)
+    places = {"/data": "data", "/fixed": "data", "/single": "single"}
+    mounts = [
+        cri_pb2.Mount(host_path=str(tmp_path / here), container_path=path, readonly="x" in path)
+        for path, here in places.items()
+    ]
+    world.add("volumes", mounts=mounts)
+    assert world.plugin(str(tmp_path / "new"), "volumes:/data").returncode == 0
+    assert world.plugin("volumes:/data", str(tmp_path / "out")).returncode == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"old", "new"}
+    for path, error in (("/single", b"is mounted there"), ("/fixed/", b"read-only file system")):
+        done = world.plugin(str(tmp_path / "new"), f"volumes:{path}")
+        assert (done.returncode, error in done.stderr.lower()) == (1, True), done.stderr
+    assert (tmp_path / "single").read_text() == "single"
 
 
 def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
