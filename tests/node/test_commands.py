@@ -1,4 +1,4 @@
-"""The commands of images on a real containerd, run as a user runs them."""
+"""Commands on a real containerd, beyond what the recordings have (``test_replay``)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
+
+import pytest
+from google.protobuf import json_format
 
 from tests.cli.run import start
 from tests.node.forked import Program
@@ -140,3 +144,34 @@ def test_a_pull_names_its_image_while_the_registry_is_silent(lab: Lab, command: 
     session.wait_for(f"{reference}  1 layer  1.0 MiB".encode())
     session.wait_for(f"Image is up to date for {image.config_digest}".encode())
     assert session.end() == 0
+
+
+@pytest.mark.parametrize(
+    "fields", [{"command": ["/nonexistent"]}, {"image": {"image": "127.0.0.1:1/x:1"}}]
+)
+def test_a_failed_run_leaves_nothing(
+    lab: Lab, crictl: Program, tmp_path: Path, fields: dict[str, object]
+) -> None:
+    kubelet, pod, container = lab.node.kubelet, tmp_path / "pod.json", tmp_path / "bad.json"
+    pod.write_text(json_format.MessageToJson(kubelet.pod_config("web")))
+    image = {"image": lab.reference(lab.busybox)}
+    document = {"metadata": {"name": "bad"}, "image": image, "linux": {}, **fields}
+    container.write_text(json.dumps(document))
+    run = crictl.run("run", str(container), str(pod))
+    assert (run.status, run.stdout) == (1, b"")
+    assert run.stderr.endswith(" was removed again\n")
+    assert list(kubelet.ask("ListPodSandbox").items) == []
+
+
+def test_a_pod_that_cannot_be_measured(lab: Lab, crictl: Program) -> None:
+    """One without a cgroup of its own; the others are."""
+    kubelet = lab.node.kubelet
+    web = kubelet.run_pod("web")
+    config = kubelet.pod_config("lost")
+    config.linux.ClearField("cgroup_parent")
+    kubelet.run_pod(config)
+    done = crictl.run("statsp", "-o", "json")
+    assert done.status == 1
+    found = [each["attributes"]["id"] for each in json.loads(done.stdout)["stats"]]
+    assert found == [web.id]
+    assert re.fullmatch(r"pycrictl: warning: pod \S+ \(lost\): .*cgroup.*\n", done.stderr)
