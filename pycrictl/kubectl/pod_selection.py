@@ -94,12 +94,11 @@ class PodSelection:
         if not self._strange - self._known or now - self._looked_at < _REFRESH_S:
             return False
         self._looked_at = now
-        before = set(self._known)
+        before = len(self._known)
         with suppress(PycrictlError):  # the watch goes on with those that are known
             self._look()
-        self._known |= {(pod.namespace, pod.name) for pod in self.pods}
         self._strange.clear()
-        return self._known != before
+        return len(self._known) > before
 
     def wait_for_nodes(self, *, forever: bool) -> list[Pod]:
         """Wait until a pod has a node; return those that have none."""
