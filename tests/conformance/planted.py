@@ -35,6 +35,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError
 from tests import fakecri
 from tests.copy.trees import Archive, put_at
+from tests.node.images import MANIFEST_TYPE
 
 from .streams import CHANNELS, END, FROM, OUTCOME, PIECE_BYTES
 
@@ -245,9 +246,11 @@ class Planted:
         host, _, rest = pull.image.partition("/")
         repository, _, tag = rest.rpartition(":")
         base = f"http://{host}/v2/{repository}"
+        accept = {"Accept": MANIFEST_TYPE}
+        manifest = urllib.request.Request(f"{base}/manifests/{tag}", headers=accept)
         found = []
         try:
-            with urllib.request.urlopen(f"{base}/manifests/{tag}", timeout=60) as answer:
+            with urllib.request.urlopen(manifest, timeout=60) as answer:
                 layers = json.loads(answer.read())["layers"]
             if pull.is_present:
                 return
