@@ -17,25 +17,13 @@ from tests.fakecri import FakeServer, Status
 from tests.fakecri.answers import VERSION
 
 
-class Collector(grpc.GenericRpcHandler):
+class Collector:
     def __init__(self) -> None:
         self.endpoint = ""
         self.spans: list[otlp_pb2.Span] = []
         self.services: list[str] = []
 
-    def service(
-        self, details: grpc.HandlerCallDetails
-    ) -> grpc.RpcMethodHandler[
-        otlp_pb2.ExportTraceServiceRequest, otlp_pb2.ExportTraceServiceResponse
-    ]:
-        assert details.method.endswith(".v1.TraceService/Export")
-        return grpc.unary_unary_rpc_method_handler(
-            self._export,
-            request_deserializer=otlp_pb2.ExportTraceServiceRequest.FromString,
-            response_serializer=otlp_pb2.ExportTraceServiceResponse.SerializeToString,
-        )
-
-    def _export(
+    def export(
         self, request: otlp_pb2.ExportTraceServiceRequest, context: grpc.ServicerContext
     ) -> otlp_pb2.ExportTraceServiceResponse:
         for resource in request.resource_spans:
@@ -48,8 +36,15 @@ class Collector(grpc.GenericRpcHandler):
 @pytest.fixture
 def collector() -> Iterator[Collector]:
     collector = Collector()
+    export = grpc.unary_unary_rpc_method_handler(
+        collector.export,
+        request_deserializer=otlp_pb2.ExportTraceServiceRequest.FromString,
+        response_serializer=otlp_pb2.ExportTraceServiceResponse.SerializeToString,
+    )
+    service = "opentelemetry.proto.collector.trace.v1.TraceService"
+    handlers = [grpc.method_handlers_generic_handler(service, {"Export": export})]
     with ThreadPoolExecutor(2) as pool:
-        server = grpc.server(pool, handlers=[collector])
+        server = grpc.server(pool, handlers=handlers)
         collector.endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         server.start()
         yield collector
