@@ -236,8 +236,9 @@ def test_what_is_killed_before_it_is_up_leaves_the_terminal_as_it_was(
     assert stderr == ("pycrictl: interrupted\n" if number == signal.SIGINT else "")
 
 
-@pytest.mark.parametrize("words", ["exec -i c cat", "attach -i c"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("words", "number"), [("exec -i c cat", signal.SIGINT), ("attach -i c", signal.SIGTERM)]
+)
 def test_a_stream_passes_over_the_first_signal(
     fake: FakeServer, program: str, words: str, number: signal.Signals
 ) -> None:

@@ -104,7 +104,6 @@ def test_odd_variables_change_nothing(fake: FakeServer, variables: dict[str, str
         "ListPodSandbox",
         cri_pb2.ListPodSandboxResponse(items=[cri_pb2.PodSandbox(id="p", labels=labels)]),
     )
-    for words in (["pods", "-v"], ["pods", "-o", "yaml"]):
-        code, stdout, stderr = run('exec "$@"', "-r", fake.endpoint, *words, **variables)
-        assert (code, stderr) == (0, ""), stderr
-        assert "p" in stdout
+    code, stdout, stderr = run('exec "$@"', "-r", fake.endpoint, "pods", "-v", **variables)
+    assert (code, stderr) == (0, "")
+    assert "a -> " in stdout
