@@ -1,6 +1,6 @@
 """The functions of Go templates, and values as Go's ``fmt`` prints them. Pure.
 
-Go's own ``not eq ne lt le gt ge and or len index printf``, and crictl's ``json title lower
+Go's own ``not eq ne lt le gt ge and or len index print printf``, and crictl's ``json title lower
 upper``. They take values of documents and raise ``ValueError`` if these do not fit. The verbs of
 ``printf`` are ``%s %v %q %d %T``, with a width and ``-``. Every value fits ``%s`` and ``%q``,
 since numbers of the data are text in crictl.
@@ -48,6 +48,16 @@ def _inner(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "<nil>" if value is None else str(whole(value))
+
+
+def _print(*values: Value) -> str:
+    """Return the values; a space separates neighbours unless one is a string."""
+    parts = []
+    for index, value in enumerate(values):
+        if index and not isinstance(value, str) and not isinstance(values[index - 1], str):
+            parts.append(" ")
+        parts.append(_inner(value))
+    return "".join(parts)
 
 
 def _printf(template: Value, *values: Value) -> str:
@@ -148,6 +158,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {
     "ge": (lambda first, second: _order(first, second) >= 0, 2, 2),
     "len": (_len, 1, 1),
     "index": (_index, 1, None),
+    "print": (_print, 0, None),
     "printf": (_printf, 1, None),
     "json": (lambda value: compact_json(value) + "\n", 1, 1),
     "title": (_title, 1, 1),

@@ -39,7 +39,7 @@ _WORD: Final = re.compile(
 )
 _LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
 _RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
-_DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?:=")
+_DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)")
 
 
 class TemplateError(UsageError):
@@ -201,27 +201,32 @@ class _Parser:
 
     def pipeline(self, where: str, *, max_variables: int) -> _Pipeline:
         start = self.next.position
-        names = self.declarations(max_variables)
+        names, declares = self.declarations(max_variables)
         commands = [self.command(where, is_first=True)]
         while self.next.text == "|":
             self.words.pop()
             commands.append(self.command(where, is_first=False))
-        places = range(len(self.variables), len(self.variables) + len(names))
-        self.variables += names
+        if declares:
+            self.variables += names
+        places = [self.place(name) for name in names]
         return _Pipeline(partial(self.error, start), places, partial(_piped, commands, places))
 
-    def declarations(self, max_variables: int) -> Sequence[str]:
-        """Read ``$a :=`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
+    def declarations(self, max_variables: int) -> tuple[Sequence[str], bool]:
+        """Read ``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
         start = self.next.position
         match = _DECLARED.match(self.text, start)
         if not match:
-            return ()
+            return (), False
         names = [name for name in match.group(1, 2) if name]
         if len(names) > max_variables:
             raise self.error(start, "too many variables are set here")
+        declares = match[3] == ":="
+        for name in names:
+            if not declares and name not in self.variables:
+                raise self.error(start, f"undefined variable {name}")
         while self.next.position < match.end():
             self.words.pop()
-        return names
+        return names, declares
 
     def place(self, name: str) -> int:
         return len(self.variables) - 1 - self.variables[::-1].index(name)

@@ -62,7 +62,9 @@ def rendered(text: str, data: Any = DATA) -> str:
         # in {{else}} each variable holds what is ranged over, as kubectl shows
         ("{{range $e := .empty.list}}x{{else}}[{{$e}}]{{end}}", "[[]]"),
         ("{{range $i, $e := .empty.map}}x{{else}}{{$i}} {{$e}}{{end}}", "map[] map[]"),
+        ("{{$e := 1}}{{range $e = .empty.list}}{{else}}{{$e}}{{end}}{{$e}}", "[][]"),
         # variables
+        ("{{$last := 0}}{{range .numbers}}{{$last = .}}{{end}}{{$last}}", "3"),
         ("{{$x := 1}}{{if .yes}}{{$x := 2}}{{$x}}{{end}}{{$x}}", "21"),
         ("{{with $x := .labels}}{{$x.a}}{{.b}}{{end}}", "12"),
         # pipelines and functions
@@ -72,6 +74,7 @@ def rendered(text: str, data: Any = DATA) -> str:
         ("{{json .labels}}", '{"a":"1","a-b":"3","b":"2"}\n'),
         ("{{json .html}}", "\"\\u003ca \\u0026 'b'\\u003e\"\n"),
         ("{{len .state}}{{len .labels}}{{len .numbers}}{{len `é`}}", "7332"),
+        ("{{print 1 2 `a` 3}}{{print nil}}", "1 2a3<nil>"),
         ("{{printf `%s is %d of %v%%` .state 1 .numbers}}", "RUNNING is 1 of [1 2 3]%"),
         ("{{printf `%5d|%-5d|` 42 42}}", "   42|42   |"),
         ('{{printf `%q %v %v %T` `b"` true nil 1}}', '"b\\"" true <nil> int'),
@@ -115,7 +118,7 @@ def test_what_templates_make(template: str, text: str) -> None:
         ("{{.state.x}}", ':1: a string has no field "x"'),
         ("\n{{.empty.null.x}}", ':2: null has no field "x"'),
         ("{{(index .items 0).nokey}}", 'there is no key "nokey"'),
-        ("{{$a := 1}}{{$a = 2}}", 'unexpected "="'),
+        ("{{$a = 2}}", "undefined variable $a"),
         ("{{1 2}}", "only functions take arguments"),
         ("{{range .state}}{{end}}", "a string cannot be iterated over"),
         ("{{len}}", "len takes 1 arguments, not 0"),
