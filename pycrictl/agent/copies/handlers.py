@@ -12,7 +12,7 @@ from aiohttp import web
 from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of
+from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of, serve_link
 from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
@@ -26,7 +26,6 @@ from pycrictl.agent.copies.session import (
     parse_name,
     parse_spec,
 )
-from pycrictl.agent.copies.upgraded import serve_link
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
