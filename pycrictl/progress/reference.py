@@ -6,6 +6,7 @@ missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O appl
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -77,6 +78,10 @@ def is_same_image(wanted: str, known: str) -> bool:
     if have.tag or not have.digest:
         return (want.tag or DEFAULT_TAG) == (have.tag or DEFAULT_TAG) or bool(want.digest)
     return True
+
+
+def is_among(wanted: str, names: Iterable[str]) -> bool:
+    return any(is_same_image(wanted, name) for name in names)
 
 
 def _host(host: str) -> str:

@@ -40,7 +40,7 @@ from pycrictl.progress.endings import (
 )
 from pycrictl.progress.failures import Failure, Failures
 from pycrictl.progress.pull_names import ImageOwners
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import is_among, is_same_image
 from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
@@ -128,7 +128,7 @@ class Causes:
         """Return the result of a poll without the endings whose cause is still looked for."""
         active = [pull.image for pull in result.active if pull.image]
         done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
-        for name in [name for name in self._shown if _is_among(name, active + done)]:
+        for name in [name for name in self._shown if is_among(name, active + done)]:
             del self._shown[name]
             if name not in active + done:  # else its layers stand in its place
                 tracker.forget(name)
@@ -157,7 +157,7 @@ class Causes:
             if not one.image and found:
                 self._show(found, tracker, active, now)
                 continue
-            failure = next((each for each in found if _is_among(each.image, [one.image])), None)
+            failure = next((each for each in found if is_among(each.image, [one.image])), None)
             if failure is not None:
                 error = failure.text(self._clock())
                 tracker.replace_error(one.image, error)
@@ -168,15 +168,11 @@ class Causes:
         self, failures: Iterable[Failure], tracker: ImageTracker, active: list[str], now: float
     ) -> None:
         for failure in failures:
-            if tracker.wants(failure.image) and not _is_among(failure.image, active):
+            if tracker.wants(failure.image) and not is_among(failure.image, active):
                 self._shown[failure.image] = None
                 error = failure.text(self._clock())[:MAX_TEXT]
                 report = Report(failure.image, "", 0, 0, error, "failed", pod=failure.pod)
                 tracker.apply(report, now=now)
-
-
-def _is_among(name: str, others: Iterable[str]) -> bool:
-    return any(is_same_image(name, other) for other in others)
 
 
 # A whole source

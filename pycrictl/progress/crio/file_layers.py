@@ -18,8 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.progress.crio.files import BlobFile
-from pycrictl.progress.crio.storage import StoredLayer
+from pycrictl.progress.crio.files import BlobFile, StoredLayer
 from pycrictl.pulls.model import COMPLETE, Phase
 
 

@@ -1,8 +1,8 @@
 """Watches image pulls of CRI-O from outside: by the files that they download to.
 
-No call shows a pull. What there is lies on the node: the directory and the files of each pull
-(``files``) and the layers that are stored already (``storage``). The sizes come from the image's
-manifest (``registry.requests``). All of it takes root, and is only read.
+No call shows a pull. What there is lies on the node: the directory and the files of each pull and
+the layers that are stored already (``files``). The sizes come from the image's manifest
+(``progress.registries``). All of it takes root, and is only read.
 
 No file names the image. Callers announce pulls, and CRI-O writes a line for each to the journal.
 One pull without a name and one image that it may be are taken for each other; with several of
@@ -28,11 +28,10 @@ from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.logs import journal
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
-from pycrictl.progress.crio.files import CrioProcess, Downloader
-from pycrictl.progress.crio.storage import DEFAULT_ROOT, StoredImage
+from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
 from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import is_among, is_same_image
 from pycrictl.progress.registries import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.tracker import Tracker
@@ -184,7 +183,7 @@ class CrioWatcher:
         logged = [
             one
             for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
-            if one.since_s <= pull.started_s and not _is_among(one.reference, filter(None, known))
+            if one.since_s <= pull.started_s and not is_among(one.reference, filter(None, known))
         ]
         # An older one may have failed, of which there is no line.
         young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
@@ -225,10 +224,6 @@ def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
         if event["begun"]:
             found[call[1]] = Expected(event["begun"], line.at_s)
     return list({one.reference: one for one in found.values()}.values())
-
-
-def _is_among(reference: str, names: Iterable[str]) -> bool:
-    return any(is_same_image(reference, name) for name in names)
 
 
 def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -44,16 +45,16 @@ def recorder(
     return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
 
 
+@dataclass
 class PodPulls:
     """The pulls that pods wait for, each until its end has been reported. Pure."""
 
-    def __init__(self, book: Book, totals: Callable[[int], Totals | None]) -> None:
-        self._book = book
-        self._totals = totals
-        self._calls: dict[tuple[PodKey, str], PullCall] = {}
+    book: Book
+    totals: Callable[[int], Totals | None]
+    _calls: dict[tuple[PodKey, str], PullCall] = field(default_factory=dict)
 
     def states(self, now: float) -> list[PodPullState]:
-        for call in self._book.calls.values():
+        for call in self.book.calls.values():
             if call.pod is not None and call.pull.takes_slot:
                 self._calls[call.pod, call.image] = call
         found = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
@@ -84,7 +85,7 @@ class PodPulls:
             return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
         if call.state is CallState.WAITING:
             return Phase.WAITING
-        far = self._totals(call.pull.number)
+        far = self.totals(call.pull.number)
         is_unpacking = far is not None and far.is_unpacking
         return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
 
@@ -95,7 +96,7 @@ class PodPulls:
             call.name,
             phase,
             ended - began,
-            self._totals(call.pull.number),
+            self.totals(call.pull.number),
             place=self._place(call) if phase is Phase.WAITING else "",
             error=call.error,
         )
@@ -103,8 +104,8 @@ class PodPulls:
     def _place(self, call: PullCall) -> str:
         if call.pull.next_try is not None:
             return "none is free, and it tries again soon"
-        place = self._book.place(call.pull)
+        place = self.book.place(call.pull)
         if place < 2:
             return "next in line"
-        ahead = self._book.line[place - 2]
+        ahead = self.book.line[place - 2]
         return f"{ordinal(place)} in line, behind {ahead.reference}"

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.crio.file_layers import FileLayer, FileLayers
-from pycrictl.progress.crio.files import BlobFile
-from pycrictl.progress.crio.storage import StoredLayer
+from pycrictl.progress.crio.files import BlobFile, StoredLayer
 from pycrictl.pulls.model import Phase
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.progress.crio.storage import Storage, StoredImage
+from pycrictl.progress.crio.files import Storage, StoredImage
 
 A, B, C = (f"sha256:{letter * 64}" for letter in "abc")
 
