@@ -52,7 +52,13 @@ _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 _SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")
 """Rooms whose tests wait for other programs, those with the longest tests first."""
 
-_LONGEST = ("test_replay", "test_copy_kill", "test_readme", "test_container_cp", "test_playground")
+_LONGEST = (
+    "test_replay",
+    "test_copy_hostile",
+    "test_readme",
+    "test_container_cp",
+    "test_playground",
+)
 """Modules of the node's tests that have one which takes most of a minute: they begin at once."""
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 _DAEMONS = {"containerd", "docker-registry", "kubelet", "kube-apiserver", "mini-etcd", "crio"}
@@ -35,8 +36,7 @@ def start_janitor(folder: Path) -> subprocess.Popen[bytes]:
 
 def sweep(folder: Path, *, timeout_s: float = 90.0) -> None:
     """Ends every process of the node in `folder` and removes all traces; safe to call again."""
-    # Containers before shims: a living shim reaps its container, a dead one leaves it to init.
-    for belongs in (_is_daemon, _is_contained, _is_shim):
+    for belongs in _KINDS:
         _kill_all(folder, belongs, timeout_s=timeout_s)
     _remove_shim_sockets(folder)
     for mount_point in reversed(mount_points(folder)):
@@ -46,7 +46,7 @@ def sweep(folder: Path, *, timeout_s: float = 90.0) -> None:
 
 
 def processes(folder: Path) -> list[int]:
-    return [pid for kind in (_is_daemon, _is_contained, _is_shim) for pid in _find(folder, kind)]
+    return [pid for kind in _KINDS for pid in _find(folder, kind)]
 
 
 def mount_points(folder: Path) -> list[str]:
@@ -72,18 +72,10 @@ def _find(folder: Path, belongs: _Kind) -> list[int]:
     return found
 
 
-def _names_folder(process: Path, folder: Path, programs: set[str]) -> bool:
+def _names_folder(programs: set[str], process: Path, folder: Path) -> bool:
     words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
     # The separator keeps a node in "…/pcn-ab" apart from one in "…/pcn-abc".
     return Path(words[0]).name in programs and any(f"{folder}/" in word for word in words)
-
-
-def _is_daemon(process: Path, folder: Path) -> bool:
-    return _names_folder(process, folder, _DAEMONS)
-
-
-def _is_shim(process: Path, folder: Path) -> bool:
-    return _names_folder(process, folder, _SHIMS)
 
 
 def _is_contained(process: Path, folder: Path) -> bool:
@@ -92,6 +84,10 @@ def _is_contained(process: Path, folder: Path) -> bool:
         if line.split()[4] in ("/", "/run") and f"{folder}/" in line:
             return True
     return False
+
+
+# Containers before shims: a living shim reaps its container, a dead one leaves it to init.
+_KINDS = (partial(_names_folder, _DAEMONS), _is_contained, partial(_names_folder, _SHIMS))
 
 
 def _kill_all(folder: Path, belongs: _Kind, *, timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""Hostile archives and containers against the real program on a real node."""
+"""Hostile archives and containers, and kills, against the real program on a real node."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from pycrictl.cri.calls.client import CriClient
 from tests.copy.archive.test_hostile import made_in
 from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
 from tests.copy.trees import stages_in
+from tools.torture.kills import METHODS, VICTIMS, Scene
 
 from .copying import Cp, Start
 from .forked import Ended
+from .lab import Lab
 from .racing import race
 
 # Where archives with absolute names lead to, on the node as in the container.
@@ -131,3 +133,23 @@ def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relat
         if cp.method == "node":
             method = on_node.OnNode(partial(on_node.locate, client, cp.id))
         race(method, cp.root / "tmp/play", "/tmp/play", folder, is_relative=is_relative)
+
+
+# Kills, at a few points of the many that `make kills` can do
+
+
+@pytest.mark.timeout(400)  # half a minute, if nobody else is at work
+def test_nothing_is_half_done_when_somebody_is_killed(lab: Lab) -> None:
+    with Scene(lab, seed=1) as scene:
+        tallies = [
+            scene.run(victim, method, points(victim)) for victim in VICTIMS for method in METHODS
+        ]
+    assert [(str(tally), tally.faults) for tally in tallies if tally.faults] == []
+    assert all(tally.completed + tally.failed == points(tally.victim) for tally in tallies)
+    # Not all kills came too late.
+    assert any(tally.failed for tally in tallies if tally.victim == "client")
+
+
+def points(victim: str) -> int:
+    """How often somebody is killed, for each method."""
+    return 2 if victim == "client" else 1

@@ -16,6 +16,16 @@ from .lab import MIB, Lab
 from .programs import closed_port, forwarded, web_server
 
 
+def get(port: int, host: str = "127.0.0.1") -> bytes:
+    with urllib.request.urlopen(f"http://{host}:{port}/", timeout=60) as answer:
+        data: bytes = answer.read()
+        return data
+
+
+def local_ports(lines: list[str]) -> list[int]:
+    return [int(line.split()[2].rpartition(":")[2]) for line in lines]
+
+
 @pytest.mark.parametrize(
     ("transport", "count", "size_bytes"), [("spdy", 60, 2 * MIB), ("websocket", 20, MIB)]
 )
@@ -31,17 +41,15 @@ def test_port_forward(
             assert good.startswith("Forwarding from 127.0.0.1:")
             assert good6.startswith("Forwarding from [::1]:")
             assert (good.split()[-1], bad6.split()[-1]) == (str(port), str(refused_port))
-            local, refused = (int(line.split()[2].rpartition(":")[2]) for line in (good, bad))
+            local, refused = local_ports([good, bad])
 
-            def get(number: int) -> bytes:
-                host = "127.0.0.1" if number % 2 else "[::1]"
-                with urllib.request.urlopen(f"http://{host}:{local}/", timeout=60) as answer:
-                    return hashlib.file_digest(answer, "sha256").digest()
+            def get_hashed(number: int) -> bytes:
+                return hashlib.sha256(get(local, "127.0.0.1" if number % 2 else "[::1]")).digest()
 
             with socket.create_connection(("127.0.0.1", refused), timeout=60) as connection:
                 assert connection.recv(1) == b""
             with ThreadPoolExecutor(count) as pool:
-                assert set(pool.map(get, range(count))) == {hashlib.sha256(data).digest()}
+                assert set(pool.map(get_hashed, range(count))) == {hashlib.sha256(data).digest()}
             process.send_signal(signal.SIGINT)
             stdout, stderr = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -49,16 +57,6 @@ def test_port_forward(
     assert stdout.count(f"Handling connection for {refused}\n") == 1
     assert stderr.count("\n") == 1, stderr
     assert "connection refused" in stderr
-
-
-def get(port: int) -> bytes:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
-        data: bytes = answer.read()
-        return data
-
-
-def local_ports(lines: list[str]) -> list[int]:
-    return [int(line.split()[2].rpartition(":")[2]) for line in lines]
 
 
 def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -> None:
@@ -82,13 +80,9 @@ def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
     """containerd 1.6 takes it for the end of the whole after a second more."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        with forwarded(
-            [*command, "port-forward", "--address", "127.0.0.1", pod.id, f":{port}"]
-        ) as (
-            process,
-            (line,),
-        ):
-            local = int(line.split()[2].rpartition(":")[2])
+        words = [*command, "port-forward", "--address", "127.0.0.1", pod.id, f":{port}"]
+        with forwarded(words) as (process, lines):
+            (local,) = local_ports(lines)
             with socket.create_connection(("127.0.0.1", local), timeout=60) as client:
                 client.sendall(b"question")
                 client.shutdown(socket.SHUT_WR)
