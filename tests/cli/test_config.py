@@ -38,10 +38,7 @@ def test_list(file: Path) -> None:
     # crictl clears the screen even of a pipe; its file without max-retries means no retries.
     recorded = capture("config-list").output.removeprefix("^[[2J^[[H")
     assert run.stdout == recorded.replace("max-retries            0", "max-retries            3")
-
-
-def test_list_in_other_formats(file: Path) -> None:
-    table = config(file, "--list").stdout.splitlines(keepends=True)
+    table = run.stdout.splitlines(keepends=True)
     assert config(file, "--list", "--no-headers").stdout == "".join(table[1:])
     document = json.loads(config(file, "--list", "-o", "json").stdout)
     assert document == dict(line.split() for line in table[1:])

@@ -13,7 +13,7 @@ import yaml
 from pycrictl._proto import cri_pb2
 from tests.captures import scene
 from tests.cli.run import Run
-from tests.fakecri import FakeServer, Status, answers
+from tests.fakecri import FakeServer, Status, answers, serve
 
 NOW = 1_700_000_000.0
 
@@ -257,8 +257,6 @@ def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
 
 
 def test_another_socket_for_images(fake: FakeServer) -> None:
-    from tests.fakecri import serve
-
     container = cri_pb2.Container(id="c", image=cri_pb2.ImageSpec(image="sha256:1"))
     fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[container]))
     with serve() as images:

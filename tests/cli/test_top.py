@@ -36,7 +36,7 @@ def top(fake: FakeServer, *words: str) -> Run:
     return Run(*words, wall_clock=lambda: NOW)
 
 
-def test_once_as_text(fake: FakeServer) -> None:
+def test_once_as_text_and_as_data(fake: FakeServer) -> None:
     node(fake)
     done = top(fake, "--once")
     assert (done.code, done.stderr) == (0, "")
@@ -47,10 +47,6 @@ def test_once_as_text(fake: FakeServer) -> None:
         "! a/bad  app  crashed   exit 3, 1 min ago",
         "  a/ok   app  running 2 h     cpu 0.3     66.0 MiB   restarts 0",
     ]
-
-
-def test_as_data(fake: FakeServer) -> None:
-    node(fake)
     found = json.loads(top(fake, "-o", "json").stdout)
     assert [(one["pod"], one["state"]) for one in found["rows"]] == [
         ("a/bad", "sick"),

@@ -193,14 +193,10 @@ def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
         call.request.container_id[0] for call in fake.calls if call.method == "ContainerStatus"
     ]
     assert "0" not in asked  # it runs, as the list says
-
-
-def test_all_pods_as_data(fake: FakeServer) -> None:
-    node(fake, {"a/ok": None, "a/bad": 3})
     done = Run("-r", fake.endpoint, "why", "--no-kube", "-o", "json", wall_clock=lambda: NOW)
     found = json.loads(done.stdout)
-    assert (found["sick"], found["pods"]) == (1, 2)
-    assert [one["pod"] for one in found["findings"]] == ["a/bad"]
+    assert (done.code, found["sick"], found["pods"]) == (1, 2, 4)
+    assert [one["pod"] for one in found["findings"]] == ["a/bad", "a/worse"]
     assert found["findings"][0]["cause"]["kind"] == "crashed"
 
 
