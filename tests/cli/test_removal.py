@@ -52,25 +52,20 @@ def test_rm_does_not_remove_what_it_could_not_stop(fake: FakeServer) -> None:
     assert result.stderr == 'pycrictl: stopping container "run1": internal error: stuck\n'
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_rm_deletes_logs(fake: FakeServer, tmp_path: Path, keep: bool) -> None:
+@pytest.mark.parametrize(
+    ("words", "answer", "code", "left"),
+    [("rm a", None, 0, 1), ("rm -k a", None, 0, 3), ("rm a", MISSING, 1, 3)],
+)
+def test_rm_deletes_the_logs_of_what_it_removes(
+    fake: FakeServer, tmp_path: Path, words: str, answer: Status | None, code: int, left: int
+) -> None:
     for name in ("0.log", "0.log.1", "other"):
         (tmp_path / name).write_text("x")
     status = answers.container_status(log_path=str(tmp_path / "0.log"), state="CONTAINER_EXITED")
     fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
-    fake.prepare("RemoveContainer", None)
-    assert run(fake, "rm", *(["-k"] if keep else []), "a").code == 0
-    assert len(list(tmp_path.iterdir())) == (3 if keep else 1)
-
-
-def test_rm_keeps_logs_of_what_stays(fake: FakeServer, tmp_path: Path) -> None:
-    log = tmp_path / "0.log"
-    log.write_text("x")
-    status = answers.container_status(log_path=str(log), state="CONTAINER_EXITED")
-    fake.prepare("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
-    fake.prepare("RemoveContainer", MISSING)
-    assert run(fake, "rm", "a").code == 1
-    assert log.exists()
+    fake.prepare("RemoveContainer", answer)
+    assert run(fake, *words.split()).code == code
+    assert len(list(tmp_path.iterdir())) == left
 
 
 def test_rm_warns_of_logs_and_succeeds(fake: FakeServer) -> None:
