@@ -289,7 +289,6 @@ async def _pass(
                     case ChannelEnded():
                         local.end()
                     case ForwardClosed():
-                        opened.set()
                         return "" if is_local_lost else event.error
             try:
                 await local.drain()
@@ -314,6 +313,7 @@ async def _pass(
             flush()
 
     receiving, sending = asyncio.create_task(receive()), asyncio.create_task(send())
+    receiving.add_done_callback(lambda _: opened.set())
     try:
         async with asyncio.timeout(timeout_s):
             await opened.wait()

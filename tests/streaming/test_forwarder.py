@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -12,6 +14,7 @@ from pycrictl.errors import PycrictlError, StreamError, UpgradeRefused
 from pycrictl.streaming.forwarder import Forwarder, PortPair, listen
 from pycrictl.streaming.remote_command import Transport
 from tests.streaming.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
+from tests.waiting import until
 from tests.wire.frames import BINARY, close_frame, frame
 from tests.wire.spdyframes import Data, Ping, RstStream, SynReply, SynStream
 
@@ -280,6 +283,27 @@ def test_a_connection_that_is_never_taken() -> None:
             assert await scene.get(b"x") == b""
             (note,) = scene.notes
             assert note.endswith(": the runtime did not take the connection within 1 s")
+
+    run(scenario())
+
+
+def test_a_client_that_leaves_before_its_connection_is_taken() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        first = await peer.next_frame()
+        await asyncio.sleep(0.1)
+        peer.send(SynReply(first.stream_id) if isinstance(first, SynStream) else Ping(2))
+        while await peer.next_frame():
+            pass
+
+    async def scenario() -> None:
+        async with forwarding(spdy(talk), timeout_s=1000) as scene:
+            _, writer = await scene.connect()
+            await until(lambda: scene.handled)
+            linger = struct.pack("ii", 1, 0)  # close by RST
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            writer.transport.abort()
+            await until(lambda: not scene.forwarder._tasks)
+            assert scene.notes == []
 
     run(scenario())
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-import tty
 from pathlib import Path
 from typing import TextIO
 
@@ -103,27 +102,6 @@ def test_pieces_through_a_pipe_that_is_full_at_times(is_blocking: bool) -> None:
     finally:
         os.close(reading)
     assert bytes(got) == data
-
-
-def test_a_terminal() -> None:
-    master, slave = os.openpty()
-    tty.setraw(slave)
-
-    async def scenario() -> None:
-        with os.fdopen(slave, "w") as target:
-            stdout = Output(target)
-            await stdout.write(b"a", b"b")
-            await stdout.write(b"c")
-            await stdout.finish()
-            shown = b""
-            while len(shown) < 3:  # a terminal passes them on in its own time
-                shown += os.read(master, 100)
-            assert shown == b"abc"
-
-    try:
-        run(scenario())
-    finally:
-        os.close(master)
 
 
 def test_always_some_input_leaves_others_their_turn() -> None:
