@@ -230,10 +230,15 @@ class CrioProcess:
         pid = listener_pid(f"unix://{self.endpoint}")
         if pid and _program(pid) == "crio":
             return pid
-        obstacle = try_connect(self.endpoint, 1.0)
-        if isinstance(obstacle, Obstacle):
+        if pid:  # a proxy in front of it, perhaps ours
+            pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208  # names
+            found = [other for other in pids if _program(other) == "crio"]
+            if len(found) == 1:
+                return found[0]
+        elif isinstance(obstacle := try_connect(self.endpoint, 1.0), Obstacle):
             raise connect_error(obstacle, f"unix://{self.endpoint}")
-        obstacle.close()  # a proxy listens, or it is in another PID namespace
+        else:  # in another PID namespace, where it has no number for us
+            obstacle.close()
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
             hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.crio.file_layers import FileLayer, FileLayers
-from pycrictl.progress.crio.files import BlobFile, StoredLayer
+from pycrictl.progress.crio.files import BlobFile, Storage, StoredImage, StoredLayer
 from pycrictl.pulls.model import Phase
 
 
@@ -104,3 +108,42 @@ def test_any_pull(sizes: list[int], seed: int) -> None:
         digest(name): size for name, size in image.items()
     }
     assert {layer.phase for layer in layers} <= {Phase.DONE, Phase.PRESENT}
+
+
+# The lists of containers/storage, as podman and CRI-O write them
+
+A, B = digest("a"), digest("b")
+
+
+def entry(name: str, digest: str, size: int, **more: Any) -> dict[str, Any]:
+    return {"id": name, "compressed-diff-digest": digest, "compressed-size": size, **more}
+
+
+def put(root: Path, kind: str, document: object) -> None:
+    path = root / f"overlay-{kind}s" / f"{kind}s.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+
+
+def test_a_circle_of_layers_ends(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    put(tmp_path, "layer", [entry("1", A, 5, parent="2"), entry("2", B, 7, parent="1")])
+    assert set(storage.layers_of(StoredImage("i", (), "1"))) == {A, B}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "", "{", "{}", "5", "[5, null, {}]", "[" * 100_000,
+        [{"id": [], "compressed-diff-digest": 5}], [entry("1", "sha256:x", 5)],
+        [entry("1", A, 5, flags=7) | {"compressed-size": "5"}],
+    ],
+    ids=str,
+)  # fmt: skip
+def test_odd_lists(tmp_path: Path, document: object) -> None:
+    put(tmp_path, "layer", document)
+    put(tmp_path, "image", document)
+    storage = Storage(str(tmp_path))
+    assert all(one.size_bytes == 0 for one in storage.layers().values())
+    assert not [image for image in storage.images() if image.id != "1"]
+    assert storage.layers_of(StoredImage("i", (), "1")).keys() <= {A}
