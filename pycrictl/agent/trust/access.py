@@ -97,7 +97,7 @@ class Access:
         trust = self.trust
         if trust is None or not self.is_front_proxy(request.transport):
             raise Refusal(401, "Unauthorized")
-        user = frontproxy.user_of(trust, request.headers, request.headers.items())
+        user = frontproxy.user_of(trust, request.headers)
         if user is None:
             raise Refusal(401, "Unauthorized")
         self.on_authenticated(request)

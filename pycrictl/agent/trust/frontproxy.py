@@ -78,12 +78,10 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
     )
 
 
-def user_of(
-    trust: Trust, headers: Mapping[str, str], everything: Iterable[tuple[str, str]]
-) -> User | None:
+def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
     """Return the user of a request that the front proxy sent; None if it names none.
 
-    Groups have a header each in ``everything``. All of them count, as one that is left out might be
+    Groups have a header each, of the same name. All of them count, as one that is left out might be
     the one that denies something.
     """
     name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
@@ -93,7 +91,7 @@ def user_of(
     wanted = {key.lower() for key in trust.group_headers}
     groups: list[str] = []
     extra: dict[str, list[str]] = {}
-    for key, value in everything:
+    for key, value in headers.items():
         lower = key.lower()
         if lower in wanted:
             groups.append(value)
