@@ -62,12 +62,12 @@ def test_every_command_has_a_page() -> None:
 
 def test_the_lints_find_nothing() -> None:
     assert output("mandoc", "-T", "lint", *sorted(PAGES)) == ""
-    for name in sorted(PAGES):
-        for encoding, device in (("UTF-8", "utf8"), ("ASCII", "ascii")):
-            words = ("man", "--warnings", "-E", encoding, "-l", f"-T{device}", "-Z", f"./{name}")
-            done = subprocess.run(words, cwd=FOLDER, capture_output=True, timeout=60, check=True)
-            assert done.stderr == b"", name
-            assert done.stdout, name
+    for encoding, device in (("UTF-8", "utf8"), ("ASCII", "ascii")):
+        words = ["man", "--warnings", "-E", encoding, "-l", f"-T{device}", "-Z"]
+        words += [f"./{name}" for name in sorted(PAGES)]
+        done = subprocess.run(words, cwd=FOLDER, capture_output=True, timeout=60, check=True)
+        assert done.stderr == b""
+        assert done.stdout.count(b"x init") == len(PAGES)
 
 
 @pytest.mark.parametrize(
