@@ -69,22 +69,18 @@ def test_reserved_bits_and_unknown_flags_are_left_out() -> None:
     assert peer.core.events_received() == [ChannelEnded(A, is_reset=True)]
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        control(10, b"credential"),
-        control(4, b"\0\0\0\x01\x03\0\0\x04\0\0\0\x09"),
-        control(4, b""),
-        control(9, b"\0\0\0\x01\0\0\0\x05"),
-        control(Kind.HEADERS, b"\0\0\0\x01nonsense"),
-        control(Kind.SYN_REPLY, b"\0\0\0\x01nonsense"),
-    ],
-    ids=["unknown", "settings", "malformed settings", "window update", "headers", "reply"],
-)
-def test_control_frames_that_say_nothing_are_left_out(frame: bytes) -> None:
+def test_control_frames_that_say_nothing_are_left_out() -> None:
     peer = Peer()
-    peer.core.receive_data(frame + encoded(Ping(2)))
-    assert peer.sent() == [Ping(2)]
+    for kind, payload in (
+        (10, b"credential"),
+        (4, b"\0\0\0\x01\x03\0\0\x04\0\0\0\x09"),  # settings, and malformed ones
+        (4, b""),
+        (9, b"\0\0\0\x01\0\0\0\x05"),  # a window's update
+        (Kind.HEADERS, b"\0\0\0\x01nonsense"),
+        (Kind.SYN_REPLY, b"\0\0\0\x01nonsense"),
+    ):
+        peer.core.receive_data(control(kind, payload) + encoded(Ping(2)))
+        assert peer.sent() == [Ping(2)]
 
 
 def test_data_is_passed_on_as_it_comes() -> None:
