@@ -23,6 +23,10 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def document_with(**fields: Any) -> dict[str, Any]:
+    return {name: plain(value) for name, value in fields.items()}
+
+
 class Weight(IntEnum):
     NOTE = 1
     WARNING = 2

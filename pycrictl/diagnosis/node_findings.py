@@ -13,8 +13,8 @@ from pycrictl.diagnosis.findings import (
     Missing,
     Weight,
     disk_findings,
+    document_with,
     no_sandbox_image,
-    plain,
     ranked,
 )
 from pycrictl.diagnosis.registry import NO_ANSWER, Route
@@ -91,7 +91,7 @@ def examine(facts: NodeFacts) -> list[Finding]:
 def document(facts: NodeFacts) -> dict[str, Any]:
     findings = examine(facts)
     serious = sum(one.weight is Weight.SERIOUS for one in findings)
-    return {"serious": serious, "findings": plain(findings), "facts": plain(facts)}
+    return document_with(serious=serious, findings=findings, facts=facts)
 
 
 def _runtime(facts: NodeFacts) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from pycrictl.diagnosis.findings import (
     Missing,
     Weight,
     disk_findings,
-    plain,
+    document_with,
     ranked,
 )
 from pycrictl.diagnosis.troubles import (
@@ -95,16 +95,9 @@ def document(facts: PodFacts) -> dict[str, Any]:
 
 
 def document_of(facts: PodFacts, findings: list[Finding]) -> dict[str, Any]:
-    document: dict[str, Any] = plain(
-        {
-            "pod": facts.full_name,
-            "healthy": findings[0].weight is Weight.NOTE,
-            "cause": findings[0],
-            "also": findings[1:],
-            "facts": facts,
-        }
-    )
-    return document
+    cause, *also = findings
+    healthy = cause.weight is Weight.NOTE
+    return document_with(pod=facts.full_name, healthy=healthy, cause=cause, also=also, facts=facts)
 
 
 def survey_document(look: Look) -> dict[str, Any]:
@@ -113,10 +106,7 @@ def survey_document(look: Look) -> dict[str, Any]:
         {"pod": one.facts.full_name, "cause": one.cause, "also": one.findings[1:]} for one in sick
     ]
     counts = {"sick": len(sick), "pods": len(look.reports)}
-    document: dict[str, Any] = plain(
-        {**counts, "findings": found, "node": look.findings, "missing": look.missing}
-    )
-    return document
+    return document_with(**counts, findings=found, node=look.findings, missing=look.missing)
 
 
 def _is_well(facts: PodFacts) -> bool:
