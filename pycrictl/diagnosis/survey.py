@@ -102,9 +102,8 @@ class Survey(Asking):
         reports = [PodReport(found, diagnose(found)) for found in self._facts(pods)]
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
-        missing = tuple(dict.fromkeys(self._missing))
         reports.sort(key=lambda one: one.gravity)
-        return Look(reports, self._filesystems, missing, self._findings)
+        return Look(reports, self._filesystems, self._unavailable(), self._findings)
 
     def look_at(self, text: str) -> facts.PodFacts:
         lookup = Lookup(self._client)
@@ -119,7 +118,7 @@ class Survey(Asking):
             with self._optional("pod status"):
                 for answer in statuses.read(self._client, "pod", [known.id], is_listed=True):
                     known = replace(known, address=answer.status.network.ip)
-        return replace(found, sandbox=known, missing=tuple(dict.fromkeys(self._missing)))
+        return replace(found, sandbox=known, missing=self._unavailable())
 
     def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
         failures = self._failures(self._lines)
@@ -225,7 +224,6 @@ class Survey(Asking):
             self._sources.pods.pods()  # which tells their origin
         self._lines = self._journal()
         self._probes = [line for line in self._lines if "Probe failed" in line.message]
-        self._note_pods()
         self._filesystems = ()
         with self._optional("disks"):
             self._filesystems = tuple(disks_of(self._images))
@@ -246,7 +244,6 @@ class Survey(Asking):
             sandbox = lookup.find_pod(text)
         except NotFound:
             found = [one for one in pods.pods() if text in (one.name, str(one))] if pods else []
-            self._note_pods()
             if not found and (named := pod_named(self._lines, text)) is not None:
                 found = [named]
             if len({str(one) for one in found}) != 1:
@@ -254,16 +251,16 @@ class Survey(Asking):
             return None, found[0]
         meta = sandbox.metadata
         pod = pods.find(meta.namespace, meta.name, meta.uid) if pods is not None else None
-        self._note_pods()
         return sandbox, pod
 
-    def _note_pods(self) -> None:
+    def _unavailable(self) -> tuple[Missing, ...]:
+        """Return the sources that were not available, each once."""
         pods = self._sources.pods
-        if pods is None:
-            self._missing.append(Missing("API server", "--no-kube"))
-        elif pods.origin is not Origin.API:
-            reason = "no usable kubelet credential, or no answer; --debug says more"
-            self._missing.append(Missing("API server", reason))
+        reason = "no usable kubelet credential, or no answer; --debug says more"
+        named = [Missing("API server", "--no-kube" if pods is None else reason)]
+        if pods is not None and pods.origin is Origin.API:
+            named = []
+        return tuple(dict.fromkeys([*named, *self._missing]))
 
     def _journal(self) -> list[JournalLine]:
         read = self._sources.read_journal
