@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, CallState, Policy, PullKey
+from pycrictl.proxy.pulls.book import (
+    ATTEMPT_GAP_S,
+    MAX_ERROR_CHARS,
+    MAX_FAILURES,
+    CallState,
+    Policy,
+    PullKey,
+)
 from pycrictl.proxy.pulls.progress_streams import ABANDONED, LINGER_S, Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
@@ -214,3 +221,14 @@ def test_the_whole_node() -> None:
     (report,) = shop.reporter.reports(NODE, now=60, since=60)
     assert (report.image, report.phase, report.error) == ("r/d", "failed", "gone")
     assert shop.reporter.busy_until(None, now=60) == 60
+
+
+def test_failures_are_few_and_their_errors_short() -> None:
+    shop = Shop()
+    numbers = range(MAX_FAILURES + 3)
+    for number in numbers:
+        shop.ask(number, WEB, f"image-{number}", now=number, reference=str(number))
+        shop.finish(number, now=number, error="x" * 10_000)
+    found = shop.queue.book.failures()
+    assert [call.reference for call in found] == [str(number) for number in numbers[:2:-1]]
+    assert {call.error for call in found} == {"x" * MAX_ERROR_CHARS}
