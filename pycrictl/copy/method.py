@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
@@ -97,7 +98,7 @@ def on_this_node(
     if "node" in names:
         from pycrictl.copy import on_node  # noqa: PLC0415 (when its turn comes)
 
-        yield on_node.for_client(client, container_id)
+        yield on_node.OnNode(partial(on_node.locate_here, client, container_id))
     if "exec" in names:
         from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (when its turn comes)
         from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (when its turn comes)

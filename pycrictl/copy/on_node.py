@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
@@ -42,19 +42,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.copy")
 
+Call = Callable[[str, "Message"], Any]
+"""Makes a unary call to the runtime, as ``CriClient.call`` does."""
+
 _CONNECT_S: Final = 5.0
 _PEER: Final = struct.Struct("3i")
 """``struct ucred``: the process, user and group of a socket's other end (unix(7))."""
 
 _SHARED_KERNEL: Final = ("io.containerd.runc.", "io.containerd.runtime.v1.linux")
 _OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm", "qemu")
-
-
-class Runtime(Protocol):
-    """What makes calls to the runtime, such as a ``CriClient``."""
-
-    def call(self, name: str, request: Message) -> Any:
-        """Return the answer to a unary call."""
 
 
 class OnNode:
@@ -100,18 +96,13 @@ class OnNode:
             yield root
 
 
-def for_client(client: CriClient, container_id: str) -> OnNode:
-    """Return the method; copying checks whether the runtime is this node's."""
-    return OnNode(partial(locate_here, client, container_id))
-
-
 def locate_here(client: CriClient, container_id: str) -> FirstProcess:
     """Ask the runtime for a container's first process, as ``locate`` does, if it is this node's."""
     check_node(client.path)
-    return locate(client, container_id)
+    return locate(client.call, container_id)
 
 
-def locate(runtime: Runtime, container_id: str) -> FirstProcess:
+def locate(call: Call, container_id: str) -> FirstProcess:
     """Ask the runtime for a container's first process.
 
     Raises:
@@ -119,12 +110,12 @@ def locate(runtime: Runtime, container_id: str) -> FirstProcess:
         Unimplemented: it has a kernel of its own, or the runtime does not report the process.
     """
     request = cri_pb2.ContainerStatusRequest(container_id=container_id, verbose=True)
-    answer = runtime.call("ContainerStatus", request)
+    answer = call("ContainerStatus", request)
     status = answer.status
     if status.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(container_id)
     info = parsed(answer.info.get("info", ""))
-    check_kernel(_handler(runtime, info), container_id)
+    check_kernel(_handler(call, info), container_id)
     pid = info.get("pid")
     # 0 stands for none, and 1 is the node's own.
     if not isinstance(pid, int) or pid <= 1:
@@ -195,13 +186,13 @@ def check_kernel(handler: str, container_id: str) -> None:
         )
 
 
-def _handler(runtime: Runtime, info: dict[str, Any]) -> str:
+def _handler(call: Call, info: dict[str, Any]) -> str:
     """Return what runs the container: containerd's own name for it, else the handler of its pod."""
     if runtime_type := text(info.get("runtimeType")):
         return runtime_type
     request = cri_pb2.ListPodSandboxRequest()
     request.filter.id = text(info.get("sandboxID"))
-    pods = runtime.call("ListPodSandbox", request).items if request.filter.id else ()
+    pods = call("ListPodSandbox", request).items if request.filter.id else ()
     return " ".join(pod.runtime_handler for pod in pods)
 
 

@@ -166,26 +166,3 @@ def test_a_quiet_copy_says_that_something_was_left_out(
         said = run(fake, "", f"{ID}:/to/.", str(tmp_path / name))
         assert said == [f"pycrictl: left out {count}", hint]
         assert (tmp_path / name).is_dir()
-
-
-def test_slashes_before_names_are_left_out_and_that_is_said_once(
-    fake: FakeServer, root: Path, tmp_path: Path
-) -> None:
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as archive:
-        for name in ("/a", "/b", "b"):
-            entry = tarfile.TarInfo(name)
-            entry.size = 1
-            archive.addfile(entry, io.BytesIO(name[-1:].encode()))
-    for words, said in (
-        (command(fake), []),
-        (
-            [word for word in command(fake) if word != "--quiet"],
-            ['pycrictl: names in the archive begin with "/", which was left out'],
-        ),
-    ):
-        done = subprocess.run(
-            [*words, "-", f"{ID}:/to"], input=data.getvalue(), capture_output=True, check=True
-        )
-        assert done.stderr.decode().splitlines()[: len(said) or None] == said
-    assert {path.name for path in (root / "to").iterdir()} == {"a", "b"}

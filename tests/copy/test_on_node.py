@@ -237,20 +237,19 @@ def locate(info: Any, *, state: int = cri_pb2.CONTAINER_RUNNING, pod: str = "") 
     """Ask a runtime that answers so; only one that does not know its runtime lists the pod."""
     asked = []
 
-    class Runtime:
-        def call(self, method: str, _request: object) -> Any:
-            asked.append(method)
-            if method == "ListPodSandbox":
-                sandbox = cri_pb2.PodSandbox(id="p", runtime_handler=pod)
-                return cri_pb2.ListPodSandboxResponse(items=[sandbox])
-            answer = cri_pb2.ContainerStatusResponse()
-            answer.status.id, answer.status.started_at = ID, 99
-            answer.status.state = state  # type: ignore[assignment]  # a number
-            if info is not None:
-                answer.info["info"] = info if isinstance(info, str) else json.dumps(info)
-            return answer
+    def call(method: str, _request: object) -> Any:
+        asked.append(method)
+        if method == "ListPodSandbox":
+            sandbox = cri_pb2.PodSandbox(id="p", runtime_handler=pod)
+            return cri_pb2.ListPodSandboxResponse(items=[sandbox])
+        answer = cri_pb2.ContainerStatusResponse()
+        answer.status.id, answer.status.started_at = ID, 99
+        answer.status.state = state  # type: ignore[assignment]  # a number
+        if info is not None:
+            answer.info["info"] = info if isinstance(info, str) else json.dumps(info)
+        return answer
 
-    found = on_node.locate(Runtime(), ID)
+    found = on_node.locate(call, ID)
     assert asked == ["ContainerStatus", *["ListPodSandbox"] * bool(pod)]
     return found
 

@@ -131,7 +131,7 @@ def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relat
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=10) as client:
         method: Method = OverRpc(client, cp.id)
         if cp.method == "node":
-            method = on_node.OnNode(partial(on_node.locate, client, cp.id))
+            method = on_node.OnNode(partial(on_node.locate, client.call, cp.id))
         race(method, cp.root / "tmp/play", "/tmp/play", folder, is_relative=is_relative)
 
 

@@ -105,7 +105,8 @@ class Engine:
         raise_descriptor_limit()
         with self._open_client() as client:
             container_id = place.container_id
-            yield [OverRpc(client, container_id), on_node.for_client(client, container_id)]
+            locate = partial(on_node.locate_here, client, container_id)
+            yield [OverRpc(client, container_id), on_node.OnNode(locate)]
 
 
 def replaced(place: Place) -> FailedPrecondition:

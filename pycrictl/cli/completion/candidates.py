@@ -148,7 +148,7 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     parent, _, beginning = path.rpartition("/")
     where = os.fsencode(f"{parent}/")
     with (
-        ContainerRoot(partial(locate, client, container_id)) as root,
+        ContainerRoot(partial(locate, client.call, container_id)) as root,
         Directory(root.find(where, follow=True), where) as directory,
     ):
         for entry in islice(directory.scan(), MOST):

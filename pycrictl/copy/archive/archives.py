@@ -113,7 +113,6 @@ class StreamArchive:
         census = Census(rules)
         spool = self._spool = Spool()
         spool.fill(census.through(self._read()))
-        watch.note_names(has_absolute=census.has_absolute)
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
     def _read(self) -> Generator[memoryview, None, None]:

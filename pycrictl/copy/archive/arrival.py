@@ -134,7 +134,6 @@ class _Arrival:
             if is_directory or destination.text.wants_contents:
                 kind = SourceKind.ARCHIVE
         self._judge = Judge(rules, single=kind is not SourceKind.ARCHIVE, name=archive.name)
-        self._notes_names = archive.kind is SourceKind.ARCHIVE
         # Only root may give files away.
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()
@@ -186,8 +185,6 @@ class _Arrival:
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
-        if self._notes_names:
-            self._watch.note_names(has_absolute=self._judge.has_absolute)
         return Summary(kept=int(target.meeting is Meeting.KEEP)) if stage is None else stage.summary
 
     def close(self) -> None:

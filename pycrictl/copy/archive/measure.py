@@ -40,12 +40,10 @@ class Census:
 
     Attributes:
         summary: what there is so far, devices and pipes left out; a file counts when it begins.
-        has_absolute: a name begins with a slash.
     """
 
     def __init__(self, rules: Rules | None = None) -> None:
         self.summary = Summary()
-        self.has_absolute = False
         self._judge = None if rules is None else Judge(rules, single=False)
         self._reader = TarReader()
 
@@ -61,7 +59,6 @@ class Census:
     def count(self, entry: Entry) -> None:
         if self._judge is not None:
             self._judge.judge(entry)
-        self.has_absolute |= entry.name.startswith(b"/")
         self.summary.count(entry)
 
     def _count(self) -> None:

@@ -124,7 +124,6 @@ class OverExec:
             if has_begun:
                 log.warning("%s: %s", _INCOMPLETE, left)
             raise
-        watch.note_names(has_absolute=cleaner.judge.has_absolute)
         return cleaner.summary
 
     def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:

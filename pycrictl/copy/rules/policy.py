@@ -101,7 +101,6 @@ class Judge:
 
     Attributes:
         top: the name of the top, ``.`` where the archive has none. Known after the first entry.
-        has_absolute: a name began with a slash, which was left out.
         replaced: what the last entry takes the place of, which is to be removed first.
     """
 
@@ -111,7 +110,6 @@ class Judge:
         self.top: bytes | None = name if single else b"."
         self.entries = 0
         self.size_bytes = 0
-        self.has_absolute = False
         self.replaced: Replaced | None = None
         # By the path as one text, which takes less memory than a tuple.
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
@@ -129,7 +127,6 @@ class Judge:
                 f"{name} allows no more than {plural(limit, 'entry', 'entries')}",
             )
         path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
-        self.has_absolute |= entry.name.startswith(b"/")
         verdict = self._verdict(entry, path)
         self._remember(path, entry.name, verdict)
         return verdict

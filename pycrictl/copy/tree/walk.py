@@ -29,8 +29,6 @@ OnTotal = Callable[[int], None]
 """Called before the first ``OnBytes`` with the sum of all bytes that it will be given; once more
 if it turns out to be another."""
 
-_ABSOLUTE: Final = 'names in the archive begin with "/", which was left out'
-
 _MAX_OPEN_SCANS: Final = 32
 """Further down a directory's names are read at once, so that a deep tree needs one descriptor a
 level."""
@@ -72,11 +70,6 @@ class Watch(NamedTuple):
         """Tell the user something else."""
         if self.on_note is not None:
             self.on_note(text)
-
-    def note_names(self, *, has_absolute: bool) -> None:
-        """Say that slashes were left out of names, if they were."""
-        if has_absolute:
-            self.note(_ABSOLUTE)
 
 
 class Found(NamedTuple):

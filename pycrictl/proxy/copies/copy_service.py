@@ -99,12 +99,11 @@ class CopyService:
         name = "the quota container-copy-entry-limit"
         self._rules = Rules(max_entries=self.entry_limit, max_entries_name=name)
         self._loop = asyncio.get_running_loop()
-        self._runtime = _Runtime(self.lookup, self._loop)
         self._copies: set[CopyJob] = set()
 
     async def sweep(self) -> None:
         """Clear up what copies of programs that were killed have left in containers."""
-        locate = partial(on_node.locate, self._runtime)
+        locate = partial(on_node.locate, self._call)
         with suppress(PycrictlError, OSError):  # the next one does it
             if count := await asyncio.to_thread(on_node.sweep, locate):
                 self.log.info("swept", stages=count)
@@ -173,7 +172,7 @@ class CopyService:
         if not asked.container_id:
             raise UsageError("no container ID is given")
         container = await self.lookup.container(asked.container_id)
-        locate = partial(on_node.locate, self._runtime, container.id)
+        locate = partial(on_node.locate, self._call, container.id)
         await asyncio.to_thread(on_node.check_node, self.runtime_path)
         await asyncio.to_thread(locate)
         path = asked.path.encode()
@@ -191,16 +190,9 @@ class CopyService:
         self._copies.add(copy)
         return copy
 
-
-class _Runtime:
-    """Makes calls to the runtime from a thread, over the proxy's own connections."""
-
-    def __init__(self, lookup: RuntimeLookup, loop: asyncio.AbstractEventLoop) -> None:
-        self._lookup = lookup
-        self._loop = loop
-
-    def call(self, name: str, request: Message) -> Any:
-        future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self._loop)
+    def _call(self, name: str, request: Message) -> Any:
+        """Make a call to the runtime from a thread, over the proxy's own connections."""
+        future = asyncio.run_coroutine_threadsafe(self.lookup.call(name, request), self._loop)
         try:
             return future.result(_ASK_S)
         except TimeoutError:

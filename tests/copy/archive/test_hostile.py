@@ -8,15 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
-from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
-from tests.copy.trees import UNWATCHED, Archive, ignore, put_at
+from tests.copy.trees import UNWATCHED, Archive, put_at
 
 
 @pytest.fixture
@@ -129,13 +126,3 @@ def test_what_was_replaced_does_not_count(
 ) -> None:
     summary = unpack(HONEST[name], parent / "dest", Rules(), [])
     assert (summary.files, summary.size_bytes) == (files, size_bytes)
-
-
-def test_slashes_that_were_left_out_are_known(parent: Path) -> None:
-    for name in ("absolute", "file"):
-        assert clean(HONEST[name]).judge.has_absolute == (name == "absolute")
-        notes: list[str] = []
-        watch = Watch(ignore, ignore, on_note=notes.append)
-        with open_destination(THIS_MACHINE, os.fsencode(parent / "dest")) as place:
-            put(Archive([HONEST[name].data]), place, Rules(), watch, check=lambda: None)
-        assert any("was left out" in note for note in notes) == (name == "absolute")
