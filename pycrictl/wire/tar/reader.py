@@ -14,8 +14,8 @@ Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Generator, Iterable, Iterator
+from typing import Final, NamedTuple, TypeVar
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.units import quote
@@ -106,9 +106,9 @@ class ArchiveFinished(NamedTuple):
 
 Event = EntryStarted | DataReceived | EntryFinished | ArchiveFinished
 
-
-# States of the reader. A member of an enumeration takes long to look up.
-_HEADER, _EXTENSION, _CONTENT, _PADDING, _END_MARK, _TRAILER, _OVER = range(7)
+T = TypeVar("T")
+_Reading = Generator[None, None, T]
+_NOTHING: Final = memoryview(b"")
 
 
 class TarReader:
@@ -124,121 +124,81 @@ class TarReader:
     def __init__(self) -> None:
         self.error: StreamError | None = None
         self._events: list[Event] = []
-        self._state = _HEADER
-        self._is_first = True
-        self._gathered = bytearray()  # of a header or an extended header; never of content
-        self._wanted = BLOCK_BYTES
-        self._left = 0  # bytes of content or padding still to come
-        self._padding = 0
-        self._extension = b""  # the type of the extended header being gathered
-        self._extension_size = 0
+        self._unread = _NOTHING
+        self._has_end_mark = False
         self._extension_bytes = 0
         self._global_headers = 0
-        self._trailer_bytes = 0
         self._records: dict[bytes, bytes] | None = None
         self._long_name: bytes | None = None
         self._long_link: bytes | None = None
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether nothing more is read: after the end, or after an error."""
-        return self._state is _OVER
+        self._reading = self._archive()
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Read the next bytes. They must stay as they are until the events are dealt with."""
-        view = memoryview(data)
-        position, end = 0, len(view)
+        self._unread = memoryview(data)
         try:
-            while position < end and self._state is not _OVER:
-                if self._state is _CONTENT:
-                    position = self._content(view, position)
-                elif self._state is _PADDING:
-                    taken = min(self._left, end - position)
-                    position += taken
-                    self._left -= taken
-                    if not self._left:
-                        self._state = _HEADER
-                elif self._state is _TRAILER:
-                    self._trailer(view[position:])
-                    position = end
-                elif not self._gathered and end - position >= self._wanted:
-                    block = bytes(view[position : position + self._wanted])
-                    position += self._wanted
-                    self._block(block)
-                else:
-                    position = self._gather(view, position)
+            next(self._reading, None)
         except StreamError as exc:
-            self._fail(exc)
+            self.error = exc
+        self._unread = _NOTHING
 
     def receive_eof(self) -> None:
         """Take in that the input has ended."""
-        if self._state is _TRAILER:
-            self._state = _OVER
+        self._reading.close()
+        if self.error is None and self._has_end_mark:
             self._events.append(ArchiveFinished())
-        elif self._state is not _OVER:
-            self._fail(StreamError("the archive ends too early"))
+        elif self.error is None:
+            self.error = StreamError("the archive ends too early")
 
     def events_received(self) -> list[Event]:
         """Return the events since the last call."""
         events, self._events = self._events, []
         return events
 
-    def _fail(self, error: StreamError) -> None:
-        self.error = error
-        self._state = _OVER
-        self._gathered.clear()
+    def _archive(self) -> _Reading[None]:
+        """Read everything; yields where all bytes are used up, and is resumed with more."""
+        block = yield from self._take(BLOCK_BYTES)
+        if block != _ZERO_BLOCK:
+            _require_header(block)
+        while block != _ZERO_BLOCK:
+            yield from self._member(decode_block(block))
+            block = yield from self._take(BLOCK_BYTES)
+        if self._extension_bytes:
+            raise RemoteProtocolError("the archive ends after an extended header")
+        if (yield from self._take(BLOCK_BYTES)) != _ZERO_BLOCK:
+            raise RemoteProtocolError("the end mark of the archive is not complete")
+        self._has_end_mark = True
+        size_bytes = 0
+        while True:
+            size_bytes += len(self._unread)
+            if size_bytes > MAX_TRAILER_BYTES or bytes(self._unread).strip(b"\0"):
+                raise RemoteProtocolError("something follows the end of the archive")
+            yield
 
-    def _content(self, view: memoryview, position: int) -> int:
-        piece = view[position : position + self._left]
-        self._events.append(DataReceived(piece))
-        self._left -= len(piece)
-        if not self._left:
-            self._events.append(EntryFinished())
-            self._left = self._padding
-            self._state = _PADDING if self._left else _HEADER
-        return position + len(piece)
+    def _take(self, size_bytes: int) -> _Reading[bytes]:
+        """Return the next bytes; never used for content, which may be of any size."""
+        taken = bytes(self._unread[:size_bytes])
+        self._unread = self._unread[size_bytes:]
+        if len(taken) == size_bytes:
+            return taken
+        gathered = bytearray(taken)
+        while missing := size_bytes - len(gathered):
+            yield
+            gathered += self._unread[:missing]
+            self._unread = self._unread[missing:]
+        return bytes(gathered)
 
-    def _trailer(self, view: memoryview) -> None:
-        self._trailer_bytes += len(view)
-        if self._trailer_bytes > MAX_TRAILER_BYTES or bytes(view).strip(b"\0"):
-            raise RemoteProtocolError("something follows the end of the archive")
-
-    def _gather(self, view: memoryview, position: int) -> int:
-        piece = view[position : position + self._wanted - len(self._gathered)]
-        self._gathered += piece
-        if len(self._gathered) == self._wanted:
-            block = bytes(self._gathered)
-            self._gathered.clear()
-            self._block(block)
-        return position + len(piece)
-
-    def _block(self, block: bytes) -> None:
-        """Handle a complete header block or the complete body of an extended header."""
-        if self._state is _EXTENSION:
-            self._extended(block[: self._extension_size])
-            self._state = _HEADER
-            self._wanted = BLOCK_BYTES
-        elif self._state is _END_MARK:
-            if block != _ZERO_BLOCK:
-                raise RemoteProtocolError("the end mark of the archive is not complete")
-            self._state = _TRAILER
-        elif block == _ZERO_BLOCK:
-            if self._extension_bytes:
-                raise RemoteProtocolError("the archive ends after an extended header")
-            self._state = _END_MARK
-        else:
-            self._header(block)
-        self._is_first = False
-
-    def _header(self, block: bytes) -> None:
-        try:
-            header = decode_block(block)
-        except WrongChecksum:
-            if not self._is_first:
-                raise
-            raise _not_an_archive(block) from None
+    def _member(self, header: Block) -> _Reading[None]:
         if header.type in _EXTENSIONS:
-            self._begin_extension(header)
+            self._check_extension(header)
+            body = yield from self._take(header.size_bytes + _padding(header.size_bytes))
+            self._extended(header.type, body[: header.size_bytes])
+        elif header.type in _KINDS:
+            entry = self._combine(header)
+            self._records = self._long_name = self._long_link = None
+            self._extension_bytes = 0
+            self._events.append(EntryStarted(entry))
+            yield from self._content(entry.size_bytes)
         elif header.type == _GNU_VOLUME:
             if header.size_bytes:
                 raise RemoteProtocolError("a volume label of the archive has content")
@@ -247,15 +207,24 @@ class TarReader:
                 "the archive holds a sparse file in a form of its own",
                 hint="archives made without the option --sparse are understood",
             )
-        elif header.type in _KINDS:
-            self._begin_entry(header)
         else:
             shown = quote(header.type.decode("iso-8859-1"))
             raise RemoteProtocolError(f"the archive has an entry of the unknown type {shown}")
 
-    def _begin_extension(self, header: Block) -> None:
-        self._extension = header.type
-        self._extension_size = header.size_bytes
+    def _content(self, size_bytes: int) -> _Reading[None]:
+        left = size_bytes
+        while left:
+            if not self._unread:
+                yield
+            piece = self._unread[:left]
+            self._unread = self._unread[left:]
+            left -= len(piece)
+            if piece:
+                self._events.append(DataReceived(piece))
+        self._events.append(EntryFinished())
+        yield from self._take(_padding(size_bytes))
+
+    def _check_extension(self, header: Block) -> None:
         if header.type == _PAX_GLOBAL:
             self._global_headers += 1
             if self._global_headers > MAX_GLOBAL_HEADERS:
@@ -263,19 +232,17 @@ class TarReader:
         self._extension_bytes += header.size_bytes
         if not header.size_bytes or self._extension_bytes > MAX_EXTENSION_BYTES:
             raise RemoteProtocolError("an extended header of the archive is empty or too long")
-        self._state = _EXTENSION
-        self._wanted = header.size_bytes + _padding(header.size_bytes)
 
-    def _extended(self, body: bytes) -> None:
-        if self._extension == _PAX_GLOBAL:
+    def _extended(self, kind: bytes, body: bytes) -> None:
+        if kind == _PAX_GLOBAL:
             self._extension_bytes -= len(body)  # it belongs to no entry
             if not INTERPRETED_RECORDS.isdisjoint(decode_records(body)):
                 raise RemoteProtocolError("a global header of the archive is about single entries")
-        elif self._extension == _PAX:
+        elif kind == _PAX:
             if self._records is not None:
                 raise RemoteProtocolError("an entry of the archive has two pax headers")
             self._records = decode_records(body)
-        elif self._extension == _GNU_NAME:
+        elif kind == _GNU_NAME:
             if self._long_name is not None:
                 raise RemoteProtocolError("an entry of the archive has two long names")
             self._long_name = _long(body)
@@ -283,18 +250,6 @@ class TarReader:
             if self._long_link is not None:
                 raise RemoteProtocolError("an entry of the archive has two long link names")
             self._long_link = _long(body)
-
-    def _begin_entry(self, header: Block) -> None:
-        entry = self._combine(header)
-        self._records = self._long_name = self._long_link = None
-        self._extension_bytes = 0
-        self._events.append(EntryStarted(entry))
-        if entry.size_bytes:
-            self._left = entry.size_bytes
-            self._padding = _padding(entry.size_bytes)
-            self._state = _CONTENT
-        else:
-            self._events.append(EntryFinished())
 
     def _combine(self, header: Block) -> Entry:
         kind = _KINDS[header.type]
@@ -374,10 +329,14 @@ def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
     return short if record is None and long is None else (record or long or b"")
 
 
-def _not_an_archive(block: bytes) -> RemoteProtocolError:
-    for magic, name in _COMPRESSIONS.items():
-        if block.startswith(magic):
-            return RemoteProtocolError(
-                f"the archive is compressed ({name})", hint="only a plain tar archive is read"
-            )
-    return RemoteProtocolError("this is not a tar archive")
+def _require_header(block: bytes) -> None:
+    """Say what the input is, if its first block shows that it is no archive."""
+    try:
+        decode_block(block)
+    except WrongChecksum:
+        for magic, name in _COMPRESSIONS.items():
+            if block.startswith(magic):
+                raise RemoteProtocolError(
+                    f"the archive is compressed ({name})", hint="only a plain tar archive is read"
+                ) from None
+        raise RemoteProtocolError("this is not a tar archive") from None
