@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -13,8 +12,7 @@ import pytest
 from pycrictl.copy.tree.content import segments
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
-from tests.copy.hostile import snapshot
-from tests.copy.trees import MIB, Copy, both_ways, directly, needs_root, nothing_is_left, tree
+from tests.copy.trees import Copy, both_ways, directly, nothing_is_left, tree
 
 __all__ = ["nothing_is_left", "tree"]
 
@@ -33,27 +31,6 @@ def test_ctrl_c_when_a_stage_was_just_made(
     with pytest.raises(KeyboardInterrupt):
         directly(tree, tmp_path / "into")
     assert list((tmp_path / "into").iterdir()) == []
-
-
-@needs_root
-@both_ways
-def test_no_space_left(copy: Copy, tmp_path: Path) -> None:
-    small, source = tmp_path / "small", tmp_path / "source"
-    for folder in (small, source):
-        folder.mkdir()
-    (source / "a").write_text("a")
-    (source / "big").write_bytes(os.urandom(3 * MIB))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], check=True)
-    try:
-        (small / "big").write_text("old")
-        before = snapshot(small)
-        for what in (source / "big", f"{source}/."):
-            with pytest.raises(CopyError, match="no space left") as info:
-                copy(what, small)
-            assert snapshot(small) == before
-            assert info.value.message.startswith(f'cannot copy to "{small}')
-    finally:
-        subprocess.run(["umount", small], check=True)
 
 
 @both_ways

@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
@@ -227,14 +226,3 @@ def test_undisturbed_leaves_alone_what_does_nothing() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with undisturbed():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    seen: list[object] = []
-
-    def work() -> None:
-        with undisturbed():
-            seen.append(signal.getsignal(signal.SIGTERM))
-
-    before = signal.getsignal(signal.SIGTERM)
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen == [before]

@@ -18,14 +18,12 @@ from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
-from tests.copy.hostile import archive, member, snapshot
+from tests.copy.hostile import snapshot
 from tests.copy.trees import (
-    Archive,
     Copy,
     both_ways,
     needs_root,
     nothing_is_left,
-    put_at,
 )
 
 __all__ = ["nothing_is_left"]
@@ -134,17 +132,6 @@ def test_a_file_that_was_mounted_meanwhile(
     with pytest.raises(CopyError, match="is mounted there"):
         copy(source / "tree/hosts", container.root / "etc")
     assert container.state() == before
-
-
-def test_a_file_that_is_gone_meanwhile(tmp_path: Path) -> None:
-    (tmp_path / "hosts").write_text("old")
-
-    def coming() -> Iterator[bytes]:
-        yield archive(member(b"x"))
-        (tmp_path / "hosts").unlink()
-
-    put_at(tmp_path / "hosts", Archive(coming(), single=True))
-    assert (tmp_path / "hosts").read_text() == ""
 
 
 def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:

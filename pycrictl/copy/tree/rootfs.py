@@ -180,10 +180,7 @@ class Directory:
 
     def is_mount_point(self, name: bytes) -> bool:
         """Return whether something is mounted at ``name``; see the function of that name."""
-        try:
-            return is_mount_point(self.fd, _single(name))
-        except FileNotFoundError:  # it is gone by now
-            return False
+        return is_mount_point(self.fd, _single(name))
 
     def refuse_mounted(self, name: bytes) -> None:
         """Refuse to replace something that is mounted there."""
