@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from pycrictl._proto import cri_pb2
-from pycrictl.kubectl.copies.api import CopyApi
-from pycrictl.kubectl.copies.over_api import OverApi
-from pycrictl.kubectl.copies.patience import Patience
-from pycrictl.kubectl.copies.saved import CopyRecord, Saved
-from pycrictl.streaming.target import Target
 from tests.copy.trees import listing, stages_in
 from tests.proxy.program import Program as Proxy
 from tests.waiting import wait_until
@@ -28,7 +19,6 @@ from tools.torture.cluster_kills import Kills
 from .copying import make_tree
 from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
-from .racing import race
 
 AWAY_S = 0.7
 """How long something is away in a test."""
@@ -119,25 +109,6 @@ def test_all_that_breaks_on_the_way(
     assert stages_in(container.root) == stages_in(tmp_path) == []
 
 
-def test_volumes(world: InCluster, tmp_path: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("data/old", "single", "new"):
-        (tmp_path / name).write_text(name)
-    places = {"/data": "data", "/fixed": "data", "/single": "single"}
-    mounts = [
-        cri_pb2.Mount(host_path=str(tmp_path / here), container_path=path, readonly="x" in path)
-        for path, here in places.items()
-    ]
-    world.add("volumes", mounts=mounts)
-    assert world.plugin(str(tmp_path / "new"), "volumes:/data").returncode == 0
-    assert world.plugin("volumes:/data", str(tmp_path / "out")).returncode == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"old", "new"}
-    for path, error in (("/single", b"is mounted there"), ("/fixed/", b"read-only file system")):
-        done = world.plugin(str(tmp_path / "new"), f"volumes:{path}")
-        assert (done.returncode, error in done.stderr.lower()) == (1, True), done.stderr
-    assert (tmp_path / "single").read_text() == "single"
-
-
 def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
     container = world.add("dies")
     (tmp_path / "f").write_bytes(os.urandom(64 * MIB))
@@ -153,41 +124,6 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
     assert stages_in(container.root) == []
     done = world.plugin(str(tmp_path / "f"), "dies:/f")
     assert b'container "main" of pod "default/dies" is not running' in done.stderr
-
-
-# What attacks: one agent, and one kubectl
-
-
-@contextmanager
-def api_of(world: InCluster) -> Iterator[CopyApi]:
-    """The way of the plugin. Its own ``KubectlProxy`` forks, which gRPC here does not survive."""
-    socket = str(world.folder / "api")
-    kubeconfig = f"--kubeconfig={world.plugin.environ['KUBECONFIG']}"
-    words = ["kubectl", kubeconfig, "proxy", f"--unix-socket={socket}"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE) as proxy:
-        try:
-            assert proxy.stdout is not None
-            assert proxy.stdout.readline()  # it listens
-            yield CopyApi(partial(Target, "http", "localhost", 80, socket=socket), "default", "web")
-        finally:
-            proxy.terminate()
-
-
-@contextmanager
-def method_of(world: InCluster, api: CopyApi) -> Iterator[OverApi]:
-    with closing(Saved(world.plugin.environ, pytest.fail)) as saved:
-        record = CopyRecord((), "default", "web", "", "", "", "")
-        yield OverApi(api, record, saved, Patience(lambda _: None, retries=3))
-
-
-def test_no_escape_while_a_component_is_exchanged(
-    world: InCluster, container: Distroless, tmp_path: Path
-) -> None:
-    """Whatever the container does to its directories, the node's files stay out of reach."""
-    folder = world.folder / "racing"
-    folder.mkdir()
-    with api_of(world) as api, method_of(world, api) as method:
-        race(method, container.root / "race", "/race", folder)
 
 
 def test_trees_both_ways_by_the_proxy_of_the_node(

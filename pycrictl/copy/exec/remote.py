@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -220,19 +221,12 @@ async def _end_all() -> None:
     await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
 
 
+@dataclass(eq=False)
 class Remote:
-    def __init__(
-        self,
-        client: CriClient,
-        container_id: str,
-        *,
-        choice: Choice = "auto",
-        tls: TlsFiles | None = None,
-    ) -> None:
-        self._client = client
-        self._container_id = container_id
-        self._choice: Choice = choice
-        self._tls = tls
+    client: CriClient
+    container_id: str
+    choice: Choice = "auto"
+    tls: TlsFiles | None = None
 
     def run(self, *command: str) -> CommandResult:
         _check_words(command)
@@ -240,7 +234,7 @@ class Remote:
 
     def _run_now(self, command: Sequence[str]) -> CommandResult:
         try:
-            answer = sessions.exec_sync(self._client, self._container_id, command, limit_s=_SHORT_S)
+            answer = sessions.exec_sync(self.client, self.container_id, command, limit_s=_SHORT_S)
         except RuntimeFault as exc:
             is_missing = any(words in exc.details for words in _MISSING)
             if is_missing and not isinstance(exc, NotFound):
@@ -252,10 +246,10 @@ class Remote:
 
     def check_running(self) -> None:
         """Check that the container is still running: the streams of a killed one do not end."""
-        request = cri_pb2.ContainerStatusRequest(container_id=self._container_id)
-        state = self._client.call("ContainerStatus", request).status.state
+        request = cri_pb2.ContainerStatusRequest(container_id=self.container_id)
+        state = self.client.call("ContainerStatus", request).status.state
         if state != cri_pb2.CONTAINER_RUNNING:
-            raise not_running(self._container_id, what="has stopped")
+            raise not_running(self.container_id, what="has stopped")
 
     def look(self, path: bytes, *, follow: bool = False) -> Existing:
         """Look what is at a path; with ``follow``, what a link points to unless it is dangling."""
@@ -280,15 +274,15 @@ class Remote:
     def stream(self, *command: str, stdin: bool) -> Running:
         _check_words(command)
         ask_url = partial(
-            sessions.exec_url, self._client, self._container_id, command, stdin=stdin, tty=False
+            sessions.exec_url, self.client, self.container_id, command, stdin=stdin, tty=False
         )
         begin = partial(
             run_command,
             ask_url,
             Streams(stdin=stdin),
-            choice=self._choice,
-            timeout_s=self._client.timeout_s,
-            tls=self._tls,
+            choice=self.choice,
+            timeout_s=self.client.timeout_s,
+            tls=self.tls,
         )
         program = Running(command[0], begin, stdin=stdin)
         program.on_stall = lambda _: self.check_running()

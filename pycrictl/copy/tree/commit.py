@@ -15,6 +15,7 @@ import stat
 from collections import Counter
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.outcome import Summary
@@ -49,41 +50,31 @@ class _Step(NamedTuple):
     mounted: bytes
 
 
+@dataclass(eq=False)
 class Merge:
     """Merges a directory of the stage into one of the destination; neither is closed here.
 
-    Args:
+    Attributes:
         spare: where what is replaced is kept until the end; the stage.
         summary: of what is in the stage; what is left out, as its name was there already, is taken
             from it.
-
-    Attributes:
         merged: directories that were there already.
         is_halfway: it failed and could not be undone: what is in the stage is still needed.
     """
 
-    def __init__(
-        self,
-        staged: Directory,
-        target: Directory,
-        spare: Directory,
-        summary: Summary,
-        *,
-        no_clobber: bool,
-    ) -> None:
-        self._staged = staged
-        self._target = target
-        self._spare = spare
-        self._summary = summary
-        self._no_clobber = no_clobber
-        self._kept_names: Counter[int] = Counter()
-        self.merged: list[Path] = []
-        self._moved: list[tuple[Path, bytes]] = []
-        self.is_halfway = False
+    staged: Directory
+    target: Directory
+    spare: Directory
+    summary: Summary
+    no_clobber: bool
+    merged: list[Path] = field(default_factory=list, init=False)
+    is_halfway: bool = field(default=False, init=False)
+    _moved: list[tuple[Path, bytes]] = field(default_factory=list, init=False)
+    _kept_names: Counter[int] = field(default_factory=Counter, init=False)
 
     def check(self) -> None:
         """Compare everything; nothing is changed."""
-        with closing(self._steps(self._staged, self._target)) as steps:
+        with closing(self._steps(self.staged, self.target)) as steps:
             for step in steps:
                 if step.mounted and step.meeting in (Meeting.MAKE, Meeting.REPLACE):
                     # Nothing can be moved there from the stage.
@@ -92,7 +83,7 @@ class Merge:
     def run(self) -> None:
         """Move everything. Each name is looked at again: others may have changed it meanwhile."""
         try:
-            with closing(self._steps(self._staged, self._target)) as steps:
+            with closing(self._steps(self.staged, self.target)) as steps:
                 for staged, target, path, meeting, _ in steps:
                     if meeting is Meeting.MERGE:
                         self.merged.append(path)
@@ -110,11 +101,11 @@ class Merge:
     def _replace(self, staged: Directory, target: Directory, path: Path) -> None:
         name, spare = path[-1], b"old-" + os.urandom(8).hex().encode()
         try:
-            self._spare.link(target, name, spare)
+            self.spare.link(target, name, spare)
         except OSError:
             # Users may not link to what belongs to others, and some file systems have no links:
             # for a moment there is nothing of that name.
-            target.move(name, self._spare, spare)
+            target.move(name, self.spare, spare)
         self._moved.append((path, spare))
         staged.move(name, target, name)
 
@@ -122,11 +113,11 @@ class Merge:
         for path, spare in reversed(self._moved):
             *above, name = path
             try:
-                with descend(self._staged, above) as staged, descend(self._target, above) as target:
+                with descend(self.staged, above) as staged, descend(self.target, above) as target:
                     if staged.lstat(name) is None:
                         target.move(name, staged, name)
                     if spare:
-                        self._spare.move(spare, target, name)
+                        self.spare.move(spare, target, name)
             except OSError:
                 self.is_halfway = True
 
@@ -138,7 +129,7 @@ class Merge:
             meeting = meet(
                 existing_kind(staged.lstat(name)),
                 existing_kind(target.lstat(name)),
-                no_clobber=self._no_clobber,
+                no_clobber=self.no_clobber,
                 shown=quote(os.fsdecode(target.shown_path(name))),
             )
             if meeting is Meeting.REPLACE:
@@ -153,7 +144,7 @@ class Merge:
         """Count something of the stage that stays there."""
         if status is None:
             return
-        summary = self._summary
+        summary = self.summary
         summary.kept += 1
         if stat.S_ISLNK(status.st_mode):
             summary.links -= 1

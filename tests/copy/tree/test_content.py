@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from pycrictl.copy.tree import content
 from pycrictl.copy.tree.content import SparseWriter, copy_content, segments
 from pycrictl.errors import CopyError
-from tests.copy.trees import MIB, directly, needs_root, nothing_is_left
+from tests.copy.trees import MIB, directly, nothing_is_left
 
 __all__ = ["nothing_is_left"]
 
@@ -61,15 +60,6 @@ def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == written
     # What was reserved is what was written.
     assert (tmp_path / "f").stat().st_blocks * 512 < len(written) + 65_536
-
-
-@needs_root
-def test_a_file_system_that_reserves_nothing(tmp_path: Path) -> None:
-    subprocess.run(["mount", "-t", "ramfs", "ramfs", tmp_path], check=True)
-    try:
-        test_runs_of_every_length_are_written(tmp_path)
-    finally:
-        subprocess.run(["umount", tmp_path], check=True)
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 200_000])
