@@ -19,7 +19,7 @@ from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
-from tests.copy.trees import PLAIN, directly, nothing_is_left, stages_in
+from tests.copy.trees import PLAIN, contents, directly, nothing_is_left, stages_in
 
 __all__ = ["nothing_is_left"]
 
@@ -51,11 +51,6 @@ def fill(top: Path, files: dict[str, str]) -> None:
     for path, data in files.items():
         (top / path).parent.mkdir(parents=True, exist_ok=True)
         (top / path).write_text(data)
-
-
-def found(top: Path) -> dict[str, str]:
-    files = [path for path in top.rglob("*") if path.is_file()]
-    return {str(path.relative_to(top)): path.read_text() for path in files}
 
 
 def at_move(
@@ -111,7 +106,7 @@ def test_killed_in_a_merge(
         was_killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
         assert len(stages_in(into)) == was_killed
         assert sweep_root(THIS_MACHINE) == was_killed
-        assert found(into) == (OLD if killed_at == 1 else complete), killed_at
+        assert contents(into) == (OLD if killed_at == 1 else complete), killed_at
         if not was_killed:
             break
         shutil.rmtree(into)
@@ -157,7 +152,7 @@ def test_moves_that_cannot_be_undone(
     assert "/into/.pycrictl-" in str(info.value.hint)
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
-    assert found(into) == BOTH
+    assert contents(into) == BOTH
 
 
 @pytest.fixture
@@ -190,7 +185,7 @@ def test_a_signal_in_a_merge_takes_effect_after_it(
     at_move(monkeypatch, 3, lambda: signal.raise_signal(number))
     with pytest.raises(error):
         directly(f"{source}/.", into)
-    assert found(into) == BOTH
+    assert contents(into) == BOTH
     assert stages_in(into) == []
     with pytest.raises(error):  # as before
         signal.raise_signal(number)
@@ -218,7 +213,7 @@ def test_a_signal_while_the_stage_of_a_failure_is_removed(
     assert (stage / "top").exists()  # it is not finished
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
-    assert found(into) == OLD
+    assert contents(into) == OLD
 
 
 @pytest.mark.usefixtures("handlers")

@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 import pytest
 
 from pycrictl.copy.method import NAMES, Method, first_to_serve
-from pycrictl.errors import CopyError, NotFound, Unimplemented
+from pycrictl.errors import Unimplemented
 
 REFUSALS = {
     "rpc": Unimplemented("the runtime does not offer it"),
@@ -42,29 +42,3 @@ def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) ->
         expected += [f"= trying the method {name}", reason]
     expected += [f"= trying the method {serves}", f"= the method {serves} is used"]
     assert [record.getMessage() for record in caplog.records] == expected
-
-
-def test_none_serves() -> None:
-    def refuse(method: Method) -> None:
-        raise REFUSALS[method.name]
-
-    with pytest.raises(Unimplemented) as info:
-        first_to_serve(METHODS, refuse)
-    assert info.value.message == (
-        "cannot copy to or from this container (rpc: the runtime does not offer it;"
-        " node: run as root; exec: there is no tar)"
-    )
-    with pytest.raises(Unimplemented) as info:
-        first_to_serve(METHODS[1:2], refuse)
-    assert (info.value.message, info.value.hint) == ("run as root", "be root")
-
-
-@pytest.mark.parametrize("error", [CopyError("full"), NotFound("gone"), KeyboardInterrupt()])
-def test_a_real_failure_is_the_end(error: BaseException) -> None:
-    def fail(_: Method) -> None:
-        raise error
-
-    left = iter(METHODS)
-    with pytest.raises(type(error)):
-        first_to_serve(left, fail)
-    assert next(left).name == "node"

@@ -154,6 +154,11 @@ def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
     return found
 
 
+def contents(top: Path) -> dict[str, str]:
+    files = [path for path in top.rglob("*") if path.is_file()]
+    return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
+
+
 def stages_in(*folders: Path) -> list[Path]:
     """The stages there are, also while they are being removed: that ends a walk by ``rglob``."""
     return [

@@ -227,8 +227,3 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
 def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     """A listing without what is not kept: times, owners and set-id bits."""
     return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}
-
-
-def contents(top: Path) -> dict[str, str]:
-    files = [path for path in top.rglob("*") if path.is_file()]
-    return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pycrictl.wire.tar.header import encode_block, encode_record
+from pycrictl.wire.tar.header import Entry, encode_block, encode_record
 from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
-    Entry,
     EntryFinished,
     EntryStarted,
     Event,

@@ -82,13 +82,11 @@ class Skipped(NamedTuple):
 class Replaced(NamedTuple):
     """An entry whose name comes again: the last one counts, as for tar.
 
-    ``before`` is what the earlier one has made, ``after`` what the later one makes; None: it was
-    skipped.
+    ``before`` is what the earlier one has made; None: it was skipped.
     """
 
     path: Path
     before: EntryType | None
-    after: EntryType | None
 
 
 class Judge:
@@ -231,7 +229,7 @@ class Judge:
             if not path or key in self._filled:
                 rule = "duplicate" if self._made[key] is kind else "type-change"
                 raise _refusal(name, rule, "the same name came before")
-            self.replaced = Replaced(path, self._made[key], kind)
+            self.replaced = Replaced(path, self._made[key])
             self._symlinks.pop(key, None)
         self._made[key] = kind
         if isinstance(verdict, AcceptedEntry) and kind is EntryType.SYMLINK:

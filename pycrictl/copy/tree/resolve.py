@@ -100,19 +100,6 @@ def mount_number(fd: int) -> int:
     raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
 
-def is_mount_point(directory_fd: int, name: bytes) -> bool:
-    """Return whether something is mounted at ``name`` in a directory.
-
-    The kernel refuses to rename over it, or to remove it, only in the same mount namespace: from
-    outside, that silently takes the mount away from the container.
-    """
-    pinned = os.open(name, _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=directory_fd)
-    try:
-        return mount_number(pinned) != mount_number(directory_fd)
-    finally:
-        os.close(pinned)
-
-
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
     """Refuse what is not storage but an interface of the kernel."""
     if (name := KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:

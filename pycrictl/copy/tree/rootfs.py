@@ -24,9 +24,9 @@ from itertools import islice
 from typing import Final
 
 from pycrictl.copy.tree.resolve import (
-    is_mount_point,
     last_error,
     libc,
+    mount_number,
     own_descriptors,
     refuse_kernel_file_system,
 )
@@ -179,8 +179,16 @@ class Directory:
         return os.open(_single(name), _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
 
     def is_mount_point(self, name: bytes) -> bool:
-        """Return whether something is mounted at ``name``; see the function of that name."""
-        return is_mount_point(self.fd, _single(name))
+        """Return whether something is mounted at ``name``.
+
+        The kernel refuses to rename over it, or to remove it, only in the same mount namespace:
+        from outside, that silently takes the mount away from the container.
+        """
+        pinned = self.pin(name)
+        try:
+            return mount_number(pinned) != mount_number(self.fd)
+        finally:
+            os.close(pinned)
 
     def refuse_mounted(self, name: bytes) -> None:
         """Refuse to replace something that is mounted there."""

@@ -11,6 +11,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
@@ -102,13 +103,13 @@ def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Fo
     return _Walk(source.root, on_skip, opens).run(source)
 
 
+@dataclass(eq=False)
 class _Walk:
-    def __init__(self, root: Root, on_skip: OnSkip, opens: bool) -> None:
-        self._root = root
-        self._on_skip = on_skip
-        self._opens = opens
-        # The first name of every file that has several.
-        self._linked: dict[tuple[int, int], bytes] = {}
+    _root: Root
+    _on_skip: OnSkip
+    _opens: bool
+    _linked: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """The first name of every file that has several."""
 
     def run(self, source: Source) -> Generator[Found, None, None]:
         status = os.fstat(source.fd)

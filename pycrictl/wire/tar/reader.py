@@ -35,18 +35,6 @@ from pycrictl.wire.tar.header import (
     decode_time,
 )
 
-__all__ = [
-    "ArchiveFinished",
-    "DataReceived",
-    "Entry",
-    "EntryFinished",
-    "EntryStarted",
-    "EntryType",
-    "Event",
-    "TarReader",
-    "read",
-]
-
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
 """All extended headers of one entry together; two names of 4 KiB and some attributes need less."""
 

@@ -26,8 +26,6 @@ from pycrictl.wire.tar.header import (
     fits_octal,
 )
 
-__all__ = ["END_OF_ARCHIVE", "MAX_HEADER_BYTES", "encode_entry", "padding_after"]
-
 END_OF_ARCHIVE: Final = bytes(2 * BLOCK_BYTES)
 
 MAX_HEADER_BYTES: Final = 16 * 1024

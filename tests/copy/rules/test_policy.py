@@ -144,23 +144,21 @@ def test_links_count_from_the_top_of_what_is_copied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "before", "after"),
+    ("first", "second", "before"),
     [
-        (Entry(b"x", F), Entry(b"./x", F), F, F),
-        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), F, L),
-        (Entry(b"x", L, link=b"y"), Entry(b"x", D), L, D),
-        (Entry(b"x", D), Entry(b"x", L, link=b"/"), D, None),
-        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), None, None),
+        (Entry(b"x", F), Entry(b"./x", F), F),
+        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), F),
+        (Entry(b"x", L, link=b"y"), Entry(b"x", D), L),
+        (Entry(b"x", D), Entry(b"x", L, link=b"/"), D),
+        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), None),
     ],
 )
-def test_the_last_of_a_name_counts(
-    first: Entry, second: Entry, before: EntryType | None, after: EntryType | None
-) -> None:
+def test_the_last_of_a_name_counts(first: Entry, second: Entry, before: EntryType | None) -> None:
     judge = Judge(Rules(), single=False)
     judge.judge(first)
     assert judge.replaced is None
     judge.judge(second)
-    assert judge.replaced == Replaced((b"x",), before, after)
+    assert judge.replaced == Replaced((b"x",), before)
     judge.judge(Entry(b"z", F))
     assert judge.replaced is None
 

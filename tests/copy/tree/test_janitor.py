@@ -4,52 +4,46 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
 
 import pytest
 
+from pycrictl.copy.rules.policy import AcceptedEntry
+from pycrictl.copy.tree.content import write_all
 from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
-from tests.copy.trees import needs_root, stages_in
-
-# A program that has a stage with a tree in it, and waits.
-PROGRAM: Final = """
-import os, sys
-from pycrictl.copy.tree.places import THIS_MACHINE, open_destination
-from pycrictl.copy.rules.policy import AcceptedEntry
-from pycrictl.copy.tree.stage import Stage
 from pycrictl.wire.tar.header import EntryType
-
-with open_destination(THIS_MACHINE, os.fsencode(sys.argv[1])) as place:
-    stage = Stage(place.directory, lambda _: None, *sys.argv[2:])
-    stage.make(AcceptedEntry((b"d", b"f"), EntryType.FILE), lambda fd: os.write(fd, b"1"))
-    print("ready", flush=True)
-    sys.stdin.read()
-"""
+from tests.copy.trees import needs_root, stages_in
 
 
 @contextmanager
 def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
     """The stage of a program in ``into``; after the block the program has been killed."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(into), container_id],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline()
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException), opened(into) as place:
+            made = Stage(place, lambda _: None, container_id)
+            made.make(
+                AcceptedEntry((b"d", b"f"), EntryType.FILE), lambda fd: write_all(fd, b"1", 0)
+            )
+            os.write(writer, b"ready")
+            signal.pause()
+        os._exit(1)
+    os.close(writer)
+    assert os.read(reader, 10) == b"ready"
+    os.close(reader)
     [stage] = stages_in(into)
     assert (stage / "top/d/f").read_text() == "1"
     yield stage
-    process.kill()
-    process.communicate()
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ import pytest
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
-from pycrictl.wire.tar.reader import Entry, EntryType
+from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at
 from tests.wire.archives import NS, content_of, packed
 

@@ -7,17 +7,15 @@ import re
 import pytest
 
 from pycrictl.errors import RemoteProtocolError, StreamError
-from pycrictl.wire.tar.header import BLOCK_BYTES
+from pycrictl.wire.tar.header import BLOCK_BYTES, Entry, EntryType
 from pycrictl.wire.tar.reader import (
     MAX_EXTENSION_BYTES,
     MAX_GLOBAL_HEADERS,
     MAX_TRAILER_BYTES,
     ArchiveFinished,
     DataReceived,
-    Entry,
     EntryFinished,
     EntryStarted,
-    EntryType,
     TarReader,
 )
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE

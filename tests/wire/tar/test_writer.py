@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from pycrictl.errors import LocalProtocolError
 from pycrictl.wire.tar.header import (
     MAX_SIZE_BYTES,
+    Entry,
+    EntryType,
     decode_number,
     decode_time,
     encode_number,
     encode_record,
     encode_time,
 )
-from pycrictl.wire.tar.reader import Entry, EntryStarted, EntryType
+from pycrictl.wire.tar.reader import EntryStarted
 from pycrictl.wire.tar.writer import MAX_HEADER_BYTES, encode_entry
 from tests.wire.archives import NS, content_of, events_of, packed
 
