@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
-import typer
-
 from pycrictl import noderoot
-from pycrictl.cli import complete
+from pycrictl.cli import options
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
@@ -18,11 +16,8 @@ TIMEOUT_S: Final = 1.0
 
 AdminSocket = Annotated[
     str,
-    typer.Option(
-        "--admin-socket",
-        metavar="SOCKET",
-        autocompletion=complete.sockets,
-        help="Admin socket of the proxy on this node.",
+    options.option(
+        "--admin-socket", metavar="SOCKET", help="Admin socket of the proxy on this node."
     ),
 ]
 DEFAULT: Final = "unix:///run/pycrictl/admin.sock"

@@ -44,14 +44,12 @@ def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "
 
 ListOutput = Annotated[
     str,
-    typer.Option(
+    options.option(
         "--output",
         "-o",
         metavar="FORMAT",
         help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
-        autocompletion=complete.words(
-            "json", "yaml", "table", "wide", "jsonpath=", "custom-columns="
-        ),
+        completer=complete.words("json", "yaml", "table", "wide", "jsonpath=", "custom-columns="),
     ),
 ]
 InspectOutput = Annotated[str, formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE")]
@@ -75,32 +73,14 @@ Namespace = Annotated[
     typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
 PodId = Annotated[
-    str,
-    typer.Option(
-        "--pod",
-        "-p",
-        metavar="POD",
-        autocompletion=complete.pods,
-        help="Only those of this pod sandbox.",
-    ),
+    str, options.option("--pod", "-p", metavar="POD", help="Only those of this pod sandbox.")
 ]
 ContainerId = Annotated[
     str,
-    typer.Option(
-        "--id",
-        metavar="CONTAINER",
-        autocompletion=complete.containers,
-        help="Only the container with this ID or name.",
-    ),
+    options.option("--id", metavar="CONTAINER", help="Only the container with this ID or name."),
 ]
 SandboxId = Annotated[
-    str,
-    typer.Option(
-        "--id",
-        metavar="POD",
-        autocompletion=complete.pods,
-        help="Only the pod sandbox with this ID or name.",
-    ),
+    str, options.option("--id", metavar="POD", help="Only the pod sandbox with this ID or name.")
 ]
 ContainerState = Annotated[
     Literal["created", "running", "exited", "unknown"] | None,
@@ -114,23 +94,17 @@ AllStates = Annotated[
     bool, typer.Option("--all", "-a", help="Include every state, not only running.")
 ]
 OfImage = Annotated[
-    str,
-    typer.Option(
-        "--image",
-        metavar="IMAGE",
-        autocompletion=complete.images,
-        help="Only those created from this image.",
-    ),
+    str, options.option("--image", metavar="IMAGE", help="Only those created from this image.")
 ]
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
-    typer.Option(
+    options.option(
         "--filter",
         "-f",
         metavar="NAME=VALUE",
         help="dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable.",
-        autocompletion=complete.words(
+        completer=complete.words(
             "dangling=true", "dangling=false", "reference=", "before=", "since="
         ),
     ),

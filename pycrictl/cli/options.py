@@ -72,10 +72,37 @@ size = parser(units.parse_size)
 interval = parser(_interval)
 """Of the seconds between two looks, a number or a Go duration."""
 
+_COMPLETERS: Final[dict[str, complete.Completer]] = {
+    "CONTAINER": complete.containers,
+    "DIR": complete.directories,
+    "FILE": complete.files,
+    "IMAGE": complete.images,
+    "POD": complete.pods,
+    "SOCKET": complete.sockets,
+}
+"""What completes a word, by what the help calls it."""
+
+
+def argument(metavar: str, help: str, completer: complete.Completer | None = None) -> Any:
+    """Declare an argument, completed as its ``metavar`` says unless ``completer`` is given."""
+    completer = completer or _COMPLETERS.get(metavar.strip("[]."))
+    return typer.Argument(metavar=metavar, help=help, autocompletion=completer)
+
+
+def option(
+    *names: str, metavar: str, help: str, completer: complete.Completer | None = None, **more: Any
+) -> Any:
+    """Declare an option with a value, completed as that of an argument."""
+    completer = completer or _COMPLETERS.get(metavar.rpartition("|")[2])
+    return typer.Option(
+        *names, metavar=metavar or None, help=help, autocompletion=completer, **more
+    )
+
+
 int_option: Any = partial(typer.Option, parser=integer, metavar="INT")
 duration_option: Any = partial(typer.Option, parser=duration, metavar="DURATION")
 seconds_option: Any = partial(typer.Option, parser=interval, metavar="SECONDS")
-file_option: Any = partial(typer.Option, metavar="FILE", autocompletion=complete.files)
+file_option: Any = partial(option, metavar="FILE")
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
@@ -103,19 +130,12 @@ def named(name: str | None, kind: str) -> str:
 
 def formats(*names: str, help: str = "Output format.") -> Any:
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
-    return typer.Option(
-        "--output",
-        "-o",
-        metavar="|".join(names),
-        help=help,
-        autocompletion=complete.words(*known),
-    )
+    completer = complete.words(*known)
+    return option("--output", "-o", metavar="|".join(names), help=help, completer=completer)
 
 
 def containers(completer: complete.Completer) -> Any:
-    return typer.Argument(
-        metavar="CONTAINER...", help="IDs or names of containers.", autocompletion=completer
-    )
+    return argument("CONTAINER...", "IDs or names of containers.", completer)
 
 
 def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
@@ -123,7 +143,7 @@ def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
         "SRC": "What to copy; - for an archive on stdin.",
         "DST": "Where to copy it; - for an archive on stdout.",
     }
-    return typer.Argument(metavar=name, help=helps[name], autocompletion=completer)
+    return argument(name, helps[name], completer)
 
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
@@ -187,36 +207,17 @@ RuntimeHandler = Annotated[
     typer.Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
 ]
 PodFile = Annotated[
-    str,
-    typer.Argument(
-        metavar="POD-CONFIG",
-        autocompletion=complete.files,
-        help="Pod configuration, a JSON or YAML file.",
-    ),
+    str, argument("POD-CONFIG", "Pod configuration, a JSON or YAML file.", complete.files)
 ]
 ContainerFile = Annotated[
     str,
-    typer.Argument(
-        metavar="CONTAINER-CONFIG",
-        autocompletion=complete.files,
-        help="Container configuration, a JSON or YAML file.",
-    ),
+    argument("CONTAINER-CONFIG", "Container configuration, a JSON or YAML file.", complete.files),
 ]
 RunningContainer = Annotated[
-    str,
-    typer.Argument(
-        metavar="CONTAINER",
-        autocompletion=complete.running_containers,
-        help="ID or name of a running container.",
-    ),
+    str, argument("CONTAINER", "ID or name of a running container.", complete.running_containers)
 ]
-Pod = Annotated[
-    str, typer.Argument(metavar="POD", autocompletion=complete.pods, help="ID or name of a pod.")
-]
-PodIds = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),
-]
+Pod = Annotated[str, argument("POD", "ID or name of a pod.")]
+PodIds = Annotated[list[str] | None, argument("POD...", "IDs or names of pods.")]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
 Archive = Annotated[
     bool, typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")

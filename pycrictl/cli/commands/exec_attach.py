@@ -48,19 +48,15 @@ def exec_(
     ctx: typer.Context,
     container: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[CONTAINER]",
-            help="ID or name of a container, unless options select.",
-            autocompletion=complete.running_containers,
+        options.argument(
+            "[CONTAINER]",
+            "ID or name of a container, unless options select.",
+            complete.running_containers,
         ),
     ] = None,
     command: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="COMMAND...",
-            help="The command and its arguments.",
-            autocompletion=complete.remote_paths,
-        ),
+        options.argument("COMMAND...", "The command and its arguments.", complete.remote_paths),
     ] = None,
     ignore_errors: Annotated[
         bool,
@@ -294,9 +290,7 @@ def port_forward(
     pod: options.Pod,
     ports: Annotated[
         list[str],
-        typer.Argument(
-            metavar="[LOCAL:]REMOTE...", help="Ports; an empty LOCAL means any free port."
-        ),
+        options.argument("[LOCAL:]REMOTE...", "Ports; an empty LOCAL means any free port."),
     ],
     addresses: Annotated[
         list[str] | None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli import crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists import lookup, queries
@@ -24,11 +24,7 @@ def inspect(
     ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[CONTAINER]...",
-            autocompletion=complete.containers,
-            help="IDs or names (default: what the options select).",
-        ),
+        options.argument("[CONTAINER]...", "IDs or names (default: what the options select)."),
     ] = None,
     all_: list_options.AllStates = False,
     image: list_options.OfImage = "",
@@ -87,11 +83,7 @@ def inspectp(
     ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[POD]...",
-            autocompletion=complete.pods,
-            help="IDs or names (default: what the options select).",
-        ),
+        options.argument("[POD]...", "IDs or names (default: what the options select)."),
     ] = None,
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -138,11 +130,7 @@ def inspecti(
     ctx: typer.Context,
     images: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[IMAGE]...",
-            autocompletion=complete.images,
-            help="References or IDs (default: what the options select).",
-        ),
+        options.argument("[IMAGE]...", "References or IDs (default: what the options select)."),
     ] = None,
     filters: list_options.ImageFilters = None,
     name: Annotated[

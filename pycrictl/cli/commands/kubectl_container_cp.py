@@ -22,12 +22,12 @@ def container_cp(
     destination: Annotated[str, options.copy_end("DST", complete.pod_paths)],
     container: Annotated[
         str,
-        typer.Option(
+        options.option(
             "--container",
             "-c",
             metavar="CONTAINER",
-            autocompletion=cluster_names.containers,
             help="Container (default: the pod's own).",
+            completer=cluster_names.containers,
         ),
     ] = "",
     namespace: cluster_names.Namespace = None,

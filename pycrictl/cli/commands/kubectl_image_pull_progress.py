@@ -27,23 +27,20 @@ def image_pull_progress(
     names: cluster_names.Workloads = None,
     container: Annotated[
         str | None,
-        typer.Option(
+        options.option(
             "--container",
             "-c",
             metavar="CONTAINER",
             help="Only for this container.",
-            autocompletion=cluster_names.containers,
+            completer=cluster_names.containers,
         ),
     ] = None,
     namespace: cluster_names.Namespace = None,
     all_namespaces: cluster_names.AllNamespaces = False,
     node: Annotated[
         str | None,
-        typer.Option(
-            "--node",
-            metavar="NODE",
-            help="Only pulls on this node.",
-            autocompletion=cluster_names.nodes,
+        options.option(
+            "--node", metavar="NODE", help="Only pulls on this node.", completer=cluster_names.nodes
         ),
     ] = None,
     selector: cluster_names.Selector = None,

@@ -210,10 +210,10 @@ def images(
     ctx: typer.Context,
     repository: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[REPOSITORY[:TAG]]",
-            autocompletion=complete.images,
-            help="Only images with this name, or whose ID begins with it.",
+        options.argument(
+            "[REPOSITORY[:TAG]]",
+            "Only images with this name, or whose ID begins with it.",
+            complete.images,
         ),
     ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,

@@ -29,10 +29,10 @@ def logs(
     ctx: typer.Context,
     container: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[CONTAINER]",
-            autocompletion=complete.logs,
-            help="ID or name of a container, or of a pod for all of its containers.",
+        options.argument(
+            "[CONTAINER]",
+            "ID or name of a container, or of a pod for all of its containers.",
+            complete.logs,
         ),
     ] = None,
     all_: Annotated[
