@@ -47,7 +47,7 @@ def test_into_a_container(
 
     Without that, it is sent to a container of a real node (``tests/node/test_container_cp.py``).
     """
-    assert len(SMALL) >= 50
+    assert len(SMALL) >= 40
     for index, (name, case) in enumerate(SMALL.items()):
         with refused(name, container.root / f"case{index}"):
             work.archive_into(case.data, f"/case{index}/dest", archive=True)
