@@ -20,8 +20,7 @@ from benchmarks.harness import (
 )
 from benchmarks.programs import pycrictl, run
 from pycrictl._proto import cri_pb2
-from pycrictl.logs.log_reader import LogReader
-from pycrictl.logs.selection import Selection
+from pycrictl.logs.log_reader import LogReader, Selection
 from tests.fakecri.answers import container_status
 from tests.fakecri.server import serve
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import integer, option
+from pycrictl.servicelog import LogLevel
 from pycrictl.serviceoptions import Row, options
 
 Command = Callable[..., None]
@@ -27,7 +29,10 @@ def options_of(settings: type[Any]) -> Callable[[Command], Command]:
     return decorate
 
 
-def flags(given: dict[str, object]) -> dict[str, object]:
+def flags(app: AppContext, given: dict[str, object]) -> dict[str, object]:
+    """Return the flags by their names; ``--debug`` is also the log's level, if none is given."""
+    if app.flags.debug:
+        given["log_level"] = given["log_level"] or LogLevel.DEBUG
     return {name.replace("_", "-"): value for name, value in given.items()}
 
 

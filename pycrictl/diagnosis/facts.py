@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.pulls.model import Totals, stall
@@ -83,6 +83,14 @@ class PullState:
             far["percent"] = self.totals.percent
         own = {"place": self.place, "behind": self.behind, "starts_in": self.starts_in}
         return {**far, **own, "text": str(self)}
+
+
+class NodePull(NamedTuple):
+    """A pull of the node: NAMESPACE/NAME of its pod, empty if nobody knows, and its image."""
+
+    pod: str
+    image: str
+    pull: PullState
 
 
 @dataclass(frozen=True, slots=True)

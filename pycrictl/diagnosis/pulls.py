@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.diagnosis.facts import PullState
+from pycrictl.diagnosis.facts import NodePull, PullState
 from pycrictl.progress.failures import cause
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
@@ -51,13 +51,13 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     return Pulls(own, stray, failed)
 
 
-def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
-    """Return all pulls of a proxy's status: pod (empty if unknown), image, and how far."""
-    found: list[tuple[str, str, PullState]] = []
+def all_of(status: Mapping[str, Any]) -> list[NodePull]:
+    """Return all pulls of a proxy's status."""
+    found: list[NodePull] = []
     by_number: dict[int, PullState] = {}
     for one in status.get("running", ()):
         pull = by_number[one["pull"]] = PullState(Totals.from_json(one.get("sums")))
-        found.append((one["pod"] or "", one["image"], pull))
+        found.append(NodePull(one["pod"] or "", one["image"], pull))
     ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
     first = ahead[0] if len(ahead) == 1 else "any running pull"
     for one in status.get("waiting", ()):
@@ -66,10 +66,10 @@ def all_of(status: Mapping[str, Any]) -> list[tuple[str, str, PullState]]:
             behind=one["behindPod"] or one["behind"] or first,
             starts_in=one["startsIn"] or "",
         )
-        found.append((one["pod"] or "", one["image"], pull))
+        found.append(NodePull(one["pod"] or "", one["image"], pull))
     for one in status.get("joined", ()):
         if one["pull"] in by_number:
-            found.append((one["pod"] or "", one["image"], by_number[one["pull"]]))
+            found.append(NodePull(one["pod"] or "", one["image"], by_number[one["pull"]]))
     return found
 
 

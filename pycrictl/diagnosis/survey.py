@@ -6,6 +6,7 @@ simply run, and of one that has ended only once. A source that fails is named, a
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,23 +22,28 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
-from pycrictl.diagnosis.pod_lines import about, pod_named, without_sandbox
 from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
 from pycrictl.kube.node_pods import Origin
-from pycrictl.logs.log_reader import LogReader
-from pycrictl.logs.selection import Selection
+from pycrictl.kube.pods import Pod
+from pycrictl.logs.log_reader import LogReader, Selection
 from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures, as_text, awaited
 from pycrictl.progress.reference import is_same_image
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node_pods import NodePods
-    from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300
+JOURNAL_LINES: Final = 200
+JOURNAL_CHARS: Final = 2000
+
+_SANDBOX: Final = (
+    r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
+)
+_KUBELET: Final = r'pods?="(?P<ns>[^"/]+)/(?P<name>[^"/]+)"'
 
 _STATES: Final = {
     cri_pb2.CONTAINER_CREATED: "created",
@@ -432,3 +438,52 @@ class _Seen(NamedTuple):
     @property
     def is_open(self) -> bool:
         return not self.needed and not self.containers
+
+
+# Lines of the journal
+
+
+def about(
+    journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
+) -> tuple[facts.Line, ...]:
+    words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
+    found = [
+        facts.Line(line.at_s, line.unit, line.message[:JOURNAL_CHARS])
+        for line in journal
+        if any(word in line.message for word in words) or _names(line, namespace, name)
+    ]
+    return tuple(found[-JOURNAL_LINES:])
+
+
+def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
+    """Return the pod of a NAME or NAMESPACE/NAME that the journal speaks of."""
+    for line in reversed(journal):
+        for pattern in (_SANDBOX, _KUBELET):
+            found = re.search(pattern, line.message)
+            if found and text in (found["name"], f"{found['ns']}/{found['name']}"):
+                uid = found.groupdict().get("uid", "")
+                return Pod(found["ns"], found["name"], uid, "", (), ())
+    return None
+
+
+def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
+    """Return the pods, NAMESPACE/NAME, whose sandbox could not be made at the last attempt.
+
+    Earlier attempts than ``since_s`` do not count: the pod may have been deleted.
+    """
+    failed: dict[str, None] = {}
+    for line in journal:
+        found = re.search(_SANDBOX, line.message)
+        if found is None or line.at_s < since_s or "RunPodSandbox for" not in line.message:
+            continue
+        pod = f"{found['ns']}/{found['name']}"
+        if "returns sandbox id" in line.message:
+            failed.pop(pod, None)
+        elif " failed" in line.message:
+            failed[pod] = None
+    return list(failed)
+
+
+def _names(line: JournalLine, namespace: str, name: str) -> bool:
+    found = re.search(_SANDBOX, line.message)
+    return found is not None and (found["ns"], found["name"]) == (namespace, name)

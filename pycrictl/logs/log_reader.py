@@ -1,4 +1,4 @@
-"""What a container wrote, from its log file: once, or for as long as it goes on."""
+"""What a container wrote, from its log file: which parts, once or for as long as it goes on."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import re
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from pycrictl.errors import PycrictlError
+from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.logs.file import LogFile
-from pycrictl.logs.selection import Selection
-from pycrictl.units import quote
-from pycrictl.wire.logline import Chunk, is_before, timestamp_of
+from pycrictl.units import parse_duration, quote
+from pycrictl.wire.logline import Chunk, LogDecoder, LogStream, is_before, timestamp_of
+from pycrictl.wire.logtime import parse_time
 
-_CLOCK_STEP_NS: Final = 60 * 1_000_000_000
+_SECOND_NS: Final = 10**9
+
+_CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 """How far the node's clock may have been set back while the log was written."""
 
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -30,6 +33,61 @@ LOOK_S: Final = 0.1
 
 OnBad = Callable[[str], None]
 """Called once, with the printable beginning of the first line of neither format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines, and how they are written.
+
+    ``tail_lines`` counts lines of the file, or of ``only``. ``is_strict``: as crictl, refuse a log
+    whose first line is in no known format, and leave an unfinished last line out of the tail.
+    """
+
+    only: LogStream | None = None
+    since_ns: int | None = None
+    tail_lines: int | None = None
+    limit_bytes: int | None = None
+    has_timestamps: bool = False
+    is_strict: bool = False
+
+    def decoder(self) -> LogDecoder:
+        return LogDecoder(
+            only=self.only, has_timestamps=self.has_timestamps, since_ns=self.since_ns
+        )
+
+    def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        if self.limit_bytes is None:
+            yield from chunks
+            return
+        left = self.limit_bytes
+        if left == 0:
+            return
+        for stream, data in chunks:
+            yield Chunk(stream, data[:left])
+            left -= len(data)
+            if left <= 0:
+                return
+
+
+def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
+    """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
+
+    Durations count in whole seconds, as crictl's do; ``0`` is 1970.
+    """
+    try:
+        return parse_time(text)
+    except UsageError:
+        pass
+    try:
+        ago_s = parse_duration(text)
+        if ago_s < 0 and not is_strict:
+            raise ValueError(text)
+        return int((now - ago_s) // 1) * _SECOND_NS
+    except ValueError:
+        raise UsageError(
+            f"{quote(text)} is not a time to begin at",
+            hint="give a duration, 10m, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
+        ) from None
 
 
 class LogReader:

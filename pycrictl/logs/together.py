@@ -16,8 +16,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pycrictl.errors import PycrictlError
-from pycrictl.logs.log_reader import LogReader, OnBad
-from pycrictl.logs.selection import Selection
+from pycrictl.logs.log_reader import LogReader, OnBad, Selection
 from pycrictl.wire.logline import Chunk, LogStream
 from pycrictl.wire.logtime import TIMESTAMP, timestamp_ns
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from pycrictl.diagnosis.facts import Container, PodFacts, PullState
+from pycrictl.diagnosis.facts import Container, NodePull, PodFacts, PullState
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import PodReport
 from pycrictl.diagnosis.troubles import exit_words, last_reason
@@ -62,14 +62,6 @@ class Limit(NamedTuple):
 
 
 NOTHING: Final = Usage()
-
-
-class OtherPull(NamedTuple):
-    """A pull of the node: NAMESPACE/NAME of its pod, empty if nobody knows, and its image."""
-
-    pod: str
-    image: str
-    pull: PullState
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +133,7 @@ class Board:
 
 
 def rows_of(
-    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[OtherPull] = ()
+    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[NodePull] = ()
 ) -> list[BoardRow]:
     rows: list[BoardRow] = []
     for report in reports:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import measure
+from pycrictl.diagnosis.facts import NodePull
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import ConnectError, PycrictlError
-from pycrictl.top.board import Board, Limit, OtherPull, Usage, ordered, rows_of
+from pycrictl.top.board import Board, Limit, Usage, ordered, rows_of
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -57,7 +58,7 @@ class Looker:
         self._retry_at = 0.0
         self._used: dict[str, tuple[int, int]] = {}
         self._status: dict[str, Any] | None = None
-        self._pulls: list[OtherPull] = []
+        self._pulls: list[NodePull] = []
         self._board = Board(node, "", wall_s())
 
     @property
@@ -152,7 +153,7 @@ class Looker:
             except PycrictlError:
                 connection.proxy = None  # it has ended; what it pulled, containerd shows
             else:
-                self._pulls = [OtherPull(*one) for one in all_of(status)]
+                self._pulls = all_of(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:
             return lambda _: Pulls()
@@ -164,7 +165,7 @@ class Looker:
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()
         own = {**found.stray, **found.own}
-        self._pulls = [OtherPull("", image, pull) for image, pull in own.items()]
+        self._pulls = [NodePull("", image, pull) for image, pull in own.items()]
         return lambda _: Pulls({}, own)
 
 

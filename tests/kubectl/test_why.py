@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl.diagnosis.findings import Missing, Weight
 from pycrictl.diagnosis.pod import diagnose
-from pycrictl.kubectl.podfacts import Known, facts_of, for_cluster, needs_log
+from pycrictl.kubectl.why import Known, facts_of, for_cluster, needs_log
 from tests.agent import standing
 from tests.agent.standing import Cluster
 from tests.kube.apiserver import make_node_certificates

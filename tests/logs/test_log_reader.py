@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import PycrictlError
-from pycrictl.logs.log_reader import LOOK_S, LogReader, pause_for
-from pycrictl.logs.selection import Selection
+from pycrictl.logs.log_reader import LOOK_S, LogReader, Selection, pause_for
 from pycrictl.wire.logline import Chunk
 
 ALL = Selection()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.errors import UsageError
-from pycrictl.logs.selection import Selection, parse_since
+from pycrictl.logs.log_reader import Selection, parse_since
 from pycrictl.wire.logline import Chunk
 
 SECOND_NS = 10**9

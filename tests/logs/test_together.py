@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.logs.selection import Selection
+from pycrictl.logs.log_reader import Selection
 from pycrictl.logs.together import MAX_LINE_BYTES, Together
 
 

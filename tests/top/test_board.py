@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import Container, Image, PodFacts, PullState, Sandbox
+from pycrictl.diagnosis.facts import Container, Image, NodePull, PodFacts, PullState, Sandbox
 from pycrictl.diagnosis.pod import PodReport, diagnose
 from pycrictl.pulls.model import Totals
 from pycrictl.show.displays.phrases import width
@@ -15,7 +15,6 @@ from pycrictl.top.board import (
     Board,
     BoardRow,
     Limit,
-    OtherPull,
     State,
     Usage,
     matching,
@@ -105,7 +104,7 @@ def test_healthy_rows_by_each_measure() -> None:
 
 
 def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
-    others = [OtherPull("shop/pulls", "reg.example/web:1", PULLING), OtherPull("", "x/y:1", QUEUED)]
+    others = [NodePull("shop/pulls", "reg.example/web:1", PULLING), NodePull("", "x/y:1", QUEUED)]
     rows = rows_of(REPORTS, {}, others)
     assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
     assert [one.image for one in rows if not one.pod] == ["x/y:1"]

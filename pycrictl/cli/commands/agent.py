@@ -18,7 +18,7 @@ from pycrictl.cli.service_command import flags, options_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import in_cluster, read_kubeconfig
 from pycrictl.logs import journal
-from pycrictl.servicelog import LogLevel, notify, write_to
+from pycrictl.servicelog import notify, write_to
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -52,13 +52,11 @@ def agent(ctx: typer.Context, **given: object) -> None:
         ) from None
 
     environ = app.env.environ
-    if app.flags.debug:
-        given["log_level"] = given["log_level"] or LogLevel.DEBUG
 
     def credential(kubeconfig: str) -> Credential:
         return read_kubeconfig(kubeconfig) if kubeconfig else in_cluster(environ)
 
-    settings = load(flags(given), environ, credential)
+    settings = load(flags(app, given), environ, credential)
 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, CriClient | None]]:

@@ -11,8 +11,7 @@ from pycrictl.cli import complete, crictl, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
-from pycrictl.logs.log_reader import LogReader, pause_for
-from pycrictl.logs.selection import Selection, parse_since
+from pycrictl.logs.log_reader import LogReader, Selection, parse_since, pause_for
 from pycrictl.logs.together import Together
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.environ import Environment
-    from pycrictl.logs.selection import Selection, parse_since
     from pycrictl.wire.logline import Chunk
 
 

@@ -10,7 +10,7 @@ from pycrictl.cri.calls import endpoints
 from pycrictl.proxy import admin, settings
 from pycrictl.proxy.app import run
 from pycrictl.proxy.handover import READY_S
-from pycrictl.servicelog import LogLevel, write_to
+from pycrictl.servicelog import write_to
 
 
 @options_of(settings.ProxySettings)
@@ -35,9 +35,9 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     """
     app: AppContext = ctx.obj
     environ = app.env.environ
-    if app.flags.debug:
-        given["log_level"] = given["log_level"] or LogLevel.DEBUG
-    found = settings.load(flags(given), lambda: endpoints.find(app.config.timeout_s).path, environ)
+    found = settings.load(
+        flags(app, given), lambda: endpoints.find(app.config.timeout_s).path, environ
+    )
     if found.reloads:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
         app.env.note(f"process {answer['pid']} serves now")
