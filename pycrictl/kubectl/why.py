@@ -78,7 +78,7 @@ def _logs(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 class Known(NamedTuple):
-    """What was asked about pods; ``missing`` could not be asked."""
+    """What is known of pods; the sources in ``missing`` were not available."""
 
     events: Sequence[dict[str, Any]] = ()
     pulls: Sequence[dict[str, Any]] = ()

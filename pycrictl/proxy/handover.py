@@ -137,7 +137,7 @@ class HandOver:
         self.successor_pid = 0
 
     async def prepare(self) -> None:
-        """Make the sockets, which no client finds yet."""
+        """Make the sockets, without publishing them."""
         settings, before = self._settings, frozenset[str]()
         if admin := self._environ.get(ENVIRON) or (settings.takes_over and settings.admin_socket):
             self.predecessor = await Predecessor.reach(admin)
@@ -147,7 +147,7 @@ class HandOver:
             self.sockets.append(OwnSocket(Path(path), before))
 
     async def begin(self) -> None:
-        """Let clients find this program, with all that the other one leaves."""
+        """Take over what the other program leaves, and publish the sockets."""
         old, address, waiting = self.predecessor, self._settings.stream_address, 0
         cri = self.sockets[0]
         if old is not None:

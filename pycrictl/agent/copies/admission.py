@@ -65,7 +65,7 @@ class Admission:
             return sum(self._held.values())
 
     async def take(self, session: Session) -> None:
-        """Take a place for a copy, if need be that of another one."""
+        """Reserve a place for a copy, if need be by ending another one."""
         pod, size_bytes = session.place.sandbox_id, session.size_bytes
         with self._lock:
             self._require(size_bytes, size_bytes - sum(self._held.values()))
@@ -86,7 +86,7 @@ class Admission:
                 return
 
     async def hold(self, session: Session, size_bytes: int) -> None:
-        """Let a copy have so much in all, if need be the space of another one."""
+        """Reserve so much in all for a copy, if need be by ending another one."""
         while True:
             try:
                 self.hold_now(session, size_bytes)

@@ -1,6 +1,6 @@
-"""Requests about copies that are handed on: to agents of other nodes, or as bare connections.
+"""Forwards requests about copies: to agents of other nodes, or as upgraded connections.
 
-The user goes to another agent in a header of its own, which counts only beside an agent's token.
+The user's name is sent to the other agent in a header, which counts only beside an agent's token.
 The bytes of an upgraded connection are handed on, both ways: to the other agent, or to a thread
 here, which reads and writes the other end of a pair of sockets as any client does
 (``copy.transfer.link``). The library's own WebSocket takes twice the time.
@@ -203,7 +203,7 @@ class CopyRequest(NamedTuple):
 async def forward(
     peers: Peers, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
-    """Let the agent of a pod's node answer."""
+    """Forward a request to the agent of the pod's node; return its response."""
     request, given = asked.http, asked.given
     path = "/".join(
         ["/node/v1alpha1/namespaces", asked.namespace, "pods", asked.pod, COPIES, *asked.words]

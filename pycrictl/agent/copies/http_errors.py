@@ -42,7 +42,7 @@ RETRY_S: Final = 10
 
 
 class Refused(Refusal):
-    """What a client asks for cannot be; whoever answers it adds the pod's name."""
+    """A request about a copy is refused; the handler adds the pod's name."""
 
     def __init__(self, code: int, message: str) -> None:
         retry_after_s = RETRY_S if code == 429 else 0

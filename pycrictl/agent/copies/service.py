@@ -352,7 +352,7 @@ class Copies:
             for session in list(self.sessions.values()):
                 is_old = now - session.heard_s >= self.lifetime_s
                 if is_old and session.phase is not CopyPhase.COMMITTING:
-                    await self._expire(session, "nothing was heard of it for too long")
+                    await self._expire(session, "there was no request about it for too long")
 
     async def _expire(self, session: Session, why: str) -> None:
         await self._give_up(session, End.EXPIRED, why, 410)

@@ -159,7 +159,7 @@ class End(StrEnum):
     """Its client gave it up."""
 
     EXPIRED = "expired"
-    """Nothing was heard of its client for too long."""
+    """Its client sent no request for too long."""
 
     STOPPED = "stopped"
     """The agent was stopped; its client begins it anew with the next one."""
@@ -258,7 +258,7 @@ Audit = Callable[[Session, End], None]
 def audit_refusal(
     audit: Audit, owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal
 ) -> None:
-    """Leave a line about a copy that its user may not make, or has not specified."""
+    """Write an audit line about a copy that was refused before it began."""
     session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
     session.end(End.REFUSED, why.message, why.code)
     audit(session, End.REFUSED)

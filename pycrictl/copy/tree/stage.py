@@ -194,7 +194,7 @@ class Stage:
                     self._finish_directory(directory, made.item)
 
     def _left_behind(self, exc: OSError | CopyError) -> CopyError:
-        """Keep what is in the stage of a merge that is not undone; return the error for that."""
+        """Keep the stage of a merge that could not be undone; return the error that says so."""
         self._is_over = True
         self._leave(0)
         self._stage.close()

@@ -96,7 +96,7 @@ class Polling:
 def life(
     client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], bool]:
-    """Return what tells whether a container runs; it raises if the runtime is away for long."""
+    """Return a function that tells if a container runs; it raises if the runtime stays away."""
     lives, polling = log.is_alive, Polling(clock)
     request = cri_pb2.ContainerStatusRequest(container_id=log.container_id)
 

@@ -46,7 +46,7 @@ def images(client: CriClient) -> list[cri_pb2.Image]:
 
 
 def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
-    """Return what has a name or an ID; None if nothing has."""
+    """Return the object with a name or an ID; None if there is none."""
     request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
     answer = client.call("ImageStatus", request, what=what)
     return answer.image if answer.HasField("image") else None

@@ -45,7 +45,7 @@ _SETTLE_S: Final = ATTEMPT_GAP_S
 
 
 LINGER_S: Final = ATTEMPT_GAP_S + 1.0
-"""How long after its end a pull is still reported to who begins to watch."""
+"""How long after its end a pull is still reported to a new watcher."""
 
 ABANDONED: Final = "the pull was given up by its caller"
 

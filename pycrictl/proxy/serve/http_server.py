@@ -1,4 +1,4 @@
-"""Servers of HTTP: they accept connections, which wait until the head of their request has come.
+"""Servers of HTTP, whose connections wait until the head of their request has arrived.
 
 Any user of the node can connect, so a waiting connection is only a socket and the bytes of its
 head; tasks and buffers come when its token has been accepted. When there are too many, the user who
