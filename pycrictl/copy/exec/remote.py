@@ -230,9 +230,6 @@ class Remote:
 
     def run(self, *command: str) -> CommandResult:
         _check_words(command)
-        return self._run_now(command)
-
-    def _run_now(self, command: Sequence[str]) -> CommandResult:
         try:
             answer = sessions.exec_sync(self.client, self.container_id, command, limit_s=_SHORT_S)
         except RuntimeFault as exc:

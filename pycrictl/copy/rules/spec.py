@@ -241,15 +241,6 @@ def _special(shown: str) -> CopyError:
     )
 
 
-def reaches_into(mounted: bytes) -> CopyError:
-    """Return the error where another file system is in the way of renaming from the stage."""
-    shown = quote(os.fsdecode(mounted))
-    return CopyError(
-        f"another file system is mounted at {shown}, which the copy reaches into",
-        hint=f"copy what belongs there to {shown} separately",
-    )
-
-
 def not_running(container: str, *, what: str = "is not running") -> FailedPrecondition:
     """Return the error for a container, by its name or ID, that cannot be copied from or to."""
     return FailedPrecondition(

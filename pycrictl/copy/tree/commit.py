@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Path
-from pycrictl.copy.rules.spec import Existing, Meeting, meet, reaches_into
+from pycrictl.copy.rules.spec import Existing, Meeting, meet
 from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory, descend
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -78,7 +78,11 @@ class Merge:
             for step in steps:
                 if step.mounted and step.meeting in (Meeting.MAKE, Meeting.REPLACE):
                     # Nothing can be moved there from the stage.
-                    raise reaches_into(step.mounted)
+                    shown = quote(os.fsdecode(step.mounted))
+                    raise CopyError(
+                        f"another file system is mounted at {shown}, which the copy reaches into",
+                        hint=f"copy what belongs there to {shown} separately",
+                    )
 
     def run(self) -> None:
         """Move everything. Each name is looked at again: others may have changed it meanwhile."""

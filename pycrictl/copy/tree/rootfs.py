@@ -154,10 +154,6 @@ class Directory:
         fd = os.open(_single(name), flags, dir_fd=self.fd)
         return Directory(fd, self.shown_path(name), known_device=self.device)
 
-    def again(self) -> Directory:
-        """Return this directory with a descriptor of its own."""
-        return Directory(os.dup(self.fd), self.shown, known_device=self.device)
-
     def readable(self) -> int:
         """Return a descriptor of this directory that can be read; the caller closes it."""
         return os.open(b".", _DIRECTORY, dir_fd=self.fd)
@@ -261,7 +257,7 @@ class Directory:
 
 def descend(top: Directory, path: Sequence[bytes]) -> Directory:
     """Return the directory at ``path`` below ``top``, not through links; the caller closes it."""
-    directory = top.again()
+    directory = Directory(os.dup(top.fd), top.shown, known_device=top.device)
     for name in path:
         with directory:
             directory = directory.enter(name)

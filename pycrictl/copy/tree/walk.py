@@ -57,20 +57,15 @@ class Watch(NamedTuple):
         on_skip: with what is left out.
         on_total: with the size of the whole, where it is known beforehand. None: the size is not
             wanted, and nothing is measured.
-        on_note: with what else the user should know.
+        note: with what else the user should know.
         on_archive: with the size of the archive that is made, where it is known beforehand.
     """
 
     on_bytes: OnBytes
     on_skip: OnSkip
     on_total: OnTotal | None = None
-    on_note: Callable[[str], None] | None = None
+    note: Callable[[str], None] = lambda _: None
     on_archive: OnTotal | None = None
-
-    def note(self, text: str) -> None:
-        """Tell the user something else."""
-        if self.on_note is not None:
-            self.on_note(text)
 
 
 class Found(NamedTuple):

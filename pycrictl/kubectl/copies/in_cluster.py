@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from pycrictl.copy.method import CopyOptions, Method
 from pycrictl.copy.rules.spec import ContainerPath
-from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Unimplemented
 from pycrictl.kubectl import api_errors
@@ -51,7 +50,7 @@ class InCluster:
             Unimplemented: there is no agent, or none that offers copies.
             PycrictlError: kubectl refused.
         """
-        note = watch.on_note or ignore
+        note = watch.note
         kubectl = Kubectl(self.connection, note)
         for what, text in (
             ("a namespace", path.pod or self.namespace),

@@ -50,7 +50,7 @@ class ThisMachine(Remote):
         self.delay_s = 0.0
         self.begun: list[tuple[str, ...]] = []
 
-    def _run_now(self, command: Sequence[str]) -> CommandResult:
+    def run(self, *command: str) -> CommandResult:
         self._note(command)
         done = subprocess.run(
             list(map(os.fsencode, command)), capture_output=True, check=False, env=ENVIRON
