@@ -98,12 +98,6 @@ def test_set_id_bits_and_owners_only_if_wanted(parent: Path) -> None:
     assert not os.listxattr(parent / "dest/x")
 
 
-def test_an_impossible_owner_cannot_be_kept(parent: Path) -> None:
-    with pytest.raises(EntryRefused) as info:
-        unpack(HONEST["uid-huge"], parent / "dest", Rules(archive=True), [])
-    assert info.value.rule == "owner"
-
-
 def clean(case: Case) -> Cleaner:
     """What goes to tar in a container."""
     cleaner = Cleaner(Rules(), UNWATCHED, name=None, top=b".", unpacks=True)

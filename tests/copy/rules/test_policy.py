@@ -13,7 +13,6 @@ from pycrictl.copy.rules.policy import (
     MAX_TIME_NS,
     AcceptedEntry,
     Judge,
-    Replaced,
     Rules,
     Skipped,
     stays_inside,
@@ -71,20 +70,6 @@ def test_the_last_entry_is_refused(rule: str, entries: list[Entry], how: dict[st
     assert info.value.message.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("name", "path"),
-    [
-        (b"./a//b/.", (b"a", b"b")),
-        (b".", ()),
-        (b"..a/b..", (b"..a", b"b..")),
-        (b"n" * 255, (b"n" * 255,)),
-        (b"/".join([b"d"] * 512), (b"d",) * 512),
-    ],
-)
-def test_names(name: bytes, path: tuple[bytes, ...]) -> None:
-    assert take_apart(name, what=name) == path
-
-
 @given(st.binary(max_size=40))
 def test_no_name_leads_out(name: bytes) -> None:
     try:
@@ -131,36 +116,8 @@ def test_a_target_inside_never_rises_above_the_top(target: bytes, depth: int) ->
 
 
 def test_links_count_from_the_top_of_what_is_copied() -> None:
-    _, item, again, beside = verdicts(
-        Entry(b"top/f", F),
-        Entry(b"top/d/h", H, link=b"./top//f"),
-        Entry(b"top/i", H, link=b"top/d/h"),
-        Entry(b"top/l", L, link=b"../beside"),
-    )
-    assert item == AcceptedEntry((b"d", b"h"), H, 0, 0o644, original=(b"f",))
-    assert isinstance(again, AcceptedEntry)
-    assert again.original == (b"d", b"h")
+    [beside] = verdicts(Entry(b"top/l", L, link=b"../beside"))
     assert isinstance(beside, Skipped)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "before"),
-    [
-        (Entry(b"x", F), Entry(b"./x", F), F),
-        (Entry(b"x", F), Entry(b"/x", L, link=b"y"), F),
-        (Entry(b"x", L, link=b"y"), Entry(b"x", D), L),
-        (Entry(b"x", D), Entry(b"x", L, link=b"/"), D),
-        (Entry(b"x", EntryType.FIFO), Entry(b"x", EntryType.FIFO), None),
-    ],
-)
-def test_the_last_of_a_name_counts(first: Entry, second: Entry, before: EntryType | None) -> None:
-    judge = Judge(Rules(), single=False)
-    judge.judge(first)
-    assert judge.replaced is None
-    judge.judge(second)
-    assert judge.replaced == Replaced((b"x",), before)
-    judge.judge(Entry(b"z", F))
-    assert judge.replaced is None
 
 
 @pytest.mark.parametrize(

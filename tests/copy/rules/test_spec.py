@@ -12,7 +12,6 @@ from pycrictl.copy.rules.spec import (
     LocalPath,
     Meeting,
     SourceKind,
-    check_container_path,
     meet,
     parse,
     parse_side,
@@ -74,12 +73,6 @@ def test_exactly_one_side_is_in_a_container(
         assert info.value.hint
         return
     assert parse(source, destination) == result
-
-
-def test_the_path_of_a_request_is_checked_alike() -> None:
-    check_container_path(b"/a")
-    with pytest.raises(UsageError, match=r'"\\xff" is not absolute'):
-        check_container_path(b"\xff")
 
 
 @pytest.mark.parametrize(

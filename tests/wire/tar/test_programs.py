@@ -14,7 +14,7 @@ from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.wire.tar.header import Entry, EntryType
 from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at
-from tests.wire.archives import NS, content_of, packed
+from tests.wire.archives import NS, packed
 
 DATA = Path(__file__).parents[1] / "data"
 MTIME_NS = 1_700_000_000_123_456_789
@@ -81,15 +81,6 @@ def test_programs_are_read(
     pieces = [archive[start : start + 10_240] for start in range(0, len(archive), 10_240)]
     put_at(tmp_path / "read", Archive(pieces), KEEP)
     assert form(listing(tmp_path / "read/d")) == form(listing(tree))
-
-
-@pytest.mark.parametrize("old_format", ["v7", "oldgnu", "ustar"])
-def test_old_formats_of_gnu_tar_are_read(tmp_path: Path, old_format: str) -> None:
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d/f").write_bytes(b"hello")
-    words = ["tar", f"--format={old_format}", "-C", str(tmp_path), "-cf", "-", "d"]
-    found = {entry.name: data for entry, data in content_of(subprocess.check_output(words))}
-    assert found == {b"d": b"", b"d/f": b"hello"}
 
 
 @pytest.mark.parametrize(
