@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind
+    from pycrictl.diagnosis.pod import Look
     from pycrictl.show.columns import Column
     from pycrictl.show.formats import Format, ListFormat, Views
 
@@ -177,11 +178,33 @@ def write_diagnosis(
         chosen.write_document(document, app.env.stdout)
 
 
-def watch_diagnosis(
-    app: AppContext, document: Callable[[], Any], write: Callable[..., None], *, pause_s: float
+def show_survey(
+    app: AppContext,
+    chosen: Format,
+    look: Callable[[], Look],
+    *,
+    watch_pause_s: float | None,
+    is_named: bool = False,
 ) -> None:
-    def show(found: Any, out: TextIO) -> None:
-        write(found, out, app.env.columns, is_coloured=app.is_coloured)
+    """Show what is wrong with pods, until Ctrl-C or once: then the status is 1 if anything is.
 
-    with app.until_interrupted() as viewer:
-        viewer.follow(document, show, pause_s=pause_s)
+    A single pod that was asked for by name (``is_named``) is shown whole.
+    """
+    from pycrictl.diagnosis.pod import document_of, survey_document  # noqa: PLC0415 - not for lists
+    from pycrictl.show.diagnosis_text import write_pod, write_pods  # noqa: PLC0415 - the same
+
+    def show(found: Any, out: TextIO) -> None:
+        write_pods(found, out, app.env.columns, is_coloured=app.is_coloured)
+
+    if watch_pause_s is not None:
+        with app.until_interrupted() as viewer:
+            viewer.follow(lambda: survey_document(look()), show, pause_s=watch_pause_s)
+        return
+    seen = look()
+    if is_named and len(seen.reports) == 1:
+        found = document_of(seen.reports[0].facts, seen.reports[0].findings)
+        write_diagnosis(app, chosen, found, write_pod)
+    else:
+        write_diagnosis(app, chosen, survey_document(seen), write_pods)
+    if any(one.is_sick for one in seen.reports):
+        raise typer.Exit(1)

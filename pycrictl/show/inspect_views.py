@@ -48,9 +48,8 @@ def runtime_document(answer: cri_pb2.StatusResponse) -> Document:
     return status_document(answer.status, answer.info, extras=runtime_extras(answer))
 
 
-def container_status_block(
-    status: cri_pb2.ContainerStatus, info: Mapping[str, str], *, now: float
-) -> Block:
+def container_status_block(answer: cri_pb2.ContainerStatusResponse, *, now: float) -> Block:
+    status = answer.status
     has_started, has_ended = status.state != _CREATED, status.state == _EXITED
     return block_of(
         ("ID", status.id),
@@ -63,7 +62,7 @@ def container_status_block(
         ("Exit Code", str(status.exit_code) if has_ended else None),
         ("Labels", status.labels or None),
         ("Annotations", status.annotations or None),
-        ("Info", _info(info)),
+        ("Info", _info(answer.info)),
     )
 
 
@@ -76,7 +75,8 @@ def container_times(status: cri_pb2.ContainerStatus) -> dict[str, str]:
     }
 
 
-def pod_status_block(status: cri_pb2.PodSandboxStatus, info: Mapping[str, str]) -> Block:
+def pod_status_block(answer: cri_pb2.PodSandboxStatusResponse) -> Block:
+    status = answer.status
     return block_of(
         ("ID", status.id),
         ("Name", status.metadata.name),
@@ -89,17 +89,18 @@ def pod_status_block(status: cri_pb2.PodSandboxStatus, info: Mapping[str, str]) 
         *(("Additional IP", address.ip) for address in status.network.additional_ips),
         ("Labels", status.labels or None),
         ("Annotations", status.annotations or None),
-        ("Info", _info(info)),
+        ("Info", _info(answer.info)),
     )
 
 
-def image_status_block(image: cri_pb2.Image, info: Mapping[str, str]) -> Block:
+def image_status_block(answer: cri_pb2.ImageStatusResponse) -> Block:
+    image = answer.image
     return block_of(
         ("ID", image.id),
         *(("Tag", tag) for tag in image.repo_tags),
         *(("Digest", digest) for digest in image.repo_digests),
         ("Size", format_size(image.size, 3)),
-        ("Info", _info(info)),
+        ("Info", _info(answer.info)),
     )
 
 

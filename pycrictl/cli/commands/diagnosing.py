@@ -19,7 +19,6 @@ from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
 from pycrictl.diagnosis.pod import document as pod_document
-from pycrictl.diagnosis.pod import survey_document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
@@ -68,20 +67,8 @@ def why(
         )
         survey = Survey(client, images, sources, wall_s=app.env.wall_clock)
         if pod is None:
-            if watch:
-                list_options.watch_diagnosis(
-                    app,
-                    lambda: survey_document(survey.look()),
-                    diagnosis_text.write_pods,
-                    pause_s=WATCH_PAUSE_S,
-                )
-                return
-            look = survey.look()
-            list_options.write_diagnosis(
-                app, chosen, survey_document(look), diagnosis_text.write_pods
-            )
-            if any(one.is_sick for one in look.reports):
-                raise typer.Exit(1)
+            pause_s = WATCH_PAUSE_S if watch else None
+            list_options.show_survey(app, chosen, survey.look, watch_pause_s=pause_s)
             return
         found = pod_document(survey.look_at(pod))
     list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
@@ -14,10 +15,6 @@ from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods, pod_query
 from pycrictl.show import inspect_views
 from pycrictl.show.formats import Format
-
-if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
-    from pycrictl.show.render import Block
 
 
 def inspect(
@@ -60,11 +57,6 @@ def inspect(
     )
     targets = statuses.checked(ids or (), "container")
 
-    def block(answer: cri_pb2.ContainerStatusResponse) -> Block:
-        return inspect_views.container_status_block(
-            answer.status, answer.info, now=app.env.wall_clock()
-        )
-
     with app.open_clients(needs_images=bool(image)) as (client, images):
         if targets:
             targets = lookup.ids(client, targets, "container")
@@ -76,6 +68,7 @@ def inspect(
             targets = [container.id for container in found]
         seen = statuses.read(client, "container", targets, verbose=not quiet, is_listed=not ids)
         answers = statuses.at_least_one(seen, "container")
+        block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
         chosen.write_answers(answers, inspect_views.container_document, block, app.env.stdout)
 
 
@@ -118,12 +111,8 @@ def inspectp(
         else:
             targets = [pod.id for pod in list_pods(client, query)]
         seen = statuses.read(client, "pod", targets, verbose=not quiet, is_listed=not ids)
-        chosen.write_answers(
-            statuses.at_least_one(seen, "pod"),
-            inspect_views.pod_document,
-            lambda answer: inspect_views.pod_status_block(answer.status, answer.info),
-            app.env.stdout,
-        )
+        answers, block = statuses.at_least_one(seen, "pod"), inspect_views.pod_status_block
+        chosen.write_answers(answers, inspect_views.pod_document, block, app.env.stdout)
 
 
 def inspecti(
@@ -154,9 +143,5 @@ def inspecti(
         if not targets:
             targets = [image.id for image in list_images(client, name, conditions)]
         seen = statuses.read(client, "image", targets, verbose=not quiet, is_listed=not images)
-        chosen.write_answers(
-            statuses.at_least_one(seen, "image"),
-            inspect_views.image_document,
-            lambda answer: inspect_views.image_status_block(answer.image, answer.info),
-            app.env.stdout,
-        )
+        answers, block = statuses.at_least_one(seen, "image"), inspect_views.image_status_block
+        chosen.write_answers(answers, inspect_views.image_document, block, app.env.stdout)

@@ -9,12 +9,10 @@ import typer
 from pycrictl.cli import list_options, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.pod import document_of, survey_document
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.why import look
-from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 5.0
@@ -50,19 +48,10 @@ def why(
         raise UsageError("--watch goes with the table only")
     kubectl = Kubectl(app.handed_on, app.env.note)
     asked.check()
-    if watch:
-        list_options.watch_diagnosis(
-            app,
-            lambda: survey_document(look(kubectl, asked, app.env.wall_clock())),
-            diagnosis_text.write_pods,
-            pause_s=WATCH_PAUSE_S,
-        )
-        return
-    seen = look(kubectl, asked, app.env.wall_clock())
-    if asked.names and len(seen.reports) == 1:
-        found = document_of(seen.reports[0].facts, seen.reports[0].findings)
-        list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
-    else:
-        list_options.write_diagnosis(app, chosen, survey_document(seen), diagnosis_text.write_pods)
-    if any(one.is_sick for one in seen.reports):
-        raise typer.Exit(1)
+    list_options.show_survey(
+        app,
+        chosen,
+        lambda: look(kubectl, asked, app.env.wall_clock()),
+        watch_pause_s=WATCH_PAUSE_S if watch else None,
+        is_named=bool(asked.names),
+    )
