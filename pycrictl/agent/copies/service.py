@@ -237,8 +237,8 @@ class Copies:
         raise Refused(
             404,
             f"copy {quote(name[:32])} is not known on the node of"
-            f" pod {quote(whole_pod)}: the agent was restarted, nothing was heard of"
-            " it for 15 minutes, or the pod was replaced; begin again",
+            f" pod {quote(whole_pod)}: the agent was restarted, there was no request"
+            " about it for 15 minutes, or the pod was replaced; begin again",
         )
 
     def expires(self, session: Session) -> str:
