@@ -222,7 +222,11 @@ REPLACED: Final[dict[str, Case]] = {
         skipped=(b"x",),
     ),
     "link-then-file": good(
-        {"l": b"1", "x": b"2"}, sym(b"l", b"x"), file(b"l", b"1"), file(b"x", b"2")
+        {"h": b"1", "l": b"1", "x": b"2"},
+        sym(b"l", b"x"),
+        file(b"l", b"1"),
+        file(b"x", b"2"),
+        hard(b"h", b"l"),
     ),
     "file-then-link": good({"l": b"->x"}, file(b"l", b"1"), sym(b"l", b"x")),
     "link-then-dir": good(
