@@ -95,7 +95,6 @@ def source(tmp_path: Path) -> Path:
     ("what", "where"),
     [
         ("tree/.", "etc"),
-        ("tree/hosts", "etc"),
         ("tree/hosts", "etc/hosts"),
         ("links/.", "etc"),
         ("links/hosts", "etc/hosts"),

@@ -244,28 +244,22 @@ class TarReader:
         name, mode, uid, gid, size_bytes, mtime_s, _, link = header
         mtime_ns = mtime_s * NS_PER_S
         is_link = kind is EntryType.SYMLINK or kind is EntryType.HARDLINK
-        if self._long_link is not None and not is_link:
-            raise _named_link(kind)
-        records = self._records
-        if records is None:
-            name = name if self._long_name is None else self._long_name
-            link = link if self._long_link is None else self._long_link
-        else:
-            if b"linkpath" in records and not is_link:
-                raise _named_link(kind)
-            name = _one_of(records.get(b"path"), self._long_name, name)
-            link = _one_of(records.get(b"linkpath"), self._long_link, link)
-            if (value := records.get(b"size")) is not None:
-                size_bytes = decode_decimal(value, "size")
-                # Writers put 0 or the same into the field that cannot hold it.
-                if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
-                    raise RemoteProtocolError("an entry of the archive has two sizes")
-            if (value := records.get(b"mtime")) is not None:
-                mtime_ns = decode_time(value)
-            if (value := records.get(b"uid")) is not None:
-                uid = decode_decimal(value, "owner")
-            if (value := records.get(b"gid")) is not None:
-                gid = decode_decimal(value, "group")
+        records = self._records or {}
+        if not is_link and (self._long_link is not None or b"linkpath" in records):
+            raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
+        name = _one_of(records.get(b"path"), self._long_name, name)
+        link = _one_of(records.get(b"linkpath"), self._long_link, link)
+        if (value := records.get(b"size")) is not None:
+            size_bytes = decode_decimal(value, "size")
+            # Writers put 0 or the same into the field that cannot hold it.
+            if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
+                raise RemoteProtocolError("an entry of the archive has two sizes")
+        if (value := records.get(b"mtime")) is not None:
+            mtime_ns = decode_time(value)
+        if (value := records.get(b"uid")) is not None:
+            uid = decode_decimal(value, "owner")
+        if (value := records.get(b"gid")) is not None:
+            gid = decode_decimal(value, "group")
         if kind is EntryType.DIRECTORY:
             # Only one: what "a//" is supposed to be is for the policy to say.
             name = name.removesuffix(b"/") or name
@@ -291,10 +285,6 @@ def _events(reader: TarReader) -> Iterator[Event]:
     yield from reader.events_received()
     if reader.error is not None:
         raise reader.error
-
-
-def _named_link(kind: EntryType) -> RemoteProtocolError:
-    return RemoteProtocolError(f"a {kind.value} of the archive has a link name")
 
 
 def _padding(size_bytes: int) -> int:

@@ -47,33 +47,30 @@ def test_a_disk_error_is_not_taken_for_a_missing_feature(
         directly(tmp_path / "f", tmp_path / "g")
 
 
+def room_of(path: Path, pieces: list[bytes]) -> int:
+    """Write pieces as they come from a stream; return how much room the file takes."""
+    with path.open("wb") as file:
+        writer = SparseWriter(file.fileno())
+        for piece in pieces:
+            writer.write(memoryview(piece))
+        writer.finish()
+    assert path.read_bytes() == b"".join(pieces)
+    return path.stat().st_blocks * 512
+
+
 def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
+    """What was reserved is what was written."""
     data = os.urandom(2 * MIB)
-    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
-    writer = SparseWriter(fd)
-    written = b""
-    for size in (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB):
-        writer.write(memoryview(data)[:size])
-        written += data[:size]
-    writer.finish()
-    os.close(fd)
-    assert (tmp_path / "f").read_bytes() == written
-    # What was reserved is what was written.
-    assert (tmp_path / "f").stat().st_blocks * 512 < len(written) + 65_536
+    sizes = (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB)
+    assert room_of(tmp_path / "f", [data[:size] for size in sizes]) < sum(sizes) + 65_536
 
 
 @pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 200_000])
 def test_holes_are_found_in_streams(tmp_path: Path, size: int) -> None:
     hole = 65_536
     data = os.urandom(hole) + bytes(3 * hole) + b"x" + bytes(size)
-    fd = os.open(tmp_path / "f", os.O_WRONLY | os.O_CREAT)
-    writer = SparseWriter(fd)
-    for start in range(0, len(data), 2 * hole):
-        writer.write(memoryview(data)[start : start + 2 * hole])
-    writer.finish()
-    os.close(fd)
-    assert (tmp_path / "f").read_bytes() == data
-    assert (tmp_path / "f").stat().st_blocks * 512 < len(data) - 2 * hole
+    pieces = [data[start : start + 2 * hole] for start in range(0, len(data), 2 * hole)]
+    assert room_of(tmp_path / "f", pieces) < len(data) - 2 * hole
 
 
 def test_segments_of_a_file_with_holes(tmp_path: Path) -> None:
