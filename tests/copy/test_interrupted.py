@@ -59,8 +59,9 @@ def at_move(
     act: Callable[[], object],
     *,
     has_flags: bool = True,
+    goes_on: bool = False,
 ) -> None:
-    """Do something before a move; the first one says that the merge begins."""
+    """Do something before a move, or all from that; the first says that the merge begins."""
     moves, move = 0, Directory.move
 
     def counted(
@@ -70,7 +71,7 @@ def at_move(
         if flags and not has_flags:
             raise OSError(errno.EINVAL, "flags")
         moves += 1
-        if moves == number:
+        if moves == number or (goes_on and moves > number):
             act()
         move(self, name, to, to_name, flags=flags)
 
@@ -134,18 +135,7 @@ def test_moves_that_cannot_be_undone(
     source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What has begun is finished once that is possible."""
-    move, moves = Directory.move, 0
-
-    def failing(
-        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
-    ) -> None:
-        nonlocal moves
-        moves += 1
-        if moves >= 4:
-            fail()
-        move(self, name, to, to_name, flags=flags)
-
-    monkeypatch.setattr(Directory, "move", failing)
+    at_move(monkeypatch, 4, fail, goes_on=True)
     with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
         directly(f"{source}/.", into)
     monkeypatch.undo()
