@@ -6,7 +6,6 @@ from pycrictl.wire.tar.header import Entry, encode_block, encode_record
 from pycrictl.wire.tar.reader import (
     ArchiveFinished,
     DataReceived,
-    EntryFinished,
     EntryStarted,
     Event,
     TarReader,
@@ -34,24 +33,14 @@ def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
     step = step or len(archive)
     pieces = [archive[start : start + step] for start in range(0, len(archive), step)]
     found: list[tuple[Entry, bytes]] = []
-    data, is_open = b"", False
     events = events_of(*pieces)
     assert isinstance(events.pop(), ArchiveFinished)
     for event in events:
         if isinstance(event, EntryStarted):
-            assert not is_open
             found.append((event.entry, b""))
-            data, is_open = b"", True
         elif isinstance(event, DataReceived):
-            assert is_open
-            data += event.data
-        else:
-            assert isinstance(event, EntryFinished)
-            entry, _ = found.pop()
-            assert len(data) == entry.size_bytes
-            found.append((entry, data))
-            is_open = False
-    assert not is_open
+            found[-1] = (found[-1][0], found[-1][1] + event.data)
+    assert all(len(data) == entry.size_bytes for entry, data in found)
     return found
 
 
@@ -77,16 +66,8 @@ def member(
     gid: int = 0,
     mtime_s: int = 0,
 ) -> bytes:
-    header = encode_block(
-        name,
-        kind,
-        size=len(data) if size is None else size,
-        mode=mode,
-        uid=uid,
-        gid=gid,
-        mtime_s=mtime_s,
-        link=link,
-    )
+    size = len(data) if size is None else size
+    header = encode_block(name, kind, size, mode, uid, gid, mtime_s, link)
     return header + data + bytes(-len(data) % 512)
 
 

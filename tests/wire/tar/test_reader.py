@@ -28,10 +28,9 @@ def only(*headers: bytes) -> Entry:
     return entry
 
 
-def violation(*pieces: bytes, eof: bool = False) -> str:
+def violation(archive: bytes, *, eof: bool = False) -> str:
     reader = TarReader()
-    for piece in pieces:
-        reader.receive_data(piece)
+    reader.receive_data(archive)
     if eof:
         reader.receive_eof()
     assert isinstance(reader.error, StreamError)
