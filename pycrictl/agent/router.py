@@ -67,7 +67,7 @@ _PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
 Answer = Awaitable[web.StreamResponse]
 
 
-class Call(NamedTuple):
+class ApiCall(NamedTuple):
     """A request, and the parameters of its query."""
 
     request: web.BaseRequest
@@ -164,7 +164,7 @@ class Router:
             raise Refusal(401, "Unauthorized")
         has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
         words = path.strip("/").split("/")
-        call = Call(request, parameters(query), has_body)
+        call = ApiCall(request, parameters(query), has_body)
         if words[0] == OF_KUBELET:
             return "kubelet", self._kubelet(call, words[1:])
         if not _is_of_copies(words):
@@ -188,7 +188,7 @@ class Router:
         await self._access.metrics(request)
         return await self._page("metrics")
 
-    async def _kubelet(self, call: Call, words: list[str]) -> web.StreamResponse:
+    async def _kubelet(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
         user = await self._access.node_proxy(call.request)
         if self._streams.is_off:
@@ -212,7 +212,7 @@ class Router:
 
     # For other agents
 
-    async def _peer(self, call: Call, words: list[str]) -> web.StreamResponse:
+    async def _peer(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         request, given, _ = call
         await self._access.peer(request)
         match words:
@@ -241,7 +241,7 @@ class Router:
 
     # For the front proxy
 
-    async def _api(self, call: Call, words: list[str]) -> web.StreamResponse:
+    async def _api(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         user = self._access.user(call.request)
         match words:
             case ["apis"]:
@@ -256,7 +256,7 @@ class Router:
                 return await self._resource(call, user, rest)
         raise _no_such_resource()
 
-    async def _resource(self, call: Call, user: User, words: list[str]) -> web.StreamResponse:
+    async def _resource(self, call: ApiCall, user: User, words: list[str]) -> web.StreamResponse:
         match words:
             case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
                 space
@@ -283,7 +283,7 @@ class Router:
                 return await self._copies.answer(asked, user)
         raise _no_such_resource()
 
-    async def _list(self, call: Call, user: User, namespace: str) -> web.StreamResponse:
+    async def _list(self, call: ApiCall, user: User, namespace: str) -> web.StreamResponse:
         query = parse_query(call.given)
         form = form_of(call.request.headers.get("Accept", ""), query.include)
         scope = _scope(namespace, query)
@@ -303,7 +303,7 @@ class Router:
         ]
         return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
 
-    async def _get(self, call: Call, namespace: str, name: str) -> web.StreamResponse:
+    async def _get(self, call: ApiCall, namespace: str, name: str) -> web.StreamResponse:
         query = parse_query(call.given)
         form = form_of(call.request.headers.get("Accept", ""), query.include)
         pod, _, container = name.rpartition(".")
@@ -317,7 +317,7 @@ class Router:
         return respond(form.one(found), warnings=feed.warnings)
 
     async def _progress(
-        self, call: Call, user: User, namespace: str, name: str, *, has_end: bool = True
+        self, call: ApiCall, user: User, namespace: str, name: str, *, has_end: bool = True
     ) -> web.StreamResponse:
         query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
         pod = await self._cluster.pod(namespace, name)

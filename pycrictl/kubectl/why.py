@@ -42,7 +42,7 @@ def look(kubectl: Kubectl, asked: Asked, now_s: float) -> Look:
     reports = []
     for pod in pods:
         logs = _logs(kubectl, pod) if len(pods) == 1 and asked.names else {}
-        if (found := facts_of(pod, Known(events, pulls, logs, tuple(missing)), now_s)) is None:
+        if (found := facts_of(pod, Evidence(events, pulls, logs, tuple(missing)), now_s)) is None:
             continue
         node = text(mapping(pod.get("spec")).get("nodeName"))
         findings = [for_cluster(one, found, node) for one in diagnose(found)]
@@ -77,7 +77,7 @@ def _logs(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-class Known(NamedTuple):
+class Evidence(NamedTuple):
     """What is known of pods; the sources in ``missing`` were not available."""
 
     events: Sequence[dict[str, Any]] = ()
@@ -86,7 +86,7 @@ class Known(NamedTuple):
     missing: tuple[Missing, ...] = ()
 
 
-def facts_of(document: dict[str, Any], known: Known, now_s: float) -> facts.PodFacts | None:
+def facts_of(document: dict[str, Any], known: Evidence, now_s: float) -> facts.PodFacts | None:
     if (pod := parse_pod(document)) is None:
         return None
     status = mapping(document.get("status"))
@@ -157,7 +157,7 @@ def _status_of(status: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     return next(own, {"name": name})
 
 
-def _container(one: dict[str, Any], spec: dict[str, Any], known: Known) -> facts.Container:
+def _container(one: dict[str, Any], spec: dict[str, Any], known: Evidence) -> facts.Container:
     state = mapping(one.get("state"))
     before = mapping(one, "lastState", "terminated")
     running, ended = mapping(state.get("running")), mapping(state.get("terminated"))
@@ -184,7 +184,7 @@ def _container(one: dict[str, Any], spec: dict[str, Any], known: Known) -> facts
     )
 
 
-def _images(pod: Pod, known: Known) -> Iterator[facts.Image]:
+def _images(pod: Pod, known: Evidence) -> Iterator[facts.Image]:
     for reference in dict.fromkeys(one.image for one in pod.images):
         uses = [one for one in pod.images if one.image == reference]
         reason = next((one for one in uses if one.reason in REASONS), None)

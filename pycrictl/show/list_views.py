@@ -355,7 +355,7 @@ def _local_time(time_ns: int) -> tuple[datetime, str]:
 # Resource usage: runtimes report CPU time since some start; shown is the difference of two samples
 
 
-class Measured(NamedTuple):
+class StatsRow(NamedTuple):
     """A sample, its share of CPU since the one before, and its memory."""
 
     stats: Any
@@ -394,7 +394,7 @@ POD_STATS: Final = (
 
 def measured(
     before: Iterable[Any], after: Iterable[Any], *, show_all: bool = False
-) -> Iterator[Measured]:
+) -> Iterator[StatsRow]:
     """Yield what has two samples, if ``show_all`` also what uses nothing."""
     earlier = {stats.attributes.id: stats for stats in before}
     for stats in after:
@@ -404,7 +404,7 @@ def measured(
         first = earlier.get(stats.attributes.id)
         if first is not None and (show_all or not is_idle):
             cpu = cpu_percent(getattr(first, "linux", first).cpu, usage.cpu)
-            yield Measured(stats, cpu, format_size(memory, SIZE_DIGITS))
+            yield StatsRow(stats, cpu, format_size(memory, SIZE_DIGITS))
 
 
 def cpu_percent(before: cri_pb2.CpuUsage, after: cri_pb2.CpuUsage) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl.diagnosis.findings import Missing, Weight
 from pycrictl.diagnosis.pod import diagnose
-from pycrictl.kubectl.why import Known, facts_of, for_cluster, needs_log
+from pycrictl.kubectl.why import Evidence, facts_of, for_cluster, needs_log
 from tests.agent import standing
 from tests.agent.standing import Cluster
 from tests.kube.apiserver import make_node_certificates
@@ -60,15 +60,15 @@ KILLED = {
 BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}}
 NO_VOLUME = 'MountVolume.SetUp failed for volume "c" : configmap "x" not found'
 CASES = {
-    "unscheduled": (unscheduled(), Known(), "0/3 nodes are available: 3 Insufficient cpu."),
+    "unscheduled": (unscheduled(), Evidence(), "0/3 nodes are available: 3 Insufficient cpu."),
     "volume": (
         pod(),
-        Known([event("FailedMount", NO_VOLUME)]),
+        Evidence([event("FailedMount", NO_VOLUME)]),
         'volume "c" cannot be mounted: configmap "x" not found',
     ),
     "cni": (
         pod(),
-        Known(
+        Evidence(
             [
                 event(
                     "FailedCreatePodSandBox",
@@ -81,35 +81,35 @@ CASES = {
     ),
     "pulling": (
         pod(),
-        Known(
+        Evidence(
             pulls=[pull("Pulling", sums={"share": 0.12, "progress": 3 << 20, "total": 24 << 20})]
         ),
         "is being pulled, 12 %, 3.0 of 24.0 MiB",
     ),
-    "queued": (pod(), Known(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd in line"),
+    "queued": (pod(), Evidence(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd in line"),
     "not-found": (
         pod(BACK_OFF),
-        Known(pulls=[pull("BackOff", error="registry.test/team/app:1: not found")]),
+        Evidence(pulls=[pull("BackOff", error="registry.test/team/app:1: not found")]),
         "the registry does not have it",
     ),
     "crash-loop": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, CRASHED),
-        Known(logs={"main": ("no such table",)}),
+        Evidence(logs={"main": ("no such table",)}),
         "exit code 3, 4 restarts; its last line: no such table",
     ),
     "out-of-memory": (
         pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
-        Known(),
+        Evidence(),
         "was OOM-killed: it exceeded its memory limit",
     ),
     "liveness": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
-        Known([event("Unhealthy", "Liveness probe failed: HTTP 503", "spec.containers{main}")]),
+        Evidence([event("Unhealthy", "Liveness probe failed: HTTP 503", "spec.containers{main}")]),
         "as its liveness probe fails (HTTP 503)",
     ),
     "liveness without a word": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
-        Known([event("Unhealthy", "Liveness probe failed: ", "spec.containers{main}")]),
+        Evidence([event("Unhealthy", "Liveness probe failed: ", "spec.containers{main}")]),
         "as its liveness probe fails: exit code 137",
     ),
 }
@@ -127,7 +127,7 @@ def test_a_cause(kind: str) -> None:
 
 
 def test_a_pod_that_runs() -> None:
-    found = facts_of(pod(RUNNING, {"ready": True}, phase="Running"), Known(), NOW_S)
+    found = facts_of(pod(RUNNING, {"ready": True}, phase="Running"), Evidence(), NOW_S)
     assert found is not None
     assert [one.weight for one in diagnose(found)] == [Weight.NOTE]
 
@@ -140,7 +140,7 @@ def test_which_logs_are_wanted() -> None:
 
 @pytest.mark.parametrize("junk", [{}, {"metadata": 5}, {"metadata": {"name": "x"}, "status": [1]}])
 def test_what_is_no_pod(junk: dict[str, Any]) -> None:
-    found = facts_of(junk, Known([{"involvedObject": 3}], [{"spec": []}]), NOW_S)
+    found = facts_of(junk, Evidence([{"involvedObject": 3}], [{"spec": []}]), NOW_S)
     assert found is None or found.name == "x"
 
 
