@@ -222,7 +222,7 @@ def reports_of(
 ) -> tuple[list[Report], bool]:
     """Return what is known of the pulls of some images, and whether one of them runs.
 
-    Of what had arrived before ``since_s``, when a client began to watch, only that is reported.
+    Pulls that ended before ``since_s``, when the client began to watch, are reported as present.
     """
     found: list[Report] = []
     runs = False

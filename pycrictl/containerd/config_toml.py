@@ -31,7 +31,7 @@ _FILES_LIMIT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """What is configured; None where nothing is, so that containerd's default holds.
+    """Settings of pulls; None where containerd's default holds.
 
     ``progress_timeout_s`` is 0 for no limit, ``origin`` the file that it comes from.
     """

@@ -43,7 +43,7 @@ class Asking:
             self._missing.append(Missing(source, reason))
 
     def _begin(self, source: str, ask: Callable[[], object]) -> None:
-        """Ask a source in a thread of its own, which nobody has to wait for."""
+        """Query a source in a daemon thread of its own."""
 
         def run() -> None:
             with self._optional(source):

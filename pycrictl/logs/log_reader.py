@@ -182,9 +182,9 @@ class LogReader:
 
 
 def pause_for(reader_fd: int | None) -> Callable[[], None]:
-    """Return what waits a moment, or raises BrokenPipeError if nobody can read from a descriptor.
+    """Return a function that waits a moment, or raises BrokenPipeError if a pipe has no reader.
 
-    That would else not be noticed before the container writes again.
+    Otherwise that would only be noticed when the container writes again.
     """
     poll = select.poll()
     if reader_fd is not None:

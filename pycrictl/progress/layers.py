@@ -152,7 +152,7 @@ class Layers:
         return not self._has_unpacked and self.is_complete
 
     def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
-        """Move every layer to where ``sight`` shows it; return whether to call ``confirm``."""
+        """Update every layer from ``sight``; return whether ``confirm`` is to be called."""
         is_doubtful = False
         for layer in self.unsettled:
             keys = [(snapshotter, chain_id) for chain_id in layer.chain_ids]

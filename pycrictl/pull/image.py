@@ -210,7 +210,7 @@ class PullDisplay:
         return any(is_same_image(image, name) for image in self._images)
 
     def _awaited(self, result: PollResult) -> tuple[Awaited, ...]:
-        """Return the pulls of which nothing is seen yet."""
+        """Return the pulls that no source has reported yet."""
         now_s = time.time()
         # For good: a lease that holds nothing for long no longer counts as a pull.
         self._begun |= {one.image for one in awaited(result, self._tracker)}

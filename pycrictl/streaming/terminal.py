@@ -95,7 +95,7 @@ class Terminal:
             self._modes.feed(data)
 
     def restore(self) -> None:
-        """Make the terminal what it was. It may be gone by now."""
+        """Restore the terminal's mode; the terminal may be gone."""
         try:
             # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)

@@ -151,7 +151,7 @@ class Copies:
             raise Refused(session.code, session.message)
 
     def _start(self, session: Session, spool: Spool | None) -> None:
-        """Start the thread of a copy, and what sees it through."""
+        """Start the thread of a copy, and the task that waits for its end."""
         place, spec, engine = session.place, session.spec, self.engine
 
         def expect(size_bytes: int) -> None:
@@ -345,7 +345,7 @@ class Copies:
         self.sessions.pop(session.name, None)
 
     async def _sweep(self) -> None:
-        """Remove sessions of which nothing was heard for too long."""
+        """Remove sessions whose client sent no request for too long."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, self.lifetime_s / 4))
             now = self.clock()

@@ -205,7 +205,7 @@ def _token_of(request: web.BaseRequest) -> str:
 
 
 def _whole(value: object) -> str:
-    """Return an identity that the API server names: nothing of it may be cut off."""
+    """Return an identity from the API server, in full: a part of it could be another user."""
     return text(value, MAX_ANSWER_BYTES)
 
 

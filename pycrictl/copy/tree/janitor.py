@@ -71,7 +71,7 @@ class Note:
             )
 
     def close(self, *, is_removed: bool) -> None:
-        """Let go of it; remove it if there is nothing left to clear up."""
+        """Release the note; delete it if there is nothing left to clear up."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             if is_removed:

@@ -19,7 +19,7 @@ class Status(NamedTuple):
     """How a call ended.
 
     Attributes:
-        obstacle: why there is no status from the server, where it was not reached or is not one.
+        obstacle: why there is no status, if the server was not reached or does not speak gRPC.
         oversize_bytes: the size of a message of the answer that is beyond the limit, else 0.
     """
 

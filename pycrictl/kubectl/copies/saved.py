@@ -40,7 +40,7 @@ _LAST_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CopyRecord:
-    """What a copy is: two with the same but for the last four are the same copy.
+    """A copy; two that differ in the last four fields only are the same copy.
 
     Attributes:
         options: of the connection to the cluster, and of the copy.
@@ -179,7 +179,7 @@ class Saved:
         return None
 
     def _sweep(self) -> None:
-        """Remove what was left by programs that were killed, once it is of no use."""
+        """Remove records of killed programs that are too old to resume."""
         for session, fd in self._unused():
             age_s = time.time() - os.fstat(fd).st_mtime
             if age_s > GIVE_UP_S + _MARGIN_S:  # until then another version may be able to read it
