@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -13,7 +14,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.kubectl.copies.in_cluster import InCluster
+from pycrictl.kubectl.copies.over_api import in_cluster
 
 
 def container_cp(
@@ -67,10 +68,14 @@ def container_cp(
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
     local = request.source if isinstance(request, spec.CopyTo) else request.destination
-    where = InCluster(
-        tuple(app.handed_on), how, app.env.environ,
-        namespace or "", container, retries, resume, os.fsdecode(local.path),
-    )  # fmt: skip
-    raise typer.Exit(
-        copying.carry_out(app, request, how, where.opened, quiet=quiet, progress=progress)
+    opened = partial(
+        in_cluster,
+        options=app.handed_on,
+        environ=app.env.environ,
+        namespace=namespace or "",
+        container=container,
+        local=os.fsdecode(local.path),
+        retries=retries,
+        resume=resume,
     )
+    raise typer.Exit(copying.carry_out(app, request, how, opened, quiet=quiet, progress=progress))

@@ -1,25 +1,31 @@
-"""The calls that a copy makes to the agents' API, each on a connection of its own."""
+"""The calls that a copy makes to the agents' API, and for how long what breaks is tried again."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from pycrictl.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.errors import (
+    ConfigError,
     ConnectError,
     CopyError,
+    Denied,
     Exhausted,
+    Interrupted,
+    NotFound,
     PycrictlError,
     RemoteProtocolError,
     Unavailable,
     UpgradeRefused,
+    UsageError,
 )
 from pycrictl.foreign import mapping, parsed, text
 from pycrictl.kubectl import api_errors
@@ -33,7 +39,18 @@ TIMEOUT_S: Final = 60.0
 IDLE_S: Final = 30.0
 """How long a connection that should move may be silent, before it counts as broken."""
 
+GIVE_UP_S: Final = 15 * 60.0
+"""After so long without progress the session is gone."""
+
+DENIED_S: Final = 30.0
+"""How long an API server that has just started may refuse what it will allow."""
+
+_FIRST_PAUSE_S: Final = 0.2
+_LONGEST_PAUSE_S: Final = 10.0
+_LASTING: Final = (UsageError, ConfigError, CopyError, NotFound, Interrupted)
 _MAX_ANSWER_BYTES: Final = 1024 * 1024
+
+T = TypeVar("T")
 
 
 class Lost(CopyError):
@@ -143,3 +160,44 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         if status == 503:
             return Unavailable(message, code="Unavailable", details=message)
     return api_errors.of_answer(UpgradeRefused(message, status=status, body=body))
+
+
+@dataclass
+class Patience:
+    """Tries again what a connection broke off, with growing pauses, until there is progress.
+
+    Attributes:
+        note: is told when something broke, once for each time that it had worked.
+        retries: how often in a row without progress; None: for as long as the session lasts.
+    """
+
+    note: Callable[[str], None]
+    retries: int | None = None
+    sleep: Callable[[float], None] = time.sleep
+    _failures: int = 0
+    _since_s: float = 0.0
+
+    def renew(self) -> None:
+        self._failures = 0
+
+    def insist(self, act: Callable[[], T]) -> T:
+        while True:
+            try:
+                return act()
+            except PycrictlError as exc:
+                self.bear(exc)
+
+    def bear(self, exc: PycrictlError) -> None:
+        """Wait a while after a failure; raise it if it is not worth trying again."""
+        now = time.monotonic()
+        if not self._failures:
+            self._since_s = now
+        self._failures += 1
+        limit_s = DENIED_S if isinstance(exc, Denied) else GIVE_UP_S
+        is_too_often = self.retries is not None and self._failures > self.retries
+        if isinstance(exc, _LASTING) or is_too_often or now - self._since_s > limit_s:
+            raise exc
+        if self._failures == 1:
+            reason = "not now" if isinstance(exc, Exhausted) else "the copy was interrupted"
+            self.note(f"{reason}: {exc.message}; it goes on as soon as it can")
+        self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))

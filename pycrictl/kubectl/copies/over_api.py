@@ -9,7 +9,7 @@
 3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
    since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
    acknowledges what it has. After an interruption either end reconnects and continues
-   from the last acknowledgement (``_Session``; at the node ``copy.transfer.serving``).
+   from the last acknowledgement (``OverApi``; at the node ``copy.transfer.serving``).
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +30,7 @@ from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import address, take_apart
+from pycrictl.copy.rules.spec import ContainerPath, address, take_apart
 from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.messages import (
     Acknowledgement,
@@ -53,9 +53,12 @@ from pycrictl.errors import (
     Unimplemented,
 )
 from pycrictl.foreign import count, mapping, parsed, text
-from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, error_of
-from pycrictl.kubectl.copies.patience import Patience
+from pycrictl.kubectl import api_errors
+from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, Patience, error_of
 from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
+from pycrictl.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.kubectl.pod_selection import check_name, namespace_of
+from pycrictl.kubectl.program import Kubectl
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
 """What says that nothing has begun. An agent that does not answer may have."""
@@ -75,7 +78,11 @@ ABANDON_S: Final = 5.0
 
 @dataclass(eq=False)
 class OverApi:
-    """A ``Method`` for one pod. The record is the copy as asked for, but for its paths."""
+    """A ``Method`` for one copy of one pod, with its session at the agent and its successors.
+
+    Attributes:
+        record: the copy as far as it is known yet; its spec has the container.
+    """
 
     api: CopyApi
     record: CopyRecord
@@ -83,26 +90,32 @@ class OverApi:
     patience: Patience
     resume: bool = False
     name = "cluster"
+    _watch: Watch = field(init=False)
+    _kept: Kept = field(init=False)
+    _left: int = MAX_SESSIONS
+    _shown: int = 0
+    _has_bytes: int = 0
+    _sign_s: float = 0.0
 
     @contextmanager
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
+        options = {"archive": rules.archive, "followLinks": follow, "early": True}
+
+        def pieces() -> Generator[memoryview, None, None]:
+            try:
+                yield from self._received()
+            except Forgotten as exc:
+                self._begin_anew(exc)
+                raise BeginAnew(_ANEW) from None
+            except StreamError as exc:
+                raise ConnectError(exc.message, hint=exc.hint) from exc
+            self._finish()
+
         text = take_apart(path)
-        record = replace(self.record, path=os.fsdecode(path), direction="From")
-        with self._session(record, _spec(record, path, rules, follow), watch) as session:
-
-            def pieces() -> Generator[memoryview, None, None]:
-                try:
-                    yield from session.received()
-                except Forgotten as exc:
-                    session.begin_anew(exc)
-                    raise BeginAnew(_ANEW) from None
-                except StreamError as exc:
-                    raise ConnectError(exc.message, hint=exc.hint) from exc
-                session.finish()
-
-            name = b"." if text.wants_contents else text.name
+        name = b"." if text.wants_contents else text.name
+        with self._session(path, {"direction": "From", "options": options}, watch):
             try:
                 yield Outgoing(pieces, name, is_whole=False)
             except StreamError as exc:  # the archive is wrong
@@ -110,111 +123,95 @@ class OverApi:
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         found, sent = None, archive.measured(rules, watch)
-        record = replace(
-            self.record, path=os.fsdecode(path), direction="To",
-            size_bytes=sent.size_bytes, crc32=sent.crc32,
-        )  # fmt: skip
-        spec = _spec(record, address(path, archive.kind), rules, False)
-        with self._session(record, spec, watch) as session:
+        options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
+        asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
+        path = address(path, archive.kind)
+        with self._session(path, {**asked, "options": options}, watch):
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
             while found is None:
                 try:
-                    session.patience.insist(partial(session.send, archive, sent.size_bytes))
-                    found = session.committed()
+                    self.patience.insist(partial(self._send, archive, sent.size_bytes))
+                    found = self._committed()
                 except Forgotten as exc:
-                    session.begin_anew(exc)
+                    self._begin_anew(exc)
                     watch.note(_ANEW)
         return _report(found, watch) or sent.summary
 
+    # Its session
+
     @contextmanager
-    def _session(
-        self, record: CopyRecord, spec: dict[str, Any], watch: Watch
-    ) -> Iterator[_Session]:
+    def _session(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
         """Begin a session, or take one up; whatever ends this but a kill ends the session."""
-        session = _Session(self, record, spec, watch)
-        if not (self.resume and session.take_up()):
-            session.begin()
+        spec = {**self.record.spec, **asked, "path": os.fsdecode(path)}
+        self.record, self._watch = replace(self.record, spec=spec), watch
+        if not (self.resume and self._take_up()):
+            self._begin()
         try:
-            yield session
+            yield
         except BaseException as exc:
-            kept = session.kept
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
-                kept.touch()  # it broke for longer than there was patience for: it can go on
-                kept.release()
+                self._kept.touch()  # it broke for longer than there was patience for: it can go on
+                self._kept.release()
                 exc.hint = exc.hint or "rerun with --resume within 15 minutes to continue"
                 raise
-            session.abandon()
-            kept.remove()
+            self._abandon()
             raise
-        session.kept.remove()
+        self._kept.remove()
 
-
-@dataclass(eq=False)
-class _Session:
-    """A session at the agent; its successors, if the agent forgets it."""
-
-    method: OverApi
-    record: CopyRecord
-    spec: dict[str, Any]
-    watch: Watch
-    kept: Kept = field(init=False)
-    _left: int = MAX_SESSIONS
-    _shown: int = 0
-    _has_bytes: int = 0
-    _sign_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        method = self.method
-        self._api, self._saved, self.patience = method.api, method.saved, method.patience
-
-    def begin(self) -> None:
+    def _begin(self) -> None:
         session = os.urandom(16).hex()
-        self.kept = self._saved.keep(replace(self.record, session=session))
+        self._kept = self.saved.keep(replace(self.record, session=session))
         try:
-            self.kept.expected_bytes = _expected(self._api.begin(self.spec, session))
-        except BaseException as exc:
-            if not isinstance(exc, _REFUSALS):
-                self.abandon()
-            self.kept.remove()
+            self._kept.expected_bytes = _expected(self.api.begin(self.record.spec, session))
+        except _REFUSALS:
+            self._kept.remove()
+            raise
+        except BaseException:
+            self._abandon()
             raise
 
-    def begin_anew(self, why: Forgotten) -> None:
+    def _begin_anew(self, why: Forgotten) -> None:
         self._left -= 1
         if not self._left:
             raise why
-        self.kept.remove()
-        self.patience.insist(self.begin)  # an agent that has just started may not be reached yet
+        self._kept.remove()
+        self.patience.insist(self._begin)  # an agent that has just started may not be reached yet
 
-    def take_up(self) -> bool:
+    def _take_up(self) -> bool:
         """Take up the session of a program that was killed or gave up, if that can go on."""
-        record, note = self.record, self.watch.note
-        kept = self._saved.find(record)
+        kept = self.saved.find(self.record)
         if kept is None:
-            note("there is no interrupted copy to resume: it begins anew")
+            self._watch.note("there is no interrupted copy to resume: it begins anew")
             return False
-        self.kept = kept
-        is_same = kept.record == replace(record, session=kept.record.session)
+        self._kept = kept
+        is_same = kept.record.spec == self.record.spec
         failure, why = None, "the interrupted copy is gone"
         with suppress(Lost):
-            found = self.patience.insist(lambda: self._api.get(self.kept.record.session))
+            found = self.patience.insist(lambda: self.api.get(kept.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 kept.expected_bytes = _expected(found)
                 return True
             failure = _failure(found)
             if not is_same:
                 why = "the source has changed since the copy was interrupted"
-        self.abandon()
-        kept.remove()
+        self._abandon()
         if failure is not None:
             raise failure
-        note(f"{why}: it begins anew")
+        self._watch.note(f"{why}: it begins anew")
         return False
 
-    def send(self, archive: Incoming, size_bytes: int) -> None:
+    def _abandon(self) -> None:
+        with suppress(PycrictlError):
+            self.api.abandon(self._kept.record.session, timeout_s=ABANDON_S)
+        self._kept.remove()
+
+    # Its bytes
+
+    def _send(self, archive: Incoming, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
         protocol = ResumableProtocol(is_client=True, is_sender=True)
-        with self._api.open(self.kept.record.session, 0) as link:
+        with self.api.open(self._kept.record.session, 0) as link:
             self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
@@ -235,16 +232,16 @@ class _Session:
             self._progressed(event.offset)
 
     def _check_silence(self, _: int) -> None:
-        if time.monotonic() - self._sign_s > self._api.idle_s:
-            raise StreamError(f"the agent was silent for {self._api.idle_s:g} s")
+        if time.monotonic() - self._sign_s > self.api.idle_s:
+            raise StreamError(f"the agent was silent for {self.api.idle_s:g} s")
 
-    def received(self) -> Iterator[memoryview]:
+    def _received(self) -> Iterator[memoryview]:
         """Yield what has arrived and what arrives, and keep it; report its size once it is known.
 
         Archives for standard output are not kept, as nobody knows how much of one was used.
         """
-        on_total = self.watch.on_total or ignore
-        kept, arriving = self.kept, Arriving()
+        on_total = self._watch.on_total or ignore
+        kept, arriving = self._kept, Arriving()
         if kept.record.local != "-":
             for piece in kept.arrived():
                 arriving.take(Content(piece))
@@ -255,7 +252,7 @@ class _Session:
         protocol = ResumableProtocol(is_client=True, is_sender=False)
         while not arriving.is_whole:
             try:
-                with self._api.open(kept.record.session, arriving.offset) as link:
+                with self.api.open(kept.record.session, arriving.offset) as link:
                     for content in receive(
                         link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
                     ):
@@ -265,67 +262,96 @@ class _Session:
                 self.patience.bear(exc)
         on_total(arriving.offset)
 
-    def committed(self) -> dict[str, Any]:
+    def _progressed(self, offset: int) -> None:
+        if offset > self._shown:
+            self._kept.touch()
+            self._watch.on_bytes(offset - self._shown)
+            self._shown = offset
+            self.patience.renew()
+
+    # Its end
+
+    def _committed(self) -> dict[str, Any]:
         """Let the node put what it has into its place, and wait for that.
 
         ``Forgotten``: the agent does not know the session, and has changed nothing.
         """
-        attempts = 0
+        is_asked = False
+        while True:
+            try:
+                found = self.api.commit(self._kept.record.session)
+            except Forgotten:
+                if not is_asked:
+                    raise
+                raise CopyError(
+                    "the agent was restarted while the copy was put into its place:"
+                    " see whether it is there before you copy again"
+                ) from None
+            except PycrictlError as exc:
+                is_asked = True
+                self.patience.bear(exc)
+                continue
+            if (failure := _failure(found)) is not None:
+                raise failure
+            if _status(found).get("phase") != "Committing":
+                return found
+            is_asked = True
+            self.patience.renew()
+            time.sleep(POLL_S)
 
-        def commit() -> dict[str, Any]:
-            nonlocal attempts
-            attempts += 1
-            return self._api.commit(self.kept.record.session)
-
-        try:
-            while _status(found := self.patience.insist(commit)).get("phase") == "Committing":
-                self.patience.renew()
-                time.sleep(POLL_S)
-        except Forgotten:
-            if attempts == 1:
-                raise
-            raise CopyError(
-                "the agent was restarted while the copy was put into its place:"
-                " see whether it is there before you copy again"
-            ) from None
-        if (failure := _failure(found)) is not None:
-            raise failure
-        return found
-
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Report what the node left out, and end the session."""
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
-            found = patience.insist(lambda: self._api.commit(self.kept.record.session))
-        _report(found, self.watch)
-
-    def abandon(self) -> None:
-        with suppress(PycrictlError):
-            self._api.abandon(self.kept.record.session, timeout_s=ABANDON_S)
-
-    def _progressed(self, offset: int) -> None:
-        if offset > self._shown:
-            self.kept.touch()
-            self.watch.on_bytes(offset - self._shown)
-            self._shown = offset
-            self.patience.renew()
+            found = patience.insist(lambda: self.api.commit(self._kept.record.session))
+        _report(found, self._watch)
 
 
-def _spec(record: CopyRecord, path: bytes, rules: Rules, follow: bool) -> dict[str, Any]:
-    is_to = record.direction == "To"
-    return {
-        "direction": record.direction,
-        "container": record.container,
-        "path": os.fsdecode(path),
-        **({"size": record.size_bytes, "checksum": record.crc32} if is_to else {}),
-        "options": {
-            "archive": rules.archive,
-            "followLinks": follow,
-            "overwrite": not (rules.no_clobber and is_to),
-            "early": not is_to,
-        },
-    }
+@contextmanager
+def in_cluster(
+    path: ContainerPath,
+    watch: Watch,
+    *,
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    namespace: str,
+    container: str,
+    local: str,
+    retries: int | None,
+    resume: bool,
+) -> Iterator[tuple[OverApi]]:
+    """Yield the method for a container in a cluster. Only the main thread may call it.
+
+    Args:
+        options: of kubectl.
+        namespace: empty for that of kubectl's context, unless the pod names one.
+        container: empty for the pod's default.
+        local: the side that is not in the container, as typed.
+
+    Raises:
+        UsageError: the name of the namespace, pod or container is invalid.
+        Unimplemented: there is no agent, or none that offers copies.
+        PycrictlError: kubectl refused.
+    """
+    note, namespace = watch.note, path.pod or namespace
+    check_name("a namespace", namespace)
+    check_name("a pod", path.container)
+    check_name("a container", container)
+    kubectl = Kubectl(options, note)
+    record = CopyRecord(
+        tuple(options),
+        namespace or namespace_of(kubectl),
+        path.container,
+        local if local == "-" else os.path.abspath(local),  # noqa: PTH100 (of a final slash, too)
+        {"container": container},
+    )
+    try:
+        with KubectlProxy(kubectl, environ) as proxy, closing(Saved(environ, note)) as saved:
+            api = CopyApi(proxy.target, record.namespace, record.pod)
+            yield (OverApi(api, record, saved, Patience(note, retries=retries), resume),)
+    except Unimplemented as exc:
+        raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
 
 
 def _failure(found: dict[str, Any]) -> CopyError | None:

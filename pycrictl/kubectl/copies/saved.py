@@ -17,14 +17,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.archive.spool import forget_behind
 from pycrictl.copy.tree.content import write_all
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
-from pycrictl.kubectl.copies.patience import GIVE_UP_S
+from pycrictl.kubectl.copies.api import GIVE_UP_S
 from pycrictl.noderoot import content_of
 from pycrictl.units import quote
 
@@ -40,30 +40,26 @@ _LAST_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class CopyRecord:
-    """A copy; two that differ in the last four fields only are the same copy.
+    """A copy.
 
     Attributes:
-        options: of the connection to the cluster, and of the copy.
-        container: empty for the default.
-        local: the other side, absolute.
+        options: of the connection to the cluster.
+        local: the side that is not in the container, absolute; ``-`` for an archive.
+        spec: what the agent is asked for.
         session: its name at the agent.
     """
 
     options: tuple[str, ...]
     namespace: str
     pod: str
-    container: str
-    path: str
     local: str
-    direction: str
+    spec: dict[str, Any]
     session: str = ""
-    size_bytes: int = 0
-    crc32: int = 0
 
-    def is_same(self, other: CopyRecord) -> bool:
-        return other == replace(
-            self, session=other.session, size_bytes=other.size_bytes, crc32=other.crc32
-        )
+    @property
+    def identity(self) -> CopyRecord:
+        """What it has in common with the same copy in another session, of a source that changed."""
+        return replace(self, session="", spec={**self.spec, "size": 0, "checksum": 0})
 
 
 @dataclass(eq=False)
@@ -174,7 +170,7 @@ class Saved:
     def find(self, asked: CopyRecord) -> Kept | None:
         for _, fd in self._unused():
             record = _read(fd)
-            if record is not None and record.is_same(asked):
+            if record is not None and record.identity == asked.identity:
                 return Kept(self._folder, record, os.dup(fd), self._note)
         return None
 
@@ -235,12 +231,11 @@ def _described(path: Path, exc: OSError) -> str:
 def _read(fd: int) -> CopyRecord | None:
     try:
         found = mapping(parse(content_of(fd)))
-        record = CopyRecord(**{**found, "options": tuple(found["options"])})
+        options, spec = tuple(found["options"]), mapping(found["spec"])
+        record = CopyRecord(**{**found, "options": options, "spec": spec})
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    numbers = record.size_bytes, record.crc32
-    is_whole = SESSION.fullmatch(str(record.session)) and all(type(one) is int for one in numbers)
-    return record if is_whole else None
+    return record if SESSION.fullmatch(str(record.session)) else None
 
 
 def _remove(folder: int, session: str) -> None:

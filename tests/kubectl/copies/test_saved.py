@@ -14,7 +14,7 @@ import pytest
 from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 
-RECORD = CopyRecord((), "shop", "web", "", "/f", "/f", "From", "0" * 32)
+RECORD = CopyRecord((), "shop", "web", "/f", {"path": "/f"}, "0" * 32)
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from pycrictl.copy import ends
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.kubectl.copies.api import CopyApi
+from pycrictl.kubectl.copies.api import CopyApi, Patience
 from pycrictl.kubectl.copies.over_api import OverApi
-from pycrictl.kubectl.copies.patience import Patience
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.streaming.target import Target
 from tests.agent.copies.relay import Relay
@@ -53,7 +52,7 @@ class Workstation:
         self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
         return OverApi(
             self.api,
-            CopyRecord((), "shop", "web", "", "", str(local), ""),
+            CopyRecord((), "shop", "web", str(local), {}),
             self.saved,
             Patience(self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)),
             resume=self.resume,
@@ -81,10 +80,12 @@ class Workstation:
 
     def begun_by_a_killed_program(self, path: str, local: Path) -> None:
         """Keep and begin a copy out of the container that nobody goes on with."""
-        record = CopyRecord((), "shop", "web", "", path, str(local), "From", session="a" * 32)
+        options = {"archive": False, "followLinks": False, "early": True}
+        spec = {"direction": "From", "path": path, "options": options}
+        record = CopyRecord((), "shop", "web", str(local), spec, "a" * 32)
         self.method()
         self.saved.keep(record).release()
-        self.api.begin({"direction": "From", "path": path}, record.session)
+        self.api.begin(spec, record.session)
         self.resume = True
 
     @property
