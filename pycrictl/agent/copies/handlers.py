@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 
 from pycrictl.agent.api.answers import respond
-from pycrictl.agent.api.names import DEBUGGING_OFF, GROUP_VERSION, Refusal, pod_not_found
+from pycrictl.agent.api.names import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of, serve_link
 from pycrictl.agent.copies.http_errors import Refused
@@ -146,7 +146,7 @@ async def answer_here(
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:
             raise Refused(404, "the server could not find the requested resource")
-    return respond(session.document(GROUP_VERSION, copies.expires(session)), status=status)
+    return respond(session.document(copies.expires(session)), status=status)
 
 
 async def _begin(copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod) -> Session:

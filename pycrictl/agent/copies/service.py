@@ -98,7 +98,6 @@ class Copies:
         self._sweeper.cancel()
         why = End.STOPPED, "the agent was stopped", 503
         await asyncio.gather(*(self._give_up(one, *why) for one in self.sessions.values()))
-        self.sessions.clear()
 
     async def begin(
         self, owner: CopyOwner, asked: Place, spec: CopySpec, name: str = ""
@@ -143,9 +142,8 @@ class Copies:
         self._start(session, spool)
         if spool is None:
             return
-        ready = session.begun.wait() if session.spec.early else session.settled.wait()
         with suppress(TimeoutError):
-            await asyncio.wait_for(ready, PATIENCE_S)
+            await asyncio.wait_for(session.begun.wait(), PATIENCE_S)
         if session.is_over:
             self._forget(session)
             raise Refused(session.code, session.message)
@@ -170,15 +168,14 @@ class Copies:
         else:
             session.transfer = download = Download(spool, admit=admit, on_progress=progressed)
             act = partial(engine.pack, place, spec, download.write, watch)
-        work = in_thread(partial(session.transfer.run, act, last_word))
-        session.work = asyncio.wrap_future(work)
-        session.task = asyncio.create_task(self._attend(session))
+        work = asyncio.wrap_future(in_thread(partial(session.transfer.run, act, last_word)))
+        session.task = asyncio.create_task(self._attend(session, work))
 
-    async def _attend(self, session: Session) -> None:
+    async def _attend(self, session: Session, work: asyncio.Future[Summary]) -> None:
         """See a copy through until nothing of it is left."""
-        await asyncio.wait([session.work])
-        if session.work.exception() is None and not session.is_over:
-            session.outcome = json.loads(session.skips.success(session.work.result()))
+        await asyncio.wait([work])
+        if work.exception() is None and not session.is_over:
+            session.outcome = json.loads(session.skips.success(work.result()))
             if isinstance(session.transfer, Download):
                 spool = session.transfer.spool
                 session.size_bytes, session.crc32 = spool.size_bytes, spool.crc32
@@ -202,7 +199,7 @@ class Copies:
         except Exhausted:
             held = self.admission.hold(session, size_bytes)
             asyncio.run_coroutine_threadsafe(held, self._loop).result(PATIENCE_S)
-        if not session.begun.is_set():
+        if session.spec.early and not session.begun.is_set():
             self._loop.call_soon_threadsafe(session.begun.set)
 
     def _progressed(self, session: Session, offset: int) -> None:
@@ -287,7 +284,6 @@ class Copies:
                 session.offset = session.size_bytes
                 self._end(session, End.DONE)
                 await self._give_up(session, End.DONE)
-                self._forget(session)
                 return session
             if session.offset != session.size_bytes:
                 raise Refused(
@@ -297,13 +293,13 @@ class Copies:
             if session.phase is CopyPhase.TRANSFERRING:  # else another call was quicker
                 session.phase = CopyPhase.COMMITTING
                 session.transfer.allow()
-        await asyncio.wait([session.work], timeout=PATIENCE_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(session.over.wait(), PATIENCE_S)
         return session
 
     async def abandon(self, session: Session) -> Session:
         """Give a copy up: nothing of it is left, unless it is in its place already."""
         await self._give_up(session, End.ABANDONED, "it was given up", 410, limit_s=PATIENCE_S)
-        self._forget(session)
         return session
 
     def snapshot(self) -> dict[str, int]:
@@ -330,7 +326,7 @@ class Copies:
         *,
         limit_s: float = STOP_S,
     ) -> None:
-        """Tell the threads of a copy to stop, and end it if it is not over by then.
+        """Tell the threads of a copy to stop, end it if it is not over by then, and forget it.
 
         What it holds is free afterwards, unless a thread hangs.
         """
@@ -340,6 +336,7 @@ class Copies:
         await session.wait(limit_s)
         self._end(session, end, message, code)
         await asyncio.wait([session.task], timeout=STOP_S)
+        self._forget(session)
 
     def _forget(self, session: Session) -> None:
         self.sessions.pop(session.name, None)
@@ -356,7 +353,6 @@ class Copies:
 
     async def _expire(self, session: Session, why: str) -> None:
         await self._give_up(session, End.EXPIRED, why, 410)
-        self._forget(session)
 
 
 def _check_not_failed(session: Session) -> None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from pycrictl.agent.api.names import COPY_KIND, Refusal
-from pycrictl.copy.rules.outcome import Summary
+from pycrictl.agent.api.names import COPY_KIND, GROUP_VERSION, Refusal
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.transfer.serving import Download, Skips, Upload
@@ -177,11 +176,10 @@ class Session:
         offset: how much of it is on this node's disk (to), or on the client's (from).
         outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
         heard_s, moved_s: when there was a sign of it, and when a byte of it moved.
-        work: the thread that makes or takes its archive.
         task: sees it through.
         sending: the thread that sends one, if there is a connection for that, or was.
-        begun: is set when there is something of an archive, or never will be.
-        settled: is set when the end of ``work`` has been taken in.
+        begun: is set when a client need not wait for more of an archive that is made.
+        settled: is set when the thread that makes or takes the archive has ended.
         over: is set when the copy has ended, or was refused.
         is_unwanted: its threads were told to stop; whoever told them ends the session.
     """
@@ -202,7 +200,6 @@ class Session:
     moved_s: float = 0.0
     expected_bytes: int = 0
     transfer: Upload | Download = field(init=False)
-    work: asyncio.Future[Summary] = field(init=False)
     task: asyncio.Task[None] = field(init=False)
     sending: asyncio.Future[None] | None = None
     skips: Skips = field(default_factory=Skips)
@@ -228,7 +225,7 @@ class Session:
                 if self.sending is not None:
                     await asyncio.wait([self.sending])
 
-    def document(self, group_version: str, expires: str) -> dict[str, Any]:
+    def document(self, expires: str) -> dict[str, Any]:
         status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
         if self.phase is not CopyPhase.MEASURING:
             status |= {"size": self.size_bytes, "checksum": self.crc32}
@@ -239,7 +236,7 @@ class Session:
         if self.outcome is not None:
             status["outcome"] = cleaned(self.outcome)
         return {
-            "apiVersion": group_version,
+            "apiVersion": GROUP_VERSION,
             "kind": COPY_KIND,
             "metadata": {
                 "name": self.name,
