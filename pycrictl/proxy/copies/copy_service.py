@@ -42,6 +42,7 @@ from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.wire.codes import (
     CANCELLED,
+    FAILED_PRECONDITION,
     INTERNAL,
     INVALID_ARGUMENT,
     NOT_FOUND,
@@ -58,18 +59,17 @@ COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 STOP_S: Final = 5.0
 """How long the threads of copies may take to end when they are asked to."""
 
-_FAILED_PRECONDITION: Final = 9
 _ASK_S: Final = 15.0
 
 _CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
     (UsageError, INVALID_ARGUMENT),
     (NotFound, NOT_FOUND),
     (Unimplemented, UNIMPLEMENTED),
-    (FailedPrecondition, _FAILED_PRECONDITION),
+    (FailedPrecondition, FAILED_PRECONDITION),
     (Exhausted, RESOURCE_EXHAUSTED),
     (NoSpace, RESOURCE_EXHAUSTED),
     (Cancelled, CANCELLED),
-    (CopyError, _FAILED_PRECONDITION),
+    (CopyError, FAILED_PRECONDITION),
 )
 
 
