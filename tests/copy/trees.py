@@ -139,7 +139,7 @@ def tree(tmp_path: Path) -> Path:
     return top
 
 
-def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
+def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:
     """Kinds, modes, times and contents of everything below ``top``, itself included."""
     found: dict[str, tuple[object, ...]] = {}
     for path in (top, *top.rglob("*")):
@@ -150,7 +150,8 @@ def listing(top: Path, *, ids: bool = False) -> dict[str, tuple[object, ...]]:
         elif path.is_file():
             content = (status.st_nlink, path.read_bytes())
         owner = (status.st_uid, status.st_gid) if ids else ()
-        found[str(path.relative_to(top))] = (status.st_mode, status.st_mtime_ns, *owner, content)
+        time_ns = status.st_mtime_ns if times else 0
+        found[str(path.relative_to(top))] = (status.st_mode, time_ns, *owner, content)
     return found
 
 

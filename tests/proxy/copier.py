@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -149,6 +150,22 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
         call(*arguments, **named)
     error: Any = caught.value
     return error.code().name, error.details()
+
+
+UPGRADE = (
+    *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+    "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
+)
+CHANNELS = f"Sec-WebSocket-Protocol: {STREAM_PROTOCOL}"
+
+
+def asked(url: str, *fields: str, early: bytes = b"") -> socket.socket:
+    """A connection on which a URL was asked for, with these fields."""
+    target = parse_url(url)
+    head = [f"GET {target.path} HTTP/1.1", f"Host: {target.host}:{target.port}", *fields, "", ""]
+    sock = socket.create_connection((target.host, target.port), 5)
+    sock.sendall("\r\n".join(head).encode() + early)
+    return sock
 
 
 def stream(url: str) -> SocketLink:

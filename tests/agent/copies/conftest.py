@@ -17,6 +17,7 @@ from pycrictl.cri.calls.client import CriClient
 from tests.agent.standing import Cluster
 from tests.fakecri.server import FakeServer
 from tests.kube.kubectl import Kubectl
+from tests.processes import descriptors
 from tests.proxy.copier import Pretended, container
 
 __all__ = ["container"]
@@ -50,22 +51,13 @@ class Plugin:
         }
 
     def start(self, *words: str, **settings: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            ["kubectl", "container-cp", *words],
-            env=self.environ,
-            **{"stdin": subprocess.DEVNULL, "stdout": -1, "stderr": -1, **settings},
-        )
+        settings = {"stdin": subprocess.DEVNULL, "stdout": -1, "stderr": -1, **settings}
+        return subprocess.Popen(["kubectl", "container-cp", *words], env=self.environ, **settings)
 
     def __call__(self, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        how: dict[str, Any] = {"capture_output": True, "timeout": LIMIT_S, "check": False}
         command = ["kubectl", "container-cp", *words]
-        return subprocess.run(
-            command,
-            env=self.environ,
-            input=stdin,
-            capture_output=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        return subprocess.run(command, env=self.environ, input=stdin, **how)
 
     @property
     def kept(self) -> list[str]:
@@ -76,14 +68,10 @@ class Plugin:
 def spooled(folder: Path) -> list[Path]:
     """The files in an agent's folder, and those without a name that any process has there."""
     found = list(folder.iterdir()) if folder.exists() else []
-    prefix = f"{os.path.realpath(folder)}/"
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            for path in (process / "fd").iterdir():
-                with suppress(OSError):
-                    link = str(path.readlink())
-                    if link.startswith(prefix) and link.endswith(" (deleted)"):
-                        found.append(path)
+            held = map(Path, descriptors(int(process.name)))
+            found += [one for one in held if one.parent == folder.resolve()]
     return found
 
 

@@ -8,8 +8,17 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from socketserver import TCPServer, ThreadingMixIn, UnixStreamServer
 
 from tests.serving import send_at_once
+
+
+class _Server(ThreadingMixIn, TCPServer):
+    request_queue_size = 50
+
+
+class _UnixServer(ThreadingMixIn, UnixStreamServer):
+    request_queue_size = 50
 
 
 class Relay:
@@ -30,20 +39,18 @@ class Relay:
         passed: bytes in all.
     """
 
-    def __init__(self, path: str, upstream: str | int, *, seed: int = 1) -> None:
+    def __init__(self, path: str, upstream: str | int) -> None:
         self.upstream = upstream
         self.flows = threading.Event()
         self.flows.set()
         self.bytes_per_s = self.cuts = self.most = self.damages = self.passed = 0
-        self._random = random.Random(seed)
-        self._listener = socket.socket(socket.AF_UNIX if path else socket.AF_INET)
-        self._listener.bind(path or ("127.0.0.1", 0))
-        self._listener.listen(50)
-        self.port = 0 if path else self._listener.getsockname()[1]
+        self._random = random.Random(1)
         self._path = path
         self._open: set[socket.socket] = set()
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
-        self._threads[0].start()
+        place = path or ("127.0.0.1", 0)
+        self._server = (_UnixServer if path else _Server)(place, self._serve)  # type: ignore[arg-type]  # as a request handler
+        self.port: int = 0 if path else self._server.socket.getsockname()[1]
+        threading.Thread(target=self._server.serve_forever, args=(0.02,)).start()
 
     def cut(self) -> None:
         """Cut all connections that are open."""
@@ -53,31 +60,18 @@ class Relay:
 
     def close(self) -> None:
         self.flows.set()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._threads[0].join(30)
+        self._server.shutdown()
         self.cut()
-        for thread in self._threads:
-            thread.join(30)
+        self._server.server_close()
         if self._path:
             Path(self._path).unlink()
 
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                thread = threading.Thread(target=self._serve, args=(client,))
-                self._threads.append(thread)
-                thread.start()
-
-    def _serve(self, client: socket.socket) -> None:
+    def _serve(self, client: socket.socket, *_: object) -> None:
         to = self.upstream
         upstream = socket.socket(socket.AF_INET if isinstance(to, int) else socket.AF_UNIX)
-        with client, upstream, suppress(ConnectionError, FileNotFoundError):
+        with upstream, suppress(OSError):
             upstream.connect(("127.0.0.1", to) if isinstance(to, int) else to)
-            budget = [1 << 62]
-            if self.cuts and self.most:
-                budget = [self._random.randrange(1, self.most)]
+            budget = [self._random.randrange(1, self.most) if self.cuts and self.most else 1 << 62]
             for one in (client, upstream):
                 send_at_once(one)
             self._open |= {client, upstream}

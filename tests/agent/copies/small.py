@@ -1,6 +1,6 @@
 """An agent that has nothing but copies, on a Unix socket; also as a process that can be killed.
 
-``python -m tests.agent.copies.small FOLDER RUNTIME [OPTION=NUMBER...]``
+``python -m tests.agent.copies.small FOLDER RUNTIME lifetime_s=NUMBER``
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from aiohttp import web
@@ -33,7 +33,6 @@ from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import Pod
 
-T = TypeVar("T")
 Write = Callable[[memoryview], None]
 Make = Callable[[Write, Watch], None]
 
@@ -69,20 +68,29 @@ class SmallAgent:
         self.engine = MakingEngine(lambda: CriClient(runtime, timeout_s=10))
         self.engine.make = make
         self._path, self._store = str(folder / "agent"), str(folder / "store")
-        self._options = options
+        size_limit, per_pod, spool_limit = (
+            int(options.get(name, 0)) for name in ("size_limit", "per_pod", "spool_limit")
+        )
+        self._make_copies = partial(
+            Copies,
+            self._store,
+            self.engine,
+            Quotas(size_limit_bytes=size_limit, copies_per_pod=per_pod),
+            spool_limit_bytes=spool_limit,
+            audit=lambda _, end: self.audits.append(str(end)),
+            lifetime_s=options.get("lifetime_s", 900.0),
+            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
+        )
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         self.start()
 
-    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
-
     def start(self) -> None:
-        self.do(self._start())
+        asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(30)
 
     def stop(self) -> None:
-        self.do(self._stop())
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(30)
 
     def close(self) -> None:
         self.stop()
@@ -92,19 +100,7 @@ class SmallAgent:
 
     async def _start(self) -> None:
         check_folder(self._store)
-        found = self._options.get
-        self.copies = Copies(
-            self._store,
-            self.engine,
-            Quotas(
-                size_limit_bytes=int(found("size_limit", 0)),
-                copies_per_pod=int(found("per_pod", 0)),
-            ),
-            spool_limit_bytes=int(found("spool_limit", 0)),
-            audit=lambda _, end: self.audits.append(str(end)),
-            lifetime_s=found("lifetime_s", 900.0),
-            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
-        )
+        self.copies = self._make_copies()
         await self.copies.start()
         self._server = web.Server(self._handle, handler_cancellation=True)
         with suppress(FileNotFoundError):
@@ -128,7 +124,6 @@ class SmallAgent:
 
 
 if __name__ == "__main__":
-    numbers = {key: float(one) for key, one in (word.split("=") for word in sys.argv[3:])}
-    SmallAgent(Path(sys.argv[1]), sys.argv[2], None, **numbers)
+    SmallAgent(Path(sys.argv[1]), sys.argv[2], lifetime_s=float(sys.argv[3].split("=")[1]))
     os.write(1, b"ready\n")
     signal.pause()

@@ -16,38 +16,42 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.agent.copies.conftest import Plugin, plugin_of, spooled
 from tests.agent.standing import Answer, Cluster
-from tests.copy.trees import needs_root, stages_in
+from tests.copy.trees import listing, needs_root, stages_in, tree
 from tests.kube.access import Grant
 from tests.proxy.copier import MIB, Pretended
-from tests.proxy.copies.test_copy_service import listing, make_tree
 from tests.waiting import wait_until
 
 pytestmark = needs_root
 
+__all__ = ["tree"]
+
 ROOT = Path(__file__).parents[3]
 COPIES = "namespaces/default/pods/web/containercopies"
 SPEC: dict[str, object] = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
-EXECUTE = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["create"]}
 
 
 def test_trees_and_archives(
-    plugin: Plugin, node: Path, container: Pretended, tmp_path: Path
+    plugin: Plugin, node: Path, container: Pretended, tree: Path, tmp_path: Path
 ) -> None:
-    make_tree(tmp_path / "tree")
-    done = plugin(str(tmp_path / "tree"), "web:/to")
+    done = plugin(str(tree), "web:/to")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr.startswith(b"copied 3 files, 3 directories, 1 link (3.0 MiB) in ")
-    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
+    assert done.stderr.startswith(b"copied 4 files, 3 directories, 1 link (1.0 MiB) in ")
+    assert listing(container.root / "to/tree", times=False) == listing(tree, times=False)
     done = plugin("default/web:/to/tree", str(tmp_path / "back"), "-c", "main", "-q")
     assert (done.returncode, done.stderr) == (0, b"")
-    assert listing(tmp_path / "back") == listing(tmp_path / "tree")
-    archive = plugin("-n", "default", "web:/to/tree/sub", "-").stdout
+    assert listing(tmp_path / "back", times=False) == listing(tree, times=False)
+    archive = plugin("-n", "default", "web:/to/tree", "-").stdout
     names = subprocess.run(["tar", "t"], input=archive, capture_output=True, check=True).stdout
-    assert sorted(names.split()) == [b"sub/", b"sub/empty/", b"sub/f", b"sub/hard"]
+    assert len(names.splitlines()) == len(listing(tree))
     assert plugin("-", "web:/", stdin=archive).returncode == 0
-    assert listing(container.root / "sub") == listing(tmp_path / "tree/sub")
+    assert listing(container.root / "tree", times=False) == listing(tree, times=False)
     assert (plugin.kept, spooled(node)) == ([], [])
     assert stages_in(container.root) == []
+
+
+def allow(cluster: Cluster, user: str, resource: str, group: str = "") -> None:
+    rule = {"apiGroups": [group], "resources": [resource], "verbs": ["create", "get"]}
+    cluster.api.grants.append(Grant(user, [rule], "default"))
 
 
 def test_who_may(
@@ -59,38 +63,38 @@ def test_who_may(
 ) -> None:
     caplog.set_level("INFO", "pycrictl.agent")
     (tmp_path / "f").write_text("content")
-    copies = {
-        "apiGroups": ["progress.pycrictl.dev"],
-        "resources": ["pods/containercopies"],
-        "verbs": ["create", "get"],
-    }
     with plugin_of(cluster.kubectl("jane"), tmp_path) as jane:
-        done = jane(str(tmp_path / "f"), "web:/to")
-        assert done.returncode == 1
-        assert b'cannot create resource "pods/containercopies"' in done.stderr
-        binding = b"kubectl create rolebinding pycrictl-containercopies-jane"
-        role = b"--clusterrole=pycrictl-containercopies --user=jane --namespace=default"
-        assert binding + b" " + role in done.stderr
-        cluster.api.grants.append(Grant("jane", [copies], "default"))
-        done = jane(str(tmp_path / "f"), "web:/to")
-        assert done.returncode == 1
-        assert b'User "jane" cannot create resource "pods/exec"' in done.stderr
-        made = b"kubectl create clusterrole pycrictl-exec --verb=create --resource=pods/exec"
-        role = b"--clusterrole=pycrictl-exec --user=jane --namespace=default"
-        assert made + b"; kubectl create rolebinding pycrictl-exec-jane " + role in done.stderr
-        line = "copy user=jane pod=default/web direction=to path=/to size_bytes=3072 moved_bytes=0"
-        assert f'{line} end=refused error="pods \\"web\\" is forbidden' in caplog.text
+
+        def check_denied(*said: str) -> None:
+            done = jane(str(tmp_path / "f"), "web:/to")
+            assert done.returncode == 1
+            assert [one for one in said if one not in done.stderr.decode()] == []
+
+        check_denied(
+            'cannot create resource "pods/containercopies"',
+            "kubectl create rolebinding pycrictl-containercopies-jane"
+            " --clusterrole=pycrictl-containercopies --user=jane --namespace=default",
+        )
+        allow(cluster, "jane", "pods/containercopies", "progress.pycrictl.dev")
+        check_denied(
+            'User "jane" cannot create resource "pods/exec"',
+            "kubectl create clusterrole pycrictl-exec --verb=create --resource=pods/exec; kubectl"
+            " create rolebinding pycrictl-exec-jane --clusterrole=pycrictl-exec --user=jane",
+        )
         assert not (container.root / "to/f").exists()
-        cluster.api.grants.append(Grant("jane", [EXECUTE], "default"))
+        allow(cluster, "jane", "pods/exec")
         cluster.agents[0].access._rights._kept.clear()
         assert jane(str(tmp_path / "f"), "web:/to").returncode == 0
         assert (container.root / "to/f").read_text() == "content"
         assert jane.kept == []
-    line = "copy user=jane pod=default/web container=main direction=to path=/to size_bytes=3072"
-    assert f"{line} moved_bytes=3072 end=done\n" in caplog.text
     assert post(cluster, {"direction": "To", "path": "/to/../etc"}, "jane").status == 422
-    line = "copy user=jane pod=default/web direction=unknown"
-    assert f'{line} size_bytes=0 moved_bytes=0 end=refused error="the path in' in caplog.text
+    for line in (
+        "direction=to path=/to size_bytes=3072 moved_bytes=0 end=refused"
+        ' error="pods \\"web\\" is forbidden',
+        "container=main direction=to path=/to size_bytes=3072 moved_bytes=3072 end=done\n",
+        'direction=unknown size_bytes=0 moved_bytes=0 end=refused error="the path in',
+    ):
+        assert f"copy user=jane pod=default/web {line}" in caplog.text
     page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
     for one in (
         'copies_total{direction="to",end="done"} 1.0',
@@ -101,16 +105,13 @@ def test_who_may(
         "copy_spool_bytes 0.0",
     ):
         assert f"pycrictl_agent_{one}\n" in page
-    check_metrics(page)
-
-
-def check_metrics(page: str) -> None:
-    """The man page has all metrics that there are, and no others."""
-    families = text_string_to_metric_families(page)
+    # The man page has all metrics that there are, and no others.
     prose = (ROOT / "man/prose/pycrictl-agent.md").read_text().partition("# METRICS")[2]
     terms = re.findall(r"`(pycrictl_agent_\w+)(?:\{([a-z,]+)\})?`", prose)
     assert {name: set(filter(None, labels.split(","))) for name, labels in terms} == {
-        one.name: set(one.labels) for family in families for one in family.samples
+        one.name: set(one.labels)
+        for family in text_string_to_metric_families(page)
+        for one in family.samples
     }
 
 
@@ -125,8 +126,8 @@ def test_too_many(
     (tmp_path / "f").write_text("content")
     (container.root / "to/f").write_bytes(bytes(2 * MIB))
     start_node(copies_per_pod=1, copy_size_limit_bytes=MIB)
-    for user in ("admin", "jane"):
-        cluster.api.grants.append(Grant(user, [EXECUTE], "default"))
+    allow(cluster, "admin", "pods/exec")
+    allow(cluster, "jane", "pods/exec")
     for changes in ({"size": 2 * MIB}, {"direction": "From"}):
         large = post(cluster, {**SPEC, **changes})
         assert large.status == 429
@@ -260,9 +261,10 @@ def test_a_pod_of_another_node(
         ("here:/to", b"offers no copies: it has no --spool-dir"),
     ):
         assert said in plugin(str(tmp_path / "f"), to).stderr
-    cluster.api.grants.append(Grant("admin", [EXECUTE], "default"))
-    large = cluster.get(COPIES, user="admin", method="POST", body=bytes(2 * MIB))
-    assert (large.status, post(cluster, SPEC).status) == (413, 201)
+    allow(cluster, "admin", "pods/exec")
+    for body, status in ((bytes(2 * MIB), 413), (b"[" * 60_000, 400)):
+        assert cluster.get(COPIES, user="admin", method="POST", body=body).status == status
+    assert post(cluster, SPEC).status == 201
     check_too_many(post(cluster, SPEC))
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
     unknown = cluster.get(f"{COPIES}/{'0' * 32}/data", user="admin", headers=upgrade)

@@ -1,7 +1,8 @@
-"""Small parts of the agent's copies: log lines, refusals, bodies, and the work of the node."""
+"""Parts of the agent's copies: places and space, log lines, refusals, and the work of the node."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from zlib import crc32
 
 import pytest
 
+from pycrictl.agent.copies.admission import RESERVE_BYTES, REST_S, Admission, check_folder
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.forwarding import OWNER, owner_header
 from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
     CopyOwner,
@@ -24,17 +25,152 @@ from pycrictl.agent.copies.session import (
     Session,
     fields_of,
 )
+from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import ConnectError, CopyError, FailedPrecondition, NotFound, PycrictlError
+from pycrictl.errors import (
+    ConfigError,
+    ConnectError,
+    CopyError,
+    Exhausted,
+    FailedPrecondition,
+    NotFound,
+)
 from pycrictl.servicelog import pairs
-from tests.agent.standing import Cluster
 from tests.copy.trees import UNWATCHED, Archive, needs_root
 from tests.proxy.conftest import folder, start
-from tests.proxy.copier import ARCHIVE, Pretended
+from tests.proxy.copier import ARCHIVE, MIB, Pretended
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
+__all__ = ["folder", "start"]
+
 ASKED = Place("shop", "web", "uid1", "main")
+MALLORY, JANE = "mallory", "jane"
+
+# Places and space of a node that several users want
+
+
+class Node:
+    """Places and space alone, with a clock and a disk of their own.
+
+    Attributes:
+        gone: the copies that gave way.
+    """
+
+    def __init__(self, *, limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
+        self.now_s = 0.0
+        self.free_bytes = 1 << 40
+        self.gone: list[Session] = []
+        quotas = Quotas(copies_per_pod=copies_per_pod)
+        self.admission = Admission(
+            quotas, limit_bytes, lambda: self.free_bytes, lambda: self.now_s, self._expire
+        )
+
+    async def _expire(self, session: Session, _: str) -> None:
+        self.gone.append(session)
+        self.admission.give(session)
+
+    def begin(self, owner: str, pod: str = "web", size_bytes: int = MIB) -> Session:
+        place = replace(ASKED, pod=pod, sandbox_id=f"sandbox of {pod}")
+        spec, phase = CopySpec(Direction.TO, b"/to"), CopyPhase.TRANSFERRING
+        session = Session("n", CopyOwner(owner), place, spec, phase, size_bytes)
+        asyncio.run(self.admission.take(session))
+        return session
+
+    def hold(self, session: Session, size_bytes: int) -> None:
+        asyncio.run(self.admission.hold(session, size_bytes))
+
+
+def test_what_is_announced_keeps_nobody_out() -> None:
+    """Of 200 MiB, 190 are announced, and nothing comes of them."""
+    node = Node(limit_bytes=200 * MIB)
+    node.begin(MALLORY, size_bytes=190 * MIB)
+    hers = node.begin(JANE, size_bytes=150 * MIB)
+    node.hold(hers, 150 * MIB)
+    with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
+        node.begin(JANE, size_bytes=210 * MIB)  # it can never fit
+
+
+def test_what_rests_gives_way() -> None:
+    node = Node(limit_bytes=200 * MIB)
+    first = node.begin(MALLORY)
+    node.hold(first, 100 * MIB)
+    hers = node.begin(JANE)
+    with pytest.raises(Exhausted, match="of its disk"):
+        node.hold(hers, 120 * MIB)
+    node.now_s += REST_S
+    node.hold(hers, 120 * MIB)
+    assert node.gone == [first]
+
+
+def test_more_than_half_of_the_space() -> None:
+    node = Node(limit_bytes=200 * MIB)
+    many = [node.begin(MALLORY) for _ in range(2)]
+    for one in many:
+        node.hold(one, 80 * MIB)
+        node.now_s += 1
+    node.hold(node.begin(JANE), 80 * MIB)
+    assert node.gone == many[:1]
+
+
+def test_a_part_of_the_disk_stays_free() -> None:
+    node = Node()
+    node.free_bytes = RESERVE_BYTES + 10 * MIB
+    hers = node.begin(JANE)
+    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
+        node.begin(JANE, size_bytes=11 * MIB)
+    with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
+        node.hold(hers, 11 * MIB)
+    node.admission.hold_now(hers, 10 * MIB)
+    node.free_bytes -= 10 * MIB
+    node.admission.hold_now(hers, 9 * MIB)  # less is always possible
+
+
+def test_more_than_half_of_the_places() -> None:
+    node = Node()
+    many = [node.begin(MALLORY, f"p{number % 6}") for number in range(48)]
+    node.now_s += 1
+    for number in range(MAX_COPIES - len(many)):
+        node.begin(MALLORY, f"q{number}")
+    node.begin(JANE)
+    assert node.gone == many[:1], "what has rested longest gives way, and no more than that"
+    with pytest.raises(Exhausted, match="64 copies are under way"):
+        node.begin(MALLORY, "other")
+
+
+def test_half_of_all_places_in_one_pod() -> None:
+    """A pod has half of all places at most, and so has a user."""
+    node = Node()
+    many = [node.begin(MALLORY) for _ in range(MAX_COPIES // 2)]
+    node.begin(JANE)
+    assert node.gone == many[:1]
+    with pytest.raises(Exhausted, match="its share of all"):
+        node.begin(MALLORY)
+
+
+def test_what_rests_in_the_pod_gives_way() -> None:
+    node = Node(copies_per_pod=1)
+    first, _ = node.begin(MALLORY), node.begin(MALLORY, "db")
+    with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
+        node.begin(JANE)
+    node.now_s += REST_S
+    node.begin(JANE)
+    assert node.gone == [first]
+
+
+def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
+    """Somebody has typed /etc."""
+    (tmp_path / "hosts").write_text("content")
+    tmp_path.chmod(0o755)
+    check_folder(str(tmp_path))
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in tmp_path.iterdir()] == ["hosts"]
+    for path in (tmp_path / "hosts", tmp_path / "hosts/below", Path("/proc/sys")):
+        with pytest.raises(ConfigError, match="cannot keep copies in"):
+            check_folder(str(path))
+
+
+# Log lines, refusals, and the work of the node
 
 
 def line(user: str, path: bytes, end: End, message: str = "") -> str:
@@ -63,33 +199,13 @@ def test_the_end_of_a_long_path_is_not_hidden() -> None:
     assert line("jane", path, End.DONE, "it was put there").endswith("end=done")
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message"),
-    [
+def test_no_advice_that_only_the_node_can_take() -> None:
+    for error, code, message in (
         (CopyError("no", hint="try again"), 422, "no (try again)"),
-        (ConnectError("cannot reach the runtime", hint="name its socket with -r"), 503, "cannot "),
-    ],
-)
-def test_no_advice_that_only_the_node_can_take(
-    error: PycrictlError, code: int, message: str
-) -> None:
-    found = refused(error)
-    assert found.code == code
-    assert found.message.startswith(message)
-    assert "-r" not in found.message
-
-
-COPIES = "/node/v1alpha1/namespaces/default/pods/web/containercopies"
-
-
-def test_the_body_is_read_once_it_is_known_who_asks(cluster: Cluster, node: Path) -> None:
-    headers = {OWNER: owner_header(CopyOwner("jane")), "Authorization": f"Bearer {cluster.token}"}
-    for body, why in ((b"[" * 60_000, "the object is not JSON"), (b"[" * 70_000, "too large")):
-        found = cluster.ask(COPIES, method="POST", body=body, headers=headers)
-        assert why in found.document["message"]
-
-
-__all__ = ["folder", "start"]
+        (ConnectError("cannot reach it", hint="name its socket with -r"), 503, "cannot reach it"),
+    ):
+        found = refused(error)
+        assert (found.code, found.message) == (code, message)
 
 
 @needs_root

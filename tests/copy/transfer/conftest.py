@@ -46,8 +46,7 @@ class Copier(OverRpc):
     """The method, with what it tells kept."""
 
     def __init__(self, client: CriClient, container: str = "c1", **others: Any) -> None:
-        super().__init__(client, container, **{"idle_s": 60.0, "outcome_s": 60.0, **others})
-        self.client = client
+        super().__init__(client, container, **others)
         self.skipped: list[Skipped] = []
         self.bytes = 0
         self.totals: list[int] = []
@@ -110,6 +109,13 @@ class CopyServer:
         except BaseException as exc:
             self.errors.append(exc)
 
+    def offered_to(self, *_: Any) -> cri_pb2.CopyToContainerResponse:
+        return cri_pb2.CopyToContainerResponse(url=self.url)
+
+    def offered_from(self, *_: Any) -> cri_pb2.CopyFromContainerResponse:
+        told = {"size": len(HONEST), "checksum": zlib.crc32(HONEST)}
+        return cri_pb2.CopyFromContainerResponse(url=self.url, **told)
+
     def before(self, connection: ServerConnection, _: Request) -> None:
         if self.answer:
             connection.socket.sendall(self.answer)
@@ -117,8 +123,11 @@ class CopyServer:
 
 
 @contextmanager
-def copy_server(context: ssl.SSLContext | None = None) -> Iterator[CopyServer]:
+def copy_server(fake: FakeServer, context: ssl.SSLContext | None = None) -> Iterator[CopyServer]:
+    """A server that the fake runtime offers for both calls."""
     made = CopyServer()
+    fake.offer("CopyToContainer", made.offered_to)
+    fake.offer("CopyFromContainer", made.offered_from)
     with serve(
         made.serve, "127.0.0.1", 0, ssl=context, compression=None, max_size=None, max_queue=1,
         close_timeout=1, process_request=made.before, subprotocols=[Subprotocol(STREAM_PROTOCOL)],
@@ -133,16 +142,9 @@ def copy_server(context: ssl.SSLContext | None = None) -> Iterator[CopyServer]:
 
 
 @pytest.fixture
-def server() -> Iterator[CopyServer]:
-    with copy_server() as server:
+def server(fake: FakeServer) -> Iterator[CopyServer]:
+    with copy_server(fake) as server:
         yield server
-
-
-def offer(fake: FakeServer, server: CopyServer, archive: bytes = b"") -> None:
-    """The fake runtime answers both calls with the server's URL, and announces ``archive``."""
-    told = {"size": len(archive), "checksum": zlib.crc32(archive)}
-    fake.offer("CopyToContainer", cri_pb2.CopyToContainerResponse(url=server.url))
-    fake.offer("CopyFromContainer", cri_pb2.CopyFromContainerResponse(url=server.url, **told))
 
 
 def say(connection: ServerConnection, channel: int, data: bytes = b"") -> None:

@@ -248,7 +248,7 @@ def test_a_session_without_a_sign_goes(start: Start, work: Workstation) -> None:
 
 
 def test_a_copy_that_rests_gives_its_place_up(start: Start, work: Workstation) -> None:
-    """See ``agent/copies/test_admission`` for all who do."""
+    """See ``agent/copies/test_parts`` for all who do."""
     agent = start(per_pod=1)
     agent.now_s = 0.0
     first = work.api.begin(SPEC)["metadata"]["name"]

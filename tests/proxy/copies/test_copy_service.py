@@ -13,14 +13,14 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
+import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.rules.quotas import Quotas
-from pycrictl.copy.transfer.messages import TO_CONTAINER
-from pycrictl.errors import CopyError, PycrictlError
+from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
+from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
+from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.copies.job import LARGE_BYTES, REST_S, CopyJob
@@ -30,15 +30,19 @@ from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID
-from tests.copy.trees import needs_root, stages_in
+from tests.copy.trees import contents, listing, needs_root, stages_in, tree
 from tests.fakecri.server import FakeServer
+from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
 from tests.proxy.copier import (
     ARCHIVE,
+    CHANNELS,
     MIB,
+    UPGRADE,
     Copier,
     Pretended,
     Start,
+    asked,
     finish,
     outcome_of,
     refusal,
@@ -50,37 +54,19 @@ from tests.waiting import until, wait_until
 pytestmark = needs_root
 
 
-def listing(top: Path) -> dict[str, object]:
-    return {
-        str(path.relative_to(top)): (
-            path.readlink()
-            if path.is_symlink()
-            else (path.stat().st_mode, path.read_bytes() if path.is_file() else None)
-        )
-        for path in (top, *top.rglob("*"))
-    }
-
-
-def make_tree(top: Path) -> None:
-    (top / "sub/empty").mkdir(parents=True)
-    (top / "sub/f").write_bytes(os.urandom(3 * MIB + 5))
-    (top / "sub/f").chmod(0o640)
-    (top / "new\nline \udcff").write_text("odd")
-    (top / "sub/hard").hardlink_to(top / "sub/f")
-    (top / "link").symlink_to("sub/f")
+__all__ = ["tree"]
 
 
 # What is copied
 
 
-def test_a_tree_both_ways(copier: Copier, container: Pretended, tmp_path: Path) -> None:
-    make_tree(tmp_path / "tree")
-    there = copier.into(tmp_path / "tree", "/to")
-    assert listing(container.root / "to/tree") == listing(tmp_path / "tree")
+def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_path: Path) -> None:
+    there = copier.into(tree, "/to")
+    assert listing(container.root / "to/tree", times=False) == listing(tree, times=False)
     back = copier.out("/to/tree", tmp_path / "back")
-    assert listing(tmp_path / "back") == listing(tmp_path / "tree")
+    assert listing(tmp_path / "back", times=False) == listing(tree, times=False)
     assert there == back
-    assert (there.files, there.directories, there.links) == (3, 3, 1)
+    assert (there.files, there.directories, there.links) == (4, 3, 1)
     assert stages_in(container.root) == []
     wait_until(lambda: copier.proxy.log().count(" copy ") == 2)
     lines = [line for line in copier.proxy.log().splitlines() if " copy " in line]
@@ -170,16 +156,11 @@ def test_a_change_between_the_call_and_the_stream_is_noticed(
 ) -> None:
     big = container.root / "to/big"
     (tmp_path / "big").write_text("old")
-    before = listing(tmp_path)
-
-    def copy(act: Callable[[Path], None]) -> None:
-        copier.out("/to/big", tmp_path / "big", on_total=lambda _: act(big))
-
     for act, why in CHANGES:
         at_rest(big)
         with pytest.raises(CopyError, match=why):
-            copy(act)
-        assert listing(tmp_path) == before
+            copier.out("/to/big", tmp_path / "big", on_total=lambda _: act(big))  # noqa: B023 (called at once)
+        assert contents(tmp_path) == {"big": "old"}
 
 
 @pytest.fixture
@@ -197,17 +178,8 @@ def disk() -> Iterator[Path]:
 def test_client_that_breaks_off_before_the_answer(copier: Copier) -> None:
     """The copy does not count any more, however early it was."""
     for _ in range(20):
-        url = urlsplit(copier.ask_to())
-        head = [
-            *(f"GET {url.path} HTTP/1.1", f"Host: {url.netloc}"),
-            *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
-            "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
-            "Sec-WebSocket-Protocol: v5.channel.k8s.io",
-        ]
-        assert url.port
-        with socket.create_connection(("127.0.0.1", url.port)) as sock:
+        with asked(copier.ask_to(), *UPGRADE, CHANNELS) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            sock.sendall("\r\n".join([*head, "", ""]).encode())
     wait_until(lambda: copier.proxy.log().count(" copy direction=to ") == 20)
     copier.wait_until_idle()
 
@@ -217,17 +189,13 @@ def test_a_client_that_goes_frees_everything(
     copier: Copier, container: Pretended, is_closed: bool
 ) -> None:
     (container.root / "big").write_bytes(bytes(range(256)) * (32 * MIB // 256))
-    connection = stream(copier.ask_to("/to/new", 10 * MIB))
-    connection.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB))
-    connection.send(TO_CONTAINER, bytes(MIB))
+    writing = stream(copier.ask_to("/to/new", 10 * MIB))
+    writing.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB) + bytes(MIB))
     reading = stream(copier.ask_from("/big").url)
     assert reading.receive() is not None
     wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"] * 2)
-    for one in (connection, reading):
-        if is_closed:
-            one.close()
-        else:
-            one.abort()
+    for one in (writing, reading):
+        one.close() if is_closed else one.abort()
     copier.wait_until_idle()
     assert list((container.root / "to").iterdir()) == []
 
@@ -253,12 +221,10 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     else:
         copier.proxy.kill9()
     assert time.monotonic() - begin < 20  # of the 30 s that calls are given
-    with pytest.raises((PycrictlError, AssertionError)):
-        outcome_of(writing)
-    with pytest.raises((PycrictlError, AssertionError)):
-        outcome_of(reading)
-    writing.abort()
-    reading.abort()
+    for one in (writing, reading):
+        with pytest.raises((PycrictlError, AssertionError)):
+            outcome_of(one)
+        one.abort()
     copier.client.close()
     if way == "kill9":
         assert stages_in(container.root) != []
@@ -301,66 +267,187 @@ def test_no_room_for_the_spool(
         copier.wait_until_idle()
 
 
-# Without a whole proxy
-
-
-class Direct:
-    """The calls alone, with a clock that can be set forward."""
-
-    def __init__(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.quotas = Quotas(copies_per_pod=3)
-        self.ahead_s = 0.0
-        loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "time", lambda: time.monotonic() + self.ahead_s)
-        self.copies = CopyService(
-            RuntimeLookup(Upstream(fake.path)),
-            self.quotas,
-            runtime_path=fake.path,
-            spool_folder="/var/tmp",
-            tokens=Tokens[CopyJob](),
-            url=lambda token: token,
-            log=Log("pycrictl.proxy.test"),
-        )
-
-    async def ask_from(self, path: str) -> Answer:
-        message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
-        request = CallRequest("", message.SerializeToString())
-        return await self.copies.handle_from(request)
-
-    async def until_idle(self) -> None:
-        await until(lambda: not self.quotas.taken)
-        assert self.copies.snapshot() == []
-        assert spools(os.getpid()) == []
-
-
 def test_what_nobody_goes_on_with_ends(
     fake: FakeServer, container: Pretended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """URLs that nobody opens expire, calls may be given up, and the service may stop."""
     (container.root / "f").write_text("1")
     (container.root / "big").write_bytes(bytes(64 * MIB))
+    quotas, runtime = Quotas(copies_per_pod=3), fake.path
 
     async def run() -> None:
-        direct = Direct(fake, monkeypatch)
+        loop, ahead_s = asyncio.get_running_loop(), 0.0
+        monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
+        lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
+        copies = CopyService(lookup, quotas, runtime, "/var/tmp", Tokens[CopyJob](), str, log)
+
+        async def ask(path: str) -> Answer:
+            message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
+            return await copies.handle_from(CallRequest("", message.SerializeToString()))
+
+        async def nothing_is_left() -> None:
+            await until(lambda: not quotas.taken)
+            assert (copies.snapshot(), spools(os.getpid())) == ([], [])
+
         for _ in range(2):
-            answers = [await direct.ask_from("/f") for _ in range(4)]
+            answers = [await ask("/f") for _ in range(4)]
             assert [answer.code for answer in answers] == [0, 0, 0, 8]
             assert len(spools(os.getpid())) == 3
-            direct.ahead_s += 60.0
-            await direct.until_idle()
+            ahead_s += 60.0
+            await nothing_is_left()
         token = cri_pb2.CopyFromContainerResponse.FromString(answers[0].response or b"").url
-        assert direct.copies.redeem(token) is None
+        assert copies.redeem(token) is None
 
-        asking = asyncio.create_task(direct.ask_from("/big"))
-        while not direct.quotas.taken:  # noqa: ASYNC110 (in a pause the copy might be made)
+        asking = asyncio.create_task(ask("/big"))
+        while not quotas.taken:  # noqa: ASYNC110 (in a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        await direct.until_idle()
+        await nothing_is_left()
 
-        assert (await direct.ask_from("/f")).code == 0
-        await direct.copies.stop()
-        await direct.until_idle()
+        assert (await ask("/f")).code == 0
+        await copies.stop()
+        await nothing_is_left()
 
     asyncio.run(run())
+
+
+# What is refused
+
+
+def test_codes(copier: Copier, container: Pretended) -> None:
+    """Beside those that the suite of tests/conformance asks for."""
+    for ask in (copier.ask_to, copier.ask_from):
+        for path in ("", "/to/\0"):
+            assert refusal(ask, path)[0] == "INVALID_ARGUMENT"
+        assert refusal(ask, "/to", container="")[0] == "INVALID_ARGUMENT"
+    os.mkfifo(container.root / "pipe")
+    assert refusal(copier.ask_from, "/pipe")[0] == "FAILED_PRECONDITION"
+    container.runtime_type = "io.containerd.kata.v2"
+    assert refusal(copier.ask_to, "")[0] == "UNIMPLEMENTED"
+    assert refusal(copier.ask_from, "/to")[0] == "UNIMPLEMENTED"
+    container.state = cri_pb2.CONTAINER_EXITED
+    with pytest.raises(FailedPrecondition, match="is not running"):
+        copier.into("/etc/hostname", "/to")
+    for name in ("CopyToContainer", "CopyFromContainer"):
+        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = copier.proxy.channel.unary_unary(
+            RUNTIME + name
+        )
+        assert refusal(call, b"\xff\xff", timeout=5)[0] == "INVALID_ARGUMENT"
+
+
+def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) -> None:
+    def check_refused(quota: str, call: Callable[..., object], *words: object) -> None:
+        code, message = refusal(call, *words)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert re.search(f"{quota}; .*try again later", message)
+
+    for name, count in (("exact", 20480), ("more", 20481)):
+        (container.root / name).write_bytes(bytes(count))
+        os.utime(container.root / name, (0, 0))  # else the time needs a header of its own
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d/a").write_text("")
+    size = 512 + 20480 + 1024
+    limits = ("--container-copy-size-limit", str(size), "--container-copies-per-pod", "2")
+    copier = Copier(start(*limits, "--container-copy-entry-limit", "2"))
+    with copier.client:
+        copier.into(tmp_path / "d", "/to/two")
+        (tmp_path / "d/b").write_text("")
+        with pytest.raises(CopyError, match="container-copy-entry-limit allows no more than 2"):
+            copier.into(tmp_path / "d", "/to/three")
+        assert [path.name for path in (container.root / "to").iterdir()] == ["two"]
+
+        check_refused("ContainerCopySizeLimit", copier.ask_from, "/more")
+        for more in (size + 1, 2**64 - 1):
+            check_refused("ContainerCopySizeLimit", copier.ask_to, "/to", more)
+        assert refusal(copier.ask_to, "")[0] == "INVALID_ARGUMENT"  # who asks so takes no place
+        copier.wait_until_idle()
+
+        first = stream(copier.ask_to("/to", size))
+        assert copier.ask_from("/exact").size == size
+        check_refused("ContainerCopiesPerPod", copier.ask_to)
+        check_refused("ContainerCopiesPerPod", copier.ask_from, "/exact")
+        copier.ask_to(container="d" * 64)
+        assert [copy["pod"] for copy in copier.copies] == ["pod1", "pod1", "pod2"]
+        assert len(spools(copier.proxy.pid)) == 1
+        first.abort()
+        wait_until(lambda: len(copier.copies) == 2)
+        copier.ask_to()
+        check_refused("ContainerCopiesPerPod", copier.ask_to)
+
+
+def test_copies_of_all_pods_are_exact(container: Pretended, start: Start) -> None:
+    """One stream of each of 64 pods carries all of its bytes; a 65th pod is refused."""
+    pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
+    container.pods |= pods
+    copier = Copier(start())
+    *first, one_more = pods
+    with copier.client:
+        streams = [copier.send_archive("/to", one) for one in first]
+        assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
+        code, message = refusal(copier.ask_to, container=one_more)
+        assert code == "RESOURCE_EXHAUSTED"
+        assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
+        assert {finish(one).failure for one in streams} == {""}
+        for one in streams:
+            one.close()
+        wait_until(lambda: copier.copies == [])
+        stream(copier.ask_to(container=one_more)).abort()
+
+
+BAD: tuple[tuple[list[tuple[int, bytes]], int, str], ...] = (
+    ([(TO_CONTAINER, bytes(MIB))] * 17, 2**64 - 1, "follows the end of the archive"),
+    ([(TO_CONTAINER, b"x" * 1024)], 1024, "not a tar archive"),
+    ([], 0, "too early"),
+    *(([(one, b"x")], 9, "channel that is not its own") for one in (1, STATUS, 77, CHANNEL_END)),
+)
+
+
+def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> None:
+    (container.root / "to/f").write_text("old")
+    for messages, size, why in BAD:
+        connection = stream(copier.ask_to("/to/f", size))
+        for channel, data in (*messages, (CHANNEL_END, bytes((TO_CONTAINER,)))):
+            if not connection.can_receive():  # else it says why it takes no more
+                connection.send(channel, data)
+        assert why in outcome_of(connection).failure
+        connection.close()
+    copier.wait_until_idle()
+    assert (container.root / "to/f").read_text() == "old"
+    assert stages_in(container.root) == []
+    wait_until(lambda: copier.proxy.log().count("end=failed") == len(BAD))
+
+
+def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pretended) -> None:
+    (container.root / "f").write_text("1")
+    fields: tuple[str, ...]
+    for fields, early in (
+        ((), b""),
+        (UPGRADE, b""),
+        ((*UPGRADE, CHANNELS.replace("v5", "v4")), b""),
+        ((*UPGRADE, CHANNELS), b"\x88\x80abcd"),  # before the handshake is over
+    ):
+        url = copier.ask_from("/f").url
+        with asked(url, *fields, early=early) as sock:
+            assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
+        for used in (url, url.replace("/copy/", "/progress/")):
+            with pytest.raises(PycrictlError, match="404"):
+                stream(used)
+
+
+def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
+    container: Pretended, start: Start, tmp_path: Path
+) -> None:
+    (tmp_path / "f").write_text("1")
+    copier = Copier(start("--container-copies-per-pod", "1"))
+    with copier.client:
+        for number in range(20):
+            connection = copier.send_archive(f"/to/{number}")
+            assert finish(connection).failure == ""
+            reading = stream(copier.ask_from(f"/to/{number}").url)
+            connection.abort()
+            assert outcome_of(reading).failure == ""
+            copier.into(tmp_path / "f", "/to")
+            reading.abort()
+        copier.wait_until_idle()
