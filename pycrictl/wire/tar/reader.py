@@ -61,7 +61,8 @@ _GNU_NAME: Final = b"L"
 _GNU_LINK: Final = b"K"
 _GNU_VOLUME: Final = b"V"
 _GNU_SPARSE: Final = b"S"
-_EXTENSIONS: Final = frozenset({_PAX, _PAX_GLOBAL, _GNU_NAME, _GNU_LINK})
+_LONG: Final = {_GNU_NAME: "long names", _GNU_LINK: "long link names"}
+_EXTENSIONS: Final = frozenset({_PAX, _PAX_GLOBAL, *_LONG})
 
 _COMPRESSIONS: Final = {
     b"\x1f\x8b": "gzip",
@@ -117,8 +118,7 @@ class TarReader:
         self._extension_bytes = 0
         self._global_headers = 0
         self._records: dict[bytes, bytes] | None = None
-        self._long_name: bytes | None = None
-        self._long_link: bytes | None = None
+        self._long: dict[bytes, bytes] = {}
         self._reading = self._archive()
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
@@ -183,7 +183,7 @@ class TarReader:
             self._extended(header.type, body[: header.size_bytes])
         elif header.type in _KINDS:
             entry = self._combine(header)
-            self._records = self._long_name = self._long_link = None
+            self._records, self._long = None, {}
             self._extension_bytes = 0
             self._events.append(EntryStarted(entry))
             yield from self._content(entry.size_bytes)
@@ -230,14 +230,10 @@ class TarReader:
             if self._records is not None:
                 raise RemoteProtocolError("an entry of the archive has two pax headers")
             self._records = decode_records(body)
-        elif kind == _GNU_NAME:
-            if self._long_name is not None:
-                raise RemoteProtocolError("an entry of the archive has two long names")
-            self._long_name = _long(body)
+        elif kind in self._long:
+            raise RemoteProtocolError(f"an entry of the archive has two {_LONG[kind]}")
         else:
-            if self._long_link is not None:
-                raise RemoteProtocolError("an entry of the archive has two long link names")
-            self._long_link = _long(body)
+            self._long[kind] = _long(body)
 
     def _combine(self, header: Block) -> Entry:
         kind = _KINDS[header.type]
@@ -245,10 +241,10 @@ class TarReader:
         mtime_ns = mtime_s * NS_PER_S
         is_link = kind is EntryType.SYMLINK or kind is EntryType.HARDLINK
         records = self._records or {}
-        if not is_link and (self._long_link is not None or b"linkpath" in records):
+        if not is_link and (_GNU_LINK in self._long or b"linkpath" in records):
             raise RemoteProtocolError(f"a {kind.value} of the archive has a link name")
-        name = _one_of(records.get(b"path"), self._long_name, name)
-        link = _one_of(records.get(b"linkpath"), self._long_link, link)
+        name = _one_of(records.get(b"path"), self._long.get(_GNU_NAME), name)
+        link = _one_of(records.get(b"linkpath"), self._long.get(_GNU_LINK), link)
         if (value := records.get(b"size")) is not None:
             size_bytes = decode_decimal(value, "size")
             # Writers put 0 or the same into the field that cannot hold it.
