@@ -38,16 +38,12 @@ class Spool:
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        folder = folder or _temporary()
-        self.size_bytes = 0
-        self._folder = folder
-        self._unchecked_bytes = 0
+        self.size_bytes = self.crc32 = self._unchecked_bytes = 0
+        self._folder = folder or _temporary()
         try:
-            self.fd = open_unnamed(folder)
+            self.fd = open_unnamed(self._folder)
         except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(f"cannot spool in {quote(folder)}: {reason}") from exc
-        self.crc32 = 0
+            raise self._failure(exc.errno) from exc
         self._writer = SparseWriter(self.fd)
         try:
             self._check_space(_CHECK_BYTES // 8)
@@ -70,7 +66,7 @@ class Spool:
         try:
             self._writer.write(view)
         except OSError as exc:
-            raise self._failure(exc) from exc
+            raise self._failure(exc.errno) from exc
         self.crc32 = crc32(view, self.crc32)
         self.size_bytes += len(view)
 
@@ -101,19 +97,16 @@ class Spool:
     def _check_space(self, wanted_bytes: int) -> None:
         status = os.fstatvfs(self.fd)
         if status.f_bavail * status.f_frsize < wanted_bytes:
-            raise self._no_space()
+            raise self._failure(errno.ENOSPC)
 
-    def _failure(self, exc: OSError) -> CopyError:
-        if exc.errno in _FULL:
-            return self._no_space()
-        reason = os.strerror(exc.errno or 0).lower()
+    def _failure(self, number: int | None) -> CopyError:
+        if number in _FULL:
+            return NoSpace(
+                f"there is not enough space for the copy in {quote(self._folder)}",
+                hint="copy less, or try again later",
+            )
+        reason = os.strerror(number or 0).lower()
         return CopyError(f"cannot spool in {quote(self._folder)}: {reason}")
-
-    def _no_space(self) -> NoSpace:
-        return NoSpace(
-            f"there is not enough space for the copy in {quote(self._folder)}",
-            hint="copy less, or try again later",
-        )
 
 
 def _temporary() -> str:

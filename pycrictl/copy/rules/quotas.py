@@ -15,7 +15,6 @@ from pycrictl.units import format_bytes, plural, quote
 MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have a thread and a few buffers of 1 MiB."""
 
-
 IDLE_S: Final = 60.0
 """How long a client may send nothing, or take nothing."""
 
