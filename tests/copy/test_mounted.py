@@ -14,19 +14,12 @@ import pytest
 
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.commit import Merge
-from pycrictl.copy.tree.janitor import COMMIT, Note, sweep_root
+from pycrictl.copy.tree.janitor import COMMITS, sweep_root, write_note
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from tests.copy.hostile import snapshot
-from tests.copy.trees import (
-    Copy,
-    both_ways,
-    needs_root,
-    nothing_is_left,
-)
-
-__all__ = ["nothing_is_left"]
+from tests.copy.trees import Copy, both_ways, needs_root
 
 pytestmark = needs_root
 
@@ -82,12 +75,24 @@ def container(tmp_path: Path) -> Iterator[Container]:
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     top = tmp_path / "source"
-    (top / "tree").mkdir(parents=True)
-    (top / "tree/hosts").write_text("new")
-    (top / "tree/another").write_text("new")
-    (top / "links").mkdir()
+    for folder in ("tree", "links"):
+        (top / folder).mkdir(parents=True)
+    for name in ("tree/hosts", "tree/another"):
+        (top / name).write_text("new")
     (top / "links/hosts").symlink_to("nowhere")
     return top
+
+
+def refused(copy: Copy, source: str | Path, target: Path, container: Container) -> CopyError:
+    """Why a copy is refused, which changes nothing."""
+    before = container.state()
+    with pytest.raises(CopyError) as info:
+        copy(source, target)
+    assert container.state() == before
+    return info.value
+
+
+MOUNTED = '/etc/hosts" is mounted there and cannot be replaced'
 
 
 @both_ways
@@ -103,12 +108,10 @@ def source(tmp_path: Path) -> Path:
 def test_a_file_that_is_mounted_stays(
     copy: Copy, container: Container, source: Path, what: str, where: str
 ) -> None:
-    before = container.state()
-    with pytest.raises(CopyError, match='/etc/hosts" is mounted there and cannot be replaced'):
-        copy(f"{source}/{what}", container.root / where)
-    assert container.state() == before
-    copy(f"{source}/{what}", container.root / where, Rules(no_clobber=True))
-    assert container.mounts() == before[0]
+    what, target, mounts = f"{source}/{what}", container.root / where, container.mounts()
+    assert refused(copy, what, target, container).message.endswith(MOUNTED)
+    copy(what, target, Rules(no_clobber=True))
+    assert container.mounts() == mounts
     assert (container.volume / "hosts").read_text() == "mounted"
 
 
@@ -116,36 +119,33 @@ def test_a_file_that_is_mounted_stays(
 def test_a_file_that_was_mounted_meanwhile(
     copy: Copy, container: Container, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = container.state()
+    etc = container.root / "etc"
     monkeypatch.setattr(Merge, "check", lambda _: None)
     for what in ("tree/.", "links/."):
-        with pytest.raises(CopyError, match="is mounted there"):
-            copy(f"{source}/{what}", container.root / "etc")
-        assert container.state() == before
+        assert refused(copy, f"{source}/{what}", etc, container).message.endswith(MOUNTED)
     answers, is_mount_point = [False], Directory.is_mount_point
     monkeypatch.setattr(
         Directory,
         "is_mount_point",
         lambda self, name: answers.pop() if answers else is_mount_point(self, name),
     )
-    with pytest.raises(CopyError, match="is mounted there"):
-        copy(source / "tree/hosts", container.root / "etc")
-    assert container.state() == before
+    assert refused(copy, source / "tree/hosts", etc, container).message.endswith(MOUNTED)
+    assert answers == []
 
 
 def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
     """What a killed program has not moved is not removed with its stage."""
     stage = container.root / "etc/.pycrictl-0123456789abcdef"
-    for folder in (stage, stage / os.fsdecode(COMMIT)):
+    commit = stage / os.fsdecode(COMMITS[False])
+    for folder in (stage, commit):
         folder.mkdir(mode=0o700)
-    (stage / "commit/hosts").write_text("new")
-    (stage / "commit/other").write_text("new")
+    for name in ("hosts", "other"):
+        (commit / name).write_text("new")
     mounts = container.mounts()
-    Note("", bytes(container.root / "etc"), os.fsencode(stage.name)).close(is_removed=False)
+    os.close(write_note("", bytes(stage.parent), os.fsencode(stage.name)))
     assert sweep_root(THIS_MACHINE) == 0
-    assert container.mounts() == mounts
-    assert (stage / "commit/hosts").read_text() == "new"
-    (stage / "commit/hosts").unlink()
+    assert (commit / "hosts").read_text() == "new"
+    (commit / "hosts").unlink()
     assert sweep_root(THIS_MACHINE) == 1
     assert not stage.exists()
     assert (container.root / "etc/other").read_text() == "new"
@@ -155,22 +155,19 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
 @both_ways
 def test_a_directory_that_is_mounted(copy: Copy, container: Container, source: Path) -> None:
     """What belongs there cannot be moved there from a stage; what is there already can stay."""
-    (source / "all/volume/inner").mkdir(parents=True)
-    (source / "all/fresh").write_text("new")
-    copy(f"{source}/all/.", container.root / "etc")
-    before = container.state()
-    for name in ("volume/file", "volume/inner/file", "volume/hosts"):
-        (source / "all" / name).write_text("new")
-        with pytest.raises(CopyError) as info:
-            copy(f"{source}/all/.", container.root / "etc")
-        shown = f'"{container.root}/etc/volume"'
-        assert info.value.message == (
-            f"another file system is mounted at {shown}, which the copy reaches into"
+    etc, top = container.root / "etc", source / "all"
+    (top / "volume/inner").mkdir(parents=True)
+    (top / "fresh").write_text("new")
+    copy(f"{top}/.", etc)
+    for name in ("file", "inner/file", "hosts"):
+        (top / "volume" / name).write_text("new")
+        error = refused(copy, f"{top}/.", etc, container)
+        assert error.message == (
+            f'another file system is mounted at "{etc}/volume", which the copy reaches into'
         )
-        assert info.value.hint == f"copy what belongs there to {shown} separately"
-        (source / "all" / name).unlink()
-        assert container.state() == before
-    (source / "all/volume/hosts").write_text("new")
-    copy(f"{source}/all/.", container.root / "etc", Rules(no_clobber=True))
-    copy(source / "all/volume", container.root / "etc")
+        assert error.hint == f'copy what belongs there to "{etc}/volume" separately'
+        (top / "volume" / name).unlink()
+    (top / "volume/hosts").write_text("new")
+    copy(f"{top}/.", etc, Rules(no_clobber=True))
+    copy(top / "volume", etc)
     assert (container.volume / "hosts").read_text() == "new"

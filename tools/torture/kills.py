@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.tree.janitor import COMMIT, STAGE_NAME
+from pycrictl.copy.tree.janitor import COMMITS, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from tests.copy.trees import stages_in
 from tests.node.copying import processes_below
@@ -310,7 +310,7 @@ class Scene:
     def _phase(self, pid: int, into: Path, way: Way) -> str:
         """Nothing is to be seen yet; a file without a name; a stage; a merge; all is there."""
         stages = stages_in(into)
-        if any((stage / os.fsdecode(COMMIT)).exists() for stage in stages):
+        if any((stage / os.fsdecode(COMMITS[False])).exists() for stage in stages):
             return "commit"
         if stages:
             return "stage"

@@ -176,16 +176,18 @@ class _Arrival:
         """Put everything into its place, and remove the stage."""
         if self._target is None:
             raise nothing_copied(self._last_skipped)
-        stage, target = self._stage, self._target
+        _, name, meeting = self._target
+        if self._stage is None:
+            return Summary(kept=int(meeting is Meeting.KEEP))
         try:
-            if stage is not None and target.name is None:
-                stage.merge(self._rules)
-            elif stage is not None and target.name is not None:
-                stage.move(target.name, replaces=target.meeting is Meeting.REPLACE)
+            if name is None:
+                self._stage.merge(self._rules)
+            else:
+                self._stage.move(name, replaces=meeting is Meeting.REPLACE)
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
-        return Summary(kept=int(target.meeting is Meeting.KEEP)) if stage is None else stage.summary
+        return self._stage.summary
 
     def close(self) -> None:
         self._held.close()
@@ -200,7 +202,7 @@ class _Arrival:
         if name is None:
             return _Target(directory, None, Meeting.MERGE)
         meeting = meet(
-            Existing.FILE if kind is SourceKind.FILE else Existing.DIRECTORY,
+            Existing(kind.value),
             existing_kind(directory.lstat(name)),
             no_clobber=self._rules.no_clobber,
             shown=quote(os.fsdecode(directory.shown_path(name))),

@@ -141,9 +141,8 @@ class OverExec:
                 raise CopyError(f"there is no directory {quote(os.fsdecode(folder))}")
         if name is not None:
             target = _join(folder, name)
-            is_file = kind is SourceKind.FILE
             meeting = meet(
-                Existing.FILE if is_file else Existing.DIRECTORY,
+                Existing(kind.value),
                 self._remote.look(target),
                 no_clobber=False,
                 shown=quote(os.fsdecode(target)),

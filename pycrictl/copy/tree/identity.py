@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from pycrictl import noderoot
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap, Root
-from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, resolve
+from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, held, resolve
 from pycrictl.errors import CopyError, FailedPrecondition
 from pycrictl.units import quote
 
@@ -63,12 +63,7 @@ class ContainerRoot(Root):
         self.container_id = process.container_id
         self.default_owner = process.uid, process.gid
         with ExitStack() as stack:
-
-            def keep(fd: int) -> int:
-                stack.callback(os.close, fd)
-                return fd
-
-            self._open(process.pid, keep)
+            self._open(process.pid, lambda fd: stack.enter_context(held(fd)))
             if locate() != process:
                 raise self._stopped()
             self.check_running()

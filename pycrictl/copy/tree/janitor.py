@@ -24,6 +24,7 @@ from typing import Final, NamedTuple
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import Root
+from pycrictl.copy.tree.resolve import held
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.foreign import parse
@@ -36,11 +37,9 @@ STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
 TOP: Final = b"top"
 """In a stage, what is copied."""
 
-COMMIT: Final = b"commit"
-"""What ``TOP`` is called while it is merged with the directory that the stage is in."""
-
-COMMIT_NEW: Final = b"commit-new"
-"""Its name if an existing file stays as it is."""
+COMMITS: Final = {False: b"commit", True: b"commit-new"}
+"""What ``TOP`` is called while it is merged with the directory that the stage is in, without and
+with ``--no-clobber``."""
 
 _OF_ROOT: Final = "/var/lib/pycrictl/stages"
 _MAX_BYTES: Final = 64 * 1024
@@ -55,28 +54,20 @@ class Noted(NamedTuple):
     name: bytes
 
 
-class Note:
-    """The note of one stage, locked. The arguments are those of ``Noted``."""
+def write_note(container_id: str, folder: bytes, name: bytes) -> int:
+    """Note where a stage is; the arguments are those of ``Noted``.
 
-    def __init__(self, container_id: str, folder: bytes, name: bytes) -> None:
-        self._fd = -1
-        self._name = name
-        with suppress(OSError), _opened() as notes:
-            # The lock comes first: without it this could be taken for one of the dead.
-            self._fd = os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
-            path = os.path.abspath(folder)  # noqa: PTH100 (of bytes)
-            os.write(
-                self._fd, json.dumps([container_id, os.fsdecode(path), os.fsdecode(name)]).encode()
-            )
-
-    def close(self, *, is_removed: bool) -> None:
-        """Release the note; delete it if there is nothing left to clear up."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            if is_removed:
-                forget(self._name)
-            os.close(fd)
+    Returns:
+        The note's descriptor, which locks it until it is closed; -1: there is none.
+    """
+    fd = -1
+    with suppress(OSError), _opened() as notes:
+        # The lock comes first: without it this could be taken for one of the dead.
+        fd = os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
+        fcntl.flock(fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
+        path = os.path.abspath(folder)  # noqa: PTH100 (of bytes)
+        os.write(fd, json.dumps([container_id, os.fsdecode(path), os.fsdecode(name)]).encode())
+    return fd
 
 
 def of_the_dead() -> Iterator[Noted]:
@@ -118,14 +109,12 @@ def _opened() -> Iterator[int]:
         state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
         path = f"{state}/pycrictl/stages"
     os.makedirs(path, 0o700, exist_ok=True)  # noqa: PTH103 (this module is loaded by each copy)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with held(os.open(path, flags)) as fd:
         status = os.fstat(fd)
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise PermissionError
         yield fd
-    finally:
-        os.close(fd)
 
 
 def random_name() -> bytes:
@@ -160,18 +149,17 @@ def _clear(noted: Noted, root: Root) -> None:
             place.remove(noted.name)
         elif status.st_mode & 0o777 == 0o700:
             with place.enter(noted.name) as stage:
-                for marker in (COMMIT, COMMIT_NEW):
-                    if stage.lstat(marker) is not None:
-                        with stage.enter(marker) as staged:
-                            only_new = marker == COMMIT_NEW
-                            Merge(staged, place, stage, Summary(), no_clobber=only_new).run()
+                for no_clobber, name in COMMITS.items():
+                    if stage.lstat(name) is not None:
+                        with stage.enter(name) as staged:
+                            Merge(staged, place, stage, Summary(), no_clobber).run()
             remove_stage(place, noted.name)
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
     """Remove a stage. There must be nothing in it that a merge needs."""
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
-        for marker in (COMMIT, COMMIT_NEW):
+        for committed in COMMITS.values():
             with suppress(OSError):  # what is being removed must not be finished
-                stage.move(marker, stage, TOP)
+                stage.move(committed, stage, TOP)
     place.remove(name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
+from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
+from pycrictl.copy.tree.resolve import held
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -98,13 +100,13 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     except OSError as exc:
         raise to_error(exc, "copy", path) from exc
     try:
-        mode = os.fstat(fd).st_mode
+        kind = kind_of_mode(os.fstat(fd).st_mode)
         shown = quote(os.fsdecode(path))
-        if stat.S_ISDIR(mode):
+        if kind is Existing.DIRECTORY:
             return Source(root, fd, text, SourceKind.DIRECTORY)
         if text.wants_directory:
             raise CopyError(f"{shown} is not a directory")
-        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        if kind is Existing.SPECIAL:
             raise CopyError(f"{shown} is a device, pipe or socket, which is never copied")
         return Source(root, fd, text, SourceKind.FILE)
     except BaseException:
@@ -141,47 +143,39 @@ def open_destination(root: Root, path: bytes) -> Iterator[Destination]:
         raise CopyError(f"there is no directory {quote(os.fsdecode(parent))}")
     with directory:
         try:
-            status = directory.lstat(text.name)
+            existing = _existing(root, directory, text)
         except OSError as exc:
             raise to_error(exc, "copy to", path) from exc
-        existing = Existing.NOTHING if status is None else Existing.FILE
-        if status is not None and not _leads_to_file(root, directory, text, status):
-            existing = Existing.SPECIAL
         yield Destination(root, text, existing, directory)
 
 
-def _leads_to_file(
-    root: Root, directory: Directory, text: PathText, status: os.stat_result
-) -> bool:
-    """Return whether a file may replace the destination, which is not a directory.
+def _existing(root: Root, directory: Directory, text: PathText) -> Existing:
+    """Return what a destination is that was no directory a moment ago.
 
     A link to a device or pipe must stay as well, and one to what a process has open, such as
     ``/dev/stdout``.
     """
-    if stat.S_ISLNK(status.st_mode):
-        try:
+    status = directory.lstat(text.name)
+    if status is not None and stat.S_ISLNK(status.st_mode):
+        with suppress(OSError):  # it is dangling, or gone by now
             if directory.read_link(text.name).startswith(b"/proc/self/fd/"):
-                return False
-            fd = root.find(text.path, follow=True)
-        except OSError:
-            return True  # it is dangling, or gone by now
-        status = os.fstat(fd)
-        os.close(fd)
-    return stat.S_ISREG(status.st_mode)
+                return Existing.SPECIAL
+            with held(root.find(text.path, follow=True)) as fd:
+                status = os.fstat(fd)
+    existing = existing_kind(status)
+    return Existing.SPECIAL if existing is Existing.DIRECTORY else existing
 
 
 def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
     """Return the directory at ``path``, or None if there is no such directory."""
     try:
-        fd = root.find(path, follow=True)
-        status = os.fstat(fd)
-        if not stat.S_ISDIR(status.st_mode):
-            os.close(fd)
-            return None
-        if not status.st_nlink:  # a process may stay in it
-            os.close(fd)
-            raise CopyError(f"the directory {quote(os.fsdecode(path))} has been removed")
-        return Directory(fd, path)
+        with held(root.find(path, follow=True)) as fd:
+            status = os.fstat(fd)
+            if not stat.S_ISDIR(status.st_mode):
+                return None
+            if not status.st_nlink:  # a process may stay in it
+                raise CopyError(f"the directory {quote(os.fsdecode(path))} has been removed")
+            return Directory(os.dup(fd), path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as exc:

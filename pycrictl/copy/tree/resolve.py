@@ -10,6 +10,8 @@ import ctypes
 import errno
 import os
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -80,6 +82,15 @@ class _StatFs(ctypes.Structure):
 libc = ctypes.CDLL(None, use_errno=True)
 
 
+@contextmanager
+def held(fd: int) -> Iterator[int]:
+    """Hold a descriptor, which is closed at the end of the block."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
 def file_system_type(fd: int) -> int:
     """Return the magic number of the file system that ``fd`` is on; ``fd`` may be O_PATH."""
     result = _StatFs()
@@ -90,11 +101,9 @@ def file_system_type(fd: int) -> int:
 
 def mount_number(fd: int) -> int:
     """Return which mount ``fd`` is on; two may show the same file system."""
-    info = os.open(b"../fdinfo/%d" % fd, os.O_RDONLY | os.O_CLOEXEC, dir_fd=own_descriptors())
-    try:
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    with held(os.open(b"../fdinfo/%d" % fd, flags, dir_fd=own_descriptors())) as info:
         return int(os.read(info, 4096).partition(b"mnt_id:")[2].split(None, 1)[0])
-    finally:
-        os.close(info)
 
 
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
@@ -148,14 +157,12 @@ def own_descriptors() -> int:
 
 @cache
 def _own_descriptors(_pid: int) -> int:
-    proc = os.open("/proc", _CLOEXEC_PATH | os.O_DIRECTORY)
-    try:
+    flags = _CLOEXEC_PATH | os.O_DIRECTORY
+    with held(os.open("/proc", flags)) as proc:
         # A container that can write to /proc's place could send us anywhere.
         if file_system_type(proc) != PROC_MAGIC:
             raise CopyError("/proc of this machine is not procfs")
-        return os.open("self/fd", _CLOEXEC_PATH | os.O_DIRECTORY, dir_fd=proc)
-    finally:
-        os.close(proc)
+        return os.open("self/fd", flags, dir_fd=proc)
 
 
 def last_error(path: bytes | None = None) -> OSError:

@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Final
 
 from pycrictl.copy.tree.resolve import (
+    held,
     last_error,
     libc,
     mount_number,
@@ -39,7 +40,6 @@ _MAX_REMOVED_DEPTH: Final = 600
 _DESCRIPTORS: Final = 4096
 _LEAST_DESCRIPTORS: Final = 64
 """With fewer a copy may fail where it could not even remove what it has made."""
-
 
 _CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -160,15 +160,10 @@ class Directory:
 
     def scan(self) -> Generator[os.DirEntry[str], None, None]:
         """Yield what is here. The names are ``str``; ``os.fsencode`` gives back their bytes."""
-        fd = self.readable()
-        try:
-            with os.scandir(fd) as entries:
-                os.close(fd)
-                fd = -1
-                yield from entries
-        finally:
-            if fd >= 0:
-                os.close(fd)
+        with held(self.readable()) as fd:
+            scanned = os.scandir(fd)  # it has a descriptor of its own
+        with scanned as entries:
+            yield from entries
 
     def pin(self, name: bytes) -> int:
         """Return an O_PATH descriptor of whatever is called ``name``."""
@@ -180,11 +175,8 @@ class Directory:
         The kernel refuses to rename over it, or to remove it, only in the same mount namespace:
         from outside, that silently takes the mount away from the container.
         """
-        pinned = self.pin(name)
-        try:
+        with held(self.pin(name)) as pinned:
             return mount_number(pinned) != mount_number(self.fd)
-        finally:
-            os.close(pinned)
 
     def refuse_mounted(self, name: bytes) -> None:
         """Refuse to replace something that is mounted there."""

@@ -21,7 +21,8 @@ from typing import Final, NamedTuple
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
 from pycrictl.copy.tree.commit import Merge, move_new
-from pycrictl.copy.tree.janitor import COMMIT, COMMIT_NEW, TOP, Note, random_name, remove_stage
+from pycrictl.copy.tree.janitor import COMMITS, TOP, forget, random_name, remove_stage, write_note
+from pycrictl.copy.tree.resolve import held
 from pycrictl.copy.tree.rootfs import Directory, descend, set_owner, to_error
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
@@ -70,7 +71,7 @@ class Stage:
         self._symlinks: dict[Path, AcceptedEntry] = {}
         self._name = random_name()
         self._is_over = False
-        self._note = Note(container_id, place.shown, self._name)
+        self._note = write_note(container_id, place.shown, self._name)
         try:
             self._stage = place.make(self._name)
         except BaseException:
@@ -95,12 +96,9 @@ class Stage:
             with descend(self._stage, (TOP, *item.original[:-1])) as source:
                 parent.link(source, item.original[-1], name)
             return
-        fd = parent.create(name)
-        try:
+        with held(parent.create(name)) as fd:
             fill(fd)
             self._finish(fd, item)
-        finally:
-            os.close(fd)
 
     def drop(self, path: Path, kind: EntryType) -> None:
         """Remove what was made of an entry below the top."""
@@ -133,17 +131,12 @@ class Stage:
     def merge(self, rules: Rules) -> None:
         """Merge the top with the directory that the copy goes into."""
         late = self._finish_all()
-        merge = Merge(
-            self._enter(()),
-            self._place,
-            self._stage,
-            self.summary,
-            no_clobber=rules.no_clobber,
-        )
+        staged = self._enter(())
+        merge = Merge(staged, self._place, self._stage, self.summary, rules.no_clobber)
         merge.check()
         with undisturbed():
             # From now on whoever clears up would finish the work.
-            self._stage.move(TOP, self._stage, COMMIT_NEW if rules.no_clobber else COMMIT)
+            self._stage.move(TOP, self._stage, COMMITS[rules.no_clobber])
             try:
                 merge.run()
             except (OSError, CopyError) as exc:
@@ -159,12 +152,14 @@ class Stage:
 
     def remove(self) -> None:
         """Remove the stage and all that is still in it, unless that has been done."""
-        if self._is_over:
-            return
+        if not self._is_over:
+            self._close()
+            self._remove()
+
+    def _close(self) -> None:
         self._is_over = True
         self._leave(0)
         self._stage.close()
-        self._remove()
 
     def _finish_all(self) -> list[Path]:
         """Make the links, then give every directory its owner, mode and times, deepest first.
@@ -195,10 +190,8 @@ class Stage:
 
     def _left_behind(self, exc: OSError | CopyError) -> CopyError:
         """Keep the stage of a merge that could not be undone; return the error that says so."""
-        self._is_over = True
-        self._leave(0)
-        self._stage.close()
-        self._note.close(is_removed=False)
+        self._close()
+        self._let_go()
         if isinstance(exc, OSError):
             exc = to_error(exc, "copy to", self._place.shown)
         shown = quote(os.fsdecode(self._place.shown_path(self._name)))
@@ -208,13 +201,17 @@ class Stage:
         )
 
     def _remove(self) -> None:
-        is_removed = False
         try:
             with suppress(FileNotFoundError):
                 remove_stage(self._place, self._name)
-            is_removed = True
+            forget(self._name)
         finally:
-            self._note.close(is_removed=is_removed)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Unlock the note: what is still noted may be cleared up."""
+        if self._note >= 0:
+            os.close(self._note)
 
     def _parent(self, item: AcceptedEntry) -> tuple[Directory, bytes]:
         if not item.path:
@@ -254,8 +251,7 @@ class Stage:
         owner = self._host_owner(item.owner)
         if owner is None and item.mtime_ns is None:
             return
-        pinned = parent.pin(name)
-        try:
+        with held(parent.pin(name)) as pinned:
             if not stat.S_ISLNK(os.fstat(pinned).st_mode):
                 raise _changed()
             if owner is not None:
@@ -263,17 +259,12 @@ class Stage:
             if item.mtime_ns is not None:
                 times = (item.mtime_ns, item.mtime_ns)
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
-        finally:
-            os.close(pinned)
 
     def _finish_directory(
         self, directory: Directory, item: AcceptedEntry, extra_mode: int = 0
     ) -> None:
-        fd = directory.readable()
-        try:
+        with held(directory.readable()) as fd:
             self._finish(fd, item, extra_mode)
-        finally:
-            os.close(fd)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
         """Set owner, mode and times of what is open: a new owner clears set-id bits."""

@@ -18,7 +18,7 @@ from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import Root, Source
-from pycrictl.copy.tree.resolve import KernelFileSystem
+from pycrictl.copy.tree.resolve import KernelFileSystem, held
 from pycrictl.copy.tree.rootfs import Directory, reopen_regular
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
@@ -115,11 +115,8 @@ class _Walk:
         elif not self._opens and stat.S_ISREG(status.st_mode):
             yield Found(self._entry(source.top, EntryType.FILE, status), -1)
         elif stat.S_ISREG(status.st_mode):
-            fd = reopen_regular(source.fd, status, device=None, shown=shown)
-            try:
+            with held(reopen_regular(source.fd, status, device=None, shown=shown)) as fd:
                 yield Found(self._entry(source.top, EntryType.FILE, status), fd)
-            finally:
-                os.close(fd)
         else:
             yield Found(self._entry(source.top, EntryType.DIRECTORY, status), -1)
             yield from self._below(Directory(os.dup(source.fd), shown), source.top)
@@ -185,16 +182,13 @@ class _Walk:
         if not self._opens:
             status = directory.lstat(name)
             return None if status is None else self._closed_file(status, path)
-        pinned = directory.pin(name)
-        try:
+        with held(directory.pin(name)) as pinned:
             status = os.fstat(pinned)
             found = self._closed_file(status, path)
             if found is None or found.entry.kind is not EntryType.FILE:
                 return found
             fd = reopen_regular(pinned, status, device=directory.device, shown=path)
             return Found(found.entry, fd)
-        finally:
-            os.close(pinned)
 
     def _closed_file(self, status: os.stat_result, path: bytes) -> Found | None:
         if not stat.S_ISREG(status.st_mode):
