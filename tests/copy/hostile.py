@@ -8,12 +8,15 @@ case, nothing but ``dest`` may change; if it is refused, ``dest`` may not change
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from tests.copy.trees import below
 from tests.wire.archives import member, patch, pax
 
 __all__ = ["member", "patch", "pax"]
@@ -46,12 +49,12 @@ def archive(*members: bytes) -> bytes:
     return b"".join(members) + END_OF_ARCHIVE
 
 
+folder = partial(member, kind=FOLDER)
+evil = partial(member, kind=FILE, data=MARKER)
+
+
 def file(name: bytes, data: bytes) -> bytes:
     return member(name, FILE, data)
-
-
-def folder(name: bytes) -> bytes:
-    return member(name, FOLDER)
 
 
 def sym(name: bytes, target: bytes) -> bytes:
@@ -70,10 +73,6 @@ def good(made: dict[str, bytes | None], *members: bytes, **more: Any) -> Case:
     return Case(archive(*members), made=made, **more)
 
 
-def evil(name: bytes) -> bytes:
-    return member(name, FILE, MARKER)
-
-
 def build_surroundings(parent: Path) -> None:
     """What must not change: files, directories, links and a pipe around ``dest``."""
     for folder in ("dest", "dest-sibling", "outside", "outside/inner"):
@@ -87,40 +86,24 @@ def build_surroundings(parent: Path) -> None:
 
 
 def snapshot(top: Path, *, but: Iterable[str] = ()) -> dict[str, tuple[object, ...]]:
-    """Everything below ``top`` as ``lstat`` sees it, with the content of files."""
+    """Everything below ``top`` as ``lstat`` sees it, with the content of files.
+
+    A stage that came and went leaves its trace in the time of its directory only, which is not
+    looked at.
+    """
     left_out = set(but)
-    found: dict[str, tuple[object, ...]] = {}
-    for folder, folders, files in os.walk(top):
-        here = Path(folder)
-        for name in list(folders):
-            if str((here / name).relative_to(top)) in left_out:
-                folders.remove(name)
-        for path in (here, *(here / name for name in (*folders, *files))):
-            status = path.lstat()
-            content: object = None
-            if path.is_symlink():
-                content = path.readlink()
-            elif path.is_file():
-                content = path.read_bytes() if status.st_size < 2**20 else status.st_blocks
-            # A stage that came and went leaves its trace in the time of the directory only.
-            time = None if path.is_dir() and not path.is_symlink() else status.st_mtime_ns
-            found[str(path.relative_to(top))] = (
-                *(status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_nlink),
-                *(time, content),
-            )
-    return found
+    return {
+        name: (
+            *(status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_nlink),
+            *(None if stat.S_ISDIR(status.st_mode) else status.st_mtime_ns, content),
+        )
+        for name, status, content in below(top)
+        if name.partition("/")[0] not in left_out
+    }
 
 
 def _link_in_dest(target: str, name: str = "dir") -> Callable[[Path], None]:
     return lambda dest: (dest / name).symlink_to(target)
-
-
-def _hardlink_in_dest(dest: Path) -> None:
-    (dest / "file").hardlink_to(dest.parent / "secret")
-
-
-def _pipe_in_dest(dest: Path) -> None:
-    os.mkfifo(dest / "file")
 
 
 def _folder_in_dest(dest: Path) -> None:
@@ -133,7 +116,6 @@ def _file_in_dest(dest: Path) -> None:
 
 
 LONG: Final = b"n" * 255
-TOO_LONG: Final = b"n" * 256
 DEEP_PATH: Final = b"/".join([b"d"] * 512)
 
 HOSTILE: Final[dict[str, Case]] = {
@@ -205,7 +187,11 @@ HOSTILE: Final[dict[str, Case]] = {
     "pre-file-in-the-way": bad(
         "directory over the file", evil(b"a"), evil(b"x/y"), before=_file_in_dest
     ),
-    "pre-fifo": bad("device, pipe or socket", evil(b"a"), evil(b"file"), before=_pipe_in_dest),
+    "pre-fifo": bad(
+        "device, pipe or socket",
+        *(evil(b"a"), evil(b"file")),
+        before=lambda dest: os.mkfifo(dest / "file"),
+    ),
     "pre-keep-on-trunc": Case(archive(evil(b"x"))[:-512], "too early", before=_file_in_dest),
 }
 
@@ -367,7 +353,11 @@ HONEST: Final[dict[str, Case]] = {
     "pre-sym-dangling": good(
         {"file": b"1"}, file(b"file", b"1"), before=_link_in_dest("../new", "file")
     ),
-    "pre-hardlink": good({"file": b"1"}, file(b"file", b"1"), before=_hardlink_in_dest),
+    "pre-hardlink": good(
+        {"file": b"1"},
+        file(b"file", b"1"),
+        before=lambda dest: (dest / "file").hardlink_to(dest.parent / "secret"),
+    ),
     "pre-merge": good(
         {"x": None, "x/new": b"1", "x/kept": b"kept"},
         folder(b"x"),

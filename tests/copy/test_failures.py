@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from pycrictl.copy.tree import content
 from pycrictl.copy.tree.content import segments
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
-from tests.copy.trees import Copy, both_ways, directly, nothing_is_left, tree
-
-__all__ = ["nothing_is_left", "tree"]
+from tests.copy.trees import Copy, both_ways, directly
 
 
 def test_ctrl_c_when_a_stage_was_just_made(
@@ -34,16 +35,29 @@ def test_ctrl_c_when_a_stage_was_just_made(
 
 
 @both_ways
+def test_a_disk_that_cannot_be_read(
+    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its error is not taken for that of a file system that cannot copy in one way."""
+    broken = Mock(side_effect=OSError(errno.EIO, "disk"))
+    monkeypatch.setattr(os, "preadv", broken)
+    monkeypatch.setattr(content, "_WAYS", (broken, *content._WAYS))
+    (tmp_path / "f").write_bytes(bytes(content.SMALL_BYTES + 1))
+    with pytest.raises(CopyError, match='cannot copy "f": input/output error'):
+        copy(tmp_path / "f", tmp_path / "g")
+    assert not (tmp_path / "g").exists()
+
+
+@both_ways
 @pytest.mark.parametrize("size_bytes", [200_000, 400_000], ids=["shrinks", "grows"])
 def test_a_file_that_changes_its_size(
     copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size_bytes: int
 ) -> None:
     (tmp_path / "f").write_bytes(b"x" * 300_000)
-    before = segments
 
     def change(fd: int, size_before_bytes: int) -> list[tuple[int, int]]:
         os.truncate(tmp_path / "f", size_bytes)
-        return before(fd, size_before_bytes)
+        return segments(fd, size_before_bytes)
 
     monkeypatch.setattr("pycrictl.copy.tree.content.segments", change)
     monkeypatch.setattr("pycrictl.copy.archive.pack.segments", change)
@@ -58,28 +72,26 @@ def test_a_file_that_changes_its_size(
 
 @both_ways
 def test_a_tree_that_changes_all_the_time(copy: Copy, tmp_path: Path) -> None:
-    (tmp_path / "tree/sub").mkdir(parents=True)
-    stop = threading.Event()
+    top, stop = tmp_path / "tree", threading.Event()
+    (top / "sub").mkdir(parents=True)
 
     def change() -> None:
         number = 0
         while not stop.is_set():
             number += 1
-            path = tmp_path / f"tree/sub/{number % 50}"
-            path.write_text("x" * 100)
-            (tmp_path / f"tree/sub/{(number + 25) % 50}").unlink(missing_ok=True)
-            (tmp_path / "tree/now").mkdir(exist_ok=True)
-            (tmp_path / "tree/now").rmdir()
+            (top / f"sub/{number % 50}").write_text("x" * 100)
+            (top / f"sub/{(number + 25) % 50}").unlink(missing_ok=True)
+            (top / "now").mkdir(exist_ok=True)
+            (top / "now").rmdir()
 
     thread = threading.Thread(target=change)
     thread.start()
-    done = 0
+    done, begin = 0, time.monotonic()
     failures: set[str] = set()
-    begin = time.monotonic()
     try:
         while (passed_s := time.monotonic() - begin) < 0.5 or (not done and passed_s < 30):
             try:
-                copy(tmp_path / "tree", tmp_path / f"new-{done}")
+                copy(top, tmp_path / f"new-{done}")
                 done += 1
             except CopyError as exc:
                 failures.add(exc.message.rpartition(" became ")[2])

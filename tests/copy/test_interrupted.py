@@ -6,39 +6,32 @@ import errno
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Container, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
+from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
-from tests.copy.trees import PLAIN, contents, directly, nothing_is_left, stages_in
-
-__all__ = ["nothing_is_left"]
+from tests.copy.trees import PLAIN, contents, directly, stages_in
 
 NEW: Final = {"a": "1", "b": "2", "d/a": "3", "d/b": "4", "e/f": "5"}
 OLD: Final = {"a": "old", "d/b": "old", "d/kept": "old"}
 BOTH: Final = OLD | NEW
 
 
-@pytest.fixture(autouse=True)
-def noted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as own:
-        own.setenv(VARIABLE, str(tmp_path_factory.mktemp("noted")))
-        yield
-
-
 @pytest.fixture
-def source(tmp_path: Path) -> Path:
+def source(tmp_path: Path) -> str:
     fill(tmp_path / "source", NEW)
-    return tmp_path / "source"
+    return f"{tmp_path}/source/."
 
 
 @pytest.fixture
@@ -55,25 +48,20 @@ def fill(top: Path, files: dict[str, str]) -> None:
 
 def at_move(
     monkeypatch: pytest.MonkeyPatch,
-    number: int,
+    numbers: Container[int],
     act: Callable[[], object],
     *,
     has_flags: bool = True,
-    goes_on: bool = False,
 ) -> None:
-    """Do something before a move, or all from that; the first says that the merge begins."""
-    moves, move = 0, Directory.move
+    """Do something before some moves; the first, 1, says that the merge begins."""
+    moves, move = count(1), Directory.move
 
-    def counted(
-        self: Directory, name: bytes, to: Directory, to_name: bytes, *, flags: int = 0
-    ) -> None:
-        nonlocal moves
+    def counted(*words: Any, flags: int = 0) -> None:
         if flags and not has_flags:
             raise OSError(errno.EINVAL, "flags")
-        moves += 1
-        if moves == number or (goes_on and moves > number):
+        if next(moves) in numbers:
             act()
-        move(self, name, to, to_name, flags=flags)
+        move(*words, flags=flags)
 
     monkeypatch.setattr(Directory, "move", counted)
 
@@ -82,7 +70,7 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fail() -> None:
+def fail(*_: object) -> None:
     raise OSError(errno.EIO, "disk")
 
 
@@ -92,16 +80,16 @@ def fail() -> None:
     ids=["flags", "no-flags", "no-clobber"],
 )
 def test_killed_in_a_merge(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
+    source: str, into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
 ) -> None:
     """The next one finishes what has begun."""
     complete = NEW | OLD if rules.no_clobber else BOTH
     for killed_at in range(1, 20):
         pid = os.fork()
         if pid == 0:
-            at_move(monkeypatch, killed_at, kill, has_flags=has_flags)
+            at_move(monkeypatch, [killed_at], kill, has_flags=has_flags)
             try:
-                directly(f"{source}/.", into, rules)
+                directly(source, into, rules)
             finally:
                 os._exit(0)
         was_killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
@@ -118,27 +106,24 @@ def test_killed_in_a_merge(
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no-links"])
 @pytest.mark.parametrize("fails_at", range(1, 6))
 def test_a_move_that_fails(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, links: bool
+    source: str, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, links: bool
 ) -> None:
     before = snapshot(into)
-    at_move(monkeypatch, fails_at, fail)
+    at_move(monkeypatch, [fails_at], fail)
     if not links:
-        monkeypatch.setattr(Directory, "link", lambda *_: fail())
+        monkeypatch.setattr(Directory, "link", fail)
     with pytest.raises(CopyError, match="input/output error"):
-        directly(f"{source}/.", into)
-    monkeypatch.undo()
+        directly(source, into)
     assert snapshot(into) == before
     assert stages_in(into) == []
 
 
-def test_moves_that_cannot_be_undone(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_moves_that_cannot_be_undone(source: str, into: Path) -> None:
     """What has begun is finished once that is possible."""
-    at_move(monkeypatch, 4, fail, goes_on=True)
-    with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
-        directly(f"{source}/.", into)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as broken:
+        at_move(broken, range(4, 99), fail)
+        with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
+            directly(source, into)
     assert "/into/.pycrictl-" in str(info.value.hint)
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
@@ -146,59 +131,46 @@ def test_moves_that_cannot_be_undone(
 
 
 @pytest.fixture
-def handlers() -> Iterator[None]:
-    """Signals as the program has them, an exception each, whatever the tests' own are."""
-
-    def terminate(*_: object) -> None:
-        raise SystemExit
-
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.getsignal(number) for number in numbers]
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, terminate)
+def terminating() -> Iterator[None]:
+    """SIGTERM as the program has it: an exception, as SIGINT is."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     yield
-    for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+    signal.signal(signal.SIGTERM, before)
 
 
-@pytest.mark.usefixtures("handlers")
+@pytest.mark.usefixtures("terminating")
 @pytest.mark.parametrize(
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 )
 def test_a_signal_in_a_merge_takes_effect_after_it(
-    source: Path,
+    source: str,
     into: Path,
     monkeypatch: pytest.MonkeyPatch,
     number: signal.Signals,
     error: type[BaseException],
 ) -> None:
-    at_move(monkeypatch, 3, lambda: signal.raise_signal(number))
+    at_move(monkeypatch, [3], lambda: signal.raise_signal(number))
     with pytest.raises(error):
-        directly(f"{source}/.", into)
+        directly(source, into)
     assert contents(into) == BOTH
     assert stages_in(into) == []
     with pytest.raises(error):  # as before
         signal.raise_signal(number)
 
 
-@pytest.mark.usefixtures("handlers")
-def test_a_signal_while_the_stage_of_a_failure_is_removed(
-    source: Path, into: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    remove, removed = Directory.remove, 0
+def test_a_signal_while_the_stage_of_a_failure_is_removed(source: str, into: Path) -> None:
+    remove, removed = Directory.remove, count(1)
 
-    def interrupted(self: Directory, name: bytes, *, depth: int = 0) -> None:
-        nonlocal removed
-        removed += 1
-        if removed == 2:
+    def interrupted(*words: Any, depth: int = 0) -> None:
+        if next(removed) == 2:
             signal.raise_signal(signal.SIGINT)
-        remove(self, name, depth=depth)
+        remove(*words, depth=depth)
 
-    monkeypatch.setattr(Directory, "remove", interrupted)
-    at_move(monkeypatch, 2, fail)
-    with pytest.raises(KeyboardInterrupt):
-        directly(f"{source}/.", into)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr(Directory, "remove", interrupted)
+        at_move(broken, [2], fail)
+        with pytest.raises(KeyboardInterrupt):
+            directly(source, into)
     [stage] = stages_in(into)
     assert (stage / "top").exists()  # it is not finished
     sweep_root(THIS_MACHINE)
@@ -206,8 +178,8 @@ def test_a_signal_while_the_stage_of_a_failure_is_removed(
     assert contents(into) == OLD
 
 
-@pytest.mark.usefixtures("handlers")
 def test_undisturbed_leaves_alone_what_does_nothing() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with undisturbed():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    signal.signal(signal.SIGHUP, before)

@@ -21,9 +21,6 @@ class Named(NamedTuple):
     name: str
 
 
-METHODS = [cast("Method", Named(name)) for name in NAMES]
-
-
 @pytest.mark.parametrize("serves", NAMES)
 def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) -> None:
     def act(method: Method) -> str:
@@ -31,14 +28,13 @@ def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) ->
             raise REFUSALS[method.name]
         return f"by {method.name}"
 
-    left = iter(METHODS)
+    left = iter([cast("Method", Named(name)) for name in NAMES])
     with caplog.at_level(logging.DEBUG, "pycrictl.copy"):
         assert first_to_serve(left, act) == f"by {serves}"
     tried = NAMES.index(serves)
     assert [method.name for method in left] == [*NAMES[tried + 1 :]]
-    expected = []
-    for name in NAMES[:tried]:
-        reason = f"= the method {name} cannot be used: {REFUSALS[name].message}"
-        expected += [f"= trying the method {name}", reason]
-    expected += [f"= trying the method {serves}", f"= the method {serves} is used"]
-    assert [record.getMessage() for record in caplog.records] == expected
+    told = []
+    for name in NAMES[: tried + 1]:
+        end = "is used" if name == serves else f"cannot be used: {REFUSALS[name].message}"
+        told += [f"= trying the method {name}", f"= the method {name} {end}"]
+    assert caplog.messages == told

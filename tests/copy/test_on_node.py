@@ -21,9 +21,7 @@ from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import IdMap
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
-from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root, nothing_is_left
-
-__all__ = ["nothing_is_left"]
+from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root
 
 ID = "c" * 64
 
@@ -77,9 +75,8 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 def container(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     (tmp_path / "root/etc").mkdir(parents=True)
     (tmp_path / "root/etc/f").write_text("of the container")
-    process = start(tmp_path / "root")
-    yield process
-    stop(process)
+    with start(tmp_path / "root") as process:
+        yield process
 
 
 def told(pid: int, **others: int) -> Callable[[], FirstProcess]:
@@ -87,10 +84,13 @@ def told(pid: int, **others: int) -> Callable[[], FirstProcess]:
     return lambda: FirstProcess(ID, pid, 1, **others)
 
 
+def has_stopped(locate: Callable[[], FirstProcess]) -> None:
+    with pytest.raises(FailedPrecondition, match="has stopped"):
+        ContainerRoot(locate)
+
+
 @needs_root
-def test_processes_that_are_no_container(container: subprocess.Popen[bytes]) -> None:
-    with pytest.raises(CopyError, match="shares the file systems of the node"):
-        ContainerRoot(told(os.getpid()))
+def test_processes_that_are_no_container() -> None:
     with pytest.raises((CopyError, PermissionError)):
         ContainerRoot(told(1))  # closed even to root, where the node is a container
     with subprocess.Popen(
@@ -100,11 +100,11 @@ def test_processes_that_are_no_container(container: subprocess.Popen[bytes]) -> 
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        with pytest.raises(CopyError, match="shares the file systems of the node"):
-            ContainerRoot(told(process.pid))
+        for pid in (os.getpid(), process.pid):
+            with pytest.raises(CopyError, match="shares the file systems of the node"):
+                ContainerRoot(told(pid))
         stop(process)
-        with pytest.raises(FailedPrecondition, match="has stopped"):
-            ContainerRoot(told(process.pid))
+        has_stopped(told(process.pid))
 
 
 @needs_root
@@ -116,23 +116,16 @@ def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None
         first._replace(started_at_ns=2),
         first._replace(container_id="d" * 64),
     ):
-        with pytest.raises(FailedPrecondition, match="has stopped"):
-            ContainerRoot(iter([first, second]).__next__)
-
+        has_stopped(iter([first, second]).__next__)
     with pytest.raises(StopIteration):  # whatever the runtime fails with the second time
         ContainerRoot(iter([first]).__next__)
 
-    answers: list[FirstProcess] = []
+    def answers() -> Iterator[FirstProcess]:
+        yield first
+        stop(container)
+        yield first
 
-    def dies() -> FirstProcess:
-        answers.append(first)
-        if len(answers) == 2:
-            stop(container)
-        return first
-
-    with pytest.raises(FailedPrecondition, match="has stopped"):
-        ContainerRoot(dies)
-    assert len(answers) == 2
+    has_stopped(answers().__next__)
 
 
 OTHER = f"0::/k8s.io/{'d' * 64}\n"
@@ -165,44 +158,37 @@ def test_the_cgroup_of_another_container(
 # User namespaces
 
 
+def owners(path: Path, *names: str) -> list[tuple[int, int]]:
+    found = [(path / name).lstat() for name in names]
+    return [(status.st_uid, status.st_gid) for status in found]
+
+
 @needs_root
 def test_a_user_namespace() -> None:
     """Numbers inside and outside differ; what has no number inside cannot be its owner."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
         top = Path(name)
         top.chmod(0o755)
-        (top / "root").mkdir()
-        (top / "tree/sub").mkdir(parents=True)
+        for folder in ("root/old", "tree/sub"):
+            (top / folder).mkdir(parents=True)
         (top / "tree/sub/f").write_text("1")
         (top / "tree/l").symlink_to("sub/f")
         os.chown(top / "tree/sub/f", 1000, 2000)
-        (top / "root/old").mkdir()
         for path in (top / "root", top / "root/old"):
             os.chown(path, 100_000, 100_000)
-        process = start(top / "root", users="0 100000 65536\n")
-        try:
-            check_user_namespace(top, process.pid)
-        finally:
-            stop(process)
-
-
-def check_user_namespace(top: Path, pid: int) -> None:
-    inside, tree = top / "root", os.fsencode(top / "tree")
-    ends.copy_to(OnNode(told(pid, uid=5, gid=6)), tree, b"/a", PLAIN, UNWATCHED)
-    method = OnNode(told(pid))
-    for name in ("a", "a/sub", "a/sub/f", "a/l"):
-        status = (inside / name).lstat()
-        assert (status.st_uid, status.st_gid) == (100_005, 100_006), name
-    ends.copy_to(method, tree, b"/b", KEEP, UNWATCHED)
-    for name, owner in (("b", (100_000, 100_000)), ("b/sub/f", (101_000, 102_000))):
-        status = (inside / name).lstat()
-        assert (status.st_uid, status.st_gid) == owner
-    ends.copy_from(method, b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
-    assert (top / "c/sub/f").stat().st_uid == 1000
-    os.chown(top / "tree/sub/f", 70_000, 0)
-    with pytest.raises(CopyError, match="no user or group 70000"):
-        ends.copy_to(method, tree, b"/d", KEEP, UNWATCHED)
-    assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
+        inside, tree = top / "root", os.fsencode(top / "tree")
+        with start(inside, users="0 100000 65536\n") as process:
+            method = OnNode(told(process.pid))
+            ends.copy_to(OnNode(told(process.pid, uid=5, gid=6)), tree, b"/a", PLAIN, UNWATCHED)
+            assert owners(inside, "a", "a/sub", "a/sub/f", "a/l") == [(100_005, 100_006)] * 4
+            ends.copy_to(method, tree, b"/b", KEEP, UNWATCHED)
+            assert owners(inside, "b", "b/sub/f") == [(100_000, 100_000), (101_000, 102_000)]
+            ends.copy_from(method, b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
+            assert owners(top, "c/sub/f") == [(1000, 2000)]
+            os.chown(top / "tree/sub/f", 70_000, 0)
+            with pytest.raises(CopyError, match="no user or group 70000"):
+                ends.copy_to(method, tree, b"/d", KEEP, UNWATCHED)
+            assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
 
 
 def test_id_maps() -> None:
@@ -238,16 +224,15 @@ def locate(info: Any, *, state: int = cri_pb2.CONTAINER_RUNNING, pod: str = "") 
     return found
 
 
-def user(uid: Any) -> dict[str, Any]:
-    return {"process": {"user": {"uid": uid, "gid": 4}}}
+USER = {"process": {"user": {"uid": 3, "gid": 4}}}
 
 
 @pytest.mark.parametrize(
     ("info", "pod", "owner"),
     [
-        ({"runtimeType": "io.containerd.runc.v2", "runtimeSpec": user(3)}, "", (3, 4)),
+        ({"runtimeType": "io.containerd.runc.v2", "runtimeSpec": USER}, "", (3, 4)),
         ({"sandboxID": "p", "privileged": False}, "crun", (0, 0)),
-        ({"runtimeSpec": user("x")}, "", (0, 4)),
+        ({"runtimeSpec": {"process": {"user": {"uid": "x", "gid": 4}}}}, "", (0, 4)),
         ({"runtimeSpec": 1}, "", (0, 0)),
         ({"runtimeSpec": {"process": []}}, "", (0, 0)),
     ],
@@ -293,26 +278,15 @@ def test_a_container_that_stops_meanwhile(
 ) -> None:
     (tmp_path / "big").write_bytes(bytes(range(256)) * 400)
     (tmp_path / "here").mkdir()
-
-    def stopping(_: int) -> None:
-        stop(container)
-
-    here = os.fsencode(tmp_path)
-    with pytest.raises(FailedPrecondition, match="has stopped"):
-        ends.copy_to(
-            OnNode(told(container.pid)), here + b"/big", b"/etc/f", PLAIN, Watch(stopping, ignore)
-        )
-    assert (tmp_path / "root/etc/f").read_text() == "of the container"
+    for copy, source, target, process in (
+        (ends.copy_to, f"{tmp_path}/big", "/etc/f", container),
+        (ends.copy_from, "/etc", f"{tmp_path}/here", start(tmp_path / "root")),
+    ):
+        watch = Watch(lambda _, process=process: stop(process), ignore)  # type: ignore[misc]
+        with pytest.raises(FailedPrecondition, match="has stopped"):
+            copy(OnNode(told(process.pid)), source.encode(), target.encode(), PLAIN, watch)
     assert [path.name for path in (tmp_path / "root/etc").iterdir()] == ["f"]
-    other = start(tmp_path / "root")
-    with pytest.raises(FailedPrecondition, match="has stopped"):
-        ends.copy_from(
-            OnNode(told(other.pid)),
-            b"/etc",
-            here + b"/here",
-            PLAIN,
-            Watch(lambda _: stop(other), ignore),
-        )
+    assert (tmp_path / "root/etc/f").read_text() == "of the container"
     assert list((tmp_path / "here").iterdir()) == []
 
 

@@ -1,10 +1,10 @@
-"""Trees to copy, both ways of copying them here, and what must not be left behind."""
+"""A tree to copy, both ways of copying one here, and what is in it afterwards."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from zlib import crc32
@@ -18,11 +18,8 @@ from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
-from pycrictl.copy.tree.resolve import own_descriptors
 from pycrictl.copy.tree.walk import Watch
-from tests.waiting import settled
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -97,32 +94,6 @@ by_archive: Copy = partial(copied, is_packed=True)
 both_ways = pytest.mark.parametrize("copy", [directly, by_archive], ids=["directly", "archive"])
 
 
-def open_fds() -> set[str]:
-    """The descriptors of this process, with the one that stays open once it was needed.
-
-    But for those by which gRPC's threads wake each other: a fork gives them other numbers. That of
-    the folder itself, while it was read, is gone by then.
-    """
-    own_descriptors()
-    found = set()
-    for path in list(Path("/proc/self/fd").iterdir()):
-        with suppress(OSError):
-            if str(path.readlink()) != "anon_inode:[eventfd]":
-                found.add(path.name)
-    return found
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left(tmp_path: Path) -> Iterator[None]:
-    """No test leaves a stage or an open descriptor behind."""
-    before = open_fds()
-    yield
-    # A test before this one may close some late.
-    assert settled(lambda: open_fds() <= before, limit_s=2), open_fds() - before
-    names = [os.fsencode(path.name) for path in tmp_path.rglob("*")]
-    assert not any(STAGE_NAME.fullmatch(name) for name in names)
-
-
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     top = tmp_path / "tree"
@@ -139,20 +110,35 @@ def tree(tmp_path: Path) -> Path:
     return top
 
 
-def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:
-    """Kinds, modes, times and contents of everything below ``top``, itself included."""
-    found: dict[str, tuple[object, ...]] = {}
+def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]]:
+    """Everything below a directory, itself included: name, status, and target or content."""
     for path in (top, *top.rglob("*")):
-        status = path.lstat()
-        content: object = None
+        content: Path | bytes | None = None
         if path.is_symlink():
             content = path.readlink()
         elif path.is_file():
-            content = (status.st_nlink, path.read_bytes())
+            content = path.read_bytes()
+        yield str(path.relative_to(top)), path.lstat(), content
+
+
+def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:
+    """Kinds, modes, times and contents of everything below ``top``, itself included."""
+    found: dict[str, tuple[object, ...]] = {}
+    for name, status, content in below(top):
+        held = (status.st_nlink, content) if isinstance(content, bytes) else content
         owner = (status.st_uid, status.st_gid) if ids else ()
         time_ns = status.st_mtime_ns if times else 0
-        found[str(path.relative_to(top))] = (status.st_mode, time_ns, *owner, content)
+        found[name] = (status.st_mode, time_ns, *owner, held)
     return found
+
+
+def made_in(dest: Path) -> dict[str, bytes | None]:
+    """What was made in a directory, as a case of the hostile corpus has it."""
+    return {
+        name: b"->" + bytes(content) if isinstance(content, Path) else content
+        for name, _, content in below(dest)
+        if name != "."
+    }
 
 
 def contents(top: Path) -> dict[str, str]:

@@ -15,9 +15,8 @@ from pycrictl.copy import on_node
 from pycrictl.copy.method import Method
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.cri.calls.client import CriClient
-from tests.copy.archive.test_hostile import made_in
 from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
-from tests.copy.trees import stages_in
+from tests.copy.trees import made_in, stages_in
 from tools.torture.kills import METHODS, VICTIMS, Scene
 
 from .copying import Cp, Start

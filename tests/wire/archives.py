@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 from pycrictl.wire.tar.header import Entry, encode_block, encode_record
-from pycrictl.wire.tar.reader import (
-    ArchiveFinished,
-    DataReceived,
-    EntryStarted,
-    Event,
-    TarReader,
-)
+from pycrictl.wire.tar.reader import DataReceived, EntryStarted, read
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 NS = 10**9
 
 
-def events_of(*pieces: bytes, eof: bool = True) -> list[Event]:
-    reader = TarReader()
-    events: list[Event] = []
-    for piece in pieces:
-        reader.receive_data(piece)
-        events += reader.events_received()
-    if eof:
-        reader.receive_eof()
-        events += reader.events_received()
-    assert reader.error is None, reader.error.message
-    return events
-
-
 def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
     """Entries and their contents, of an archive that is read whole or ``step`` bytes a time."""
     step = step or len(archive)
-    pieces = [archive[start : start + step] for start in range(0, len(archive), step)]
     found: list[tuple[Entry, bytes]] = []
-    events = events_of(*pieces)
-    assert isinstance(events.pop(), ArchiveFinished)
-    for event in events:
+    for event in read(archive[start : start + step] for start in range(0, len(archive), step)):
         if isinstance(event, EntryStarted):
             found.append((event.entry, b""))
         elif isinstance(event, DataReceived):
@@ -45,13 +23,11 @@ def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
 
 
 def packed(*members: tuple[Entry, bytes], busybox: bool = False) -> bytes:
-    return (
-        b"".join(
-            encode_entry(entry, busybox=busybox) + content + padding_after(len(content))
-            for entry, content in members
-        )
-        + END_OF_ARCHIVE
+    made = (
+        encode_entry(entry, busybox=busybox) + content + padding_after(len(content))
+        for entry, content in members
     )
+    return b"".join(made) + END_OF_ARCHIVE
 
 
 def member(

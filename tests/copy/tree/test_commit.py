@@ -12,30 +12,26 @@ import pytest
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
-from tests.copy.trees import Archive, Copy, both_ways, needs_root, nothing_is_left, put_at, tree
-
-__all__ = ["nothing_is_left", "tree"]
+from tests.copy.trees import Archive, Copy, both_ways, needs_root, put_at
 
 
 @both_ways
 def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "into/tree/sub").mkdir(parents=True)
-    (tmp_path / "into/tree/f").write_text("kept")
-    (tmp_path / "into/tree/sub/up").symlink_to("kept")
-    summary = copy(tree, tmp_path / "into", Rules(no_clobber=True))
-    assert (tmp_path / "into/tree/f").read_text() == "kept"
-    assert (tmp_path / "into/tree/sub/up").readlink() == Path("kept")
-    assert (tmp_path / "into/tree/sub/hard").read_text() == "hello"
-    assert summary.kept == 2
+    into, rules = tmp_path / "into", Rules(no_clobber=True)
+    (into / "tree/sub").mkdir(parents=True)
+    (into / "tree/f").write_text("kept")
+    (into / "tree/sub/up").symlink_to("kept")
     anew = copy(tree, tmp_path / "anew")
-    assert (summary.files, summary.links) == (anew.files - 1, anew.links - 1)
+    first, again = copy(tree, into, rules), copy(tree, into, rules)
+    assert copy(tree / "f", into / "tree/f", rules).kept == 1
+    assert (into / "tree/f").read_text() == "kept"
+    assert (into / "tree/sub/up").readlink() == Path("kept")
+    assert (into / "tree/sub/hard").read_text() == "hello"
     # "f" was kept, but its content came under its other name.
-    assert summary.size_bytes == anew.size_bytes
-    again = copy(tree, tmp_path / "into", Rules(no_clobber=True))
-    assert (again.files, again.links, again.kept) == (0, 0, anew.files + anew.links)
-    assert again.size_bytes == 0
-    assert copy(tree / "f", tmp_path / "into/tree/f", Rules(no_clobber=True)).kept == 1
-    assert (tmp_path / "into/tree/f").read_text() == "kept"
+    kept = (anew.files - 1, anew.links - 1, anew.size_bytes, 2)
+    assert (first.files, first.links, first.size_bytes, first.kept) == kept
+    none = (0, 0, 0, anew.files + anew.links)
+    assert (again.files, again.links, again.size_bytes, again.kept) == none
 
 
 @needs_root

@@ -14,7 +14,7 @@ import pytest
 
 from pycrictl.copy.rules.policy import AcceptedEntry
 from pycrictl.copy.tree.content import write_all
-from pycrictl.copy.tree.janitor import VARIABLE, sweep_root
+from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
@@ -44,12 +44,6 @@ def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
     yield stage
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-
-
-@pytest.fixture(autouse=True)
-def noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "noted"))
-    return tmp_path / "noted"
 
 
 @pytest.fixture
@@ -114,8 +108,7 @@ def test_a_stage_that_became_something_else(into: Path, noted: Path, became: str
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '["", 1, 2]', '["", "/etc", "passwd"]'])
-def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
-    noted.mkdir(mode=0o700)
+def test_notes_that_say_nothing(noted: Path, text: str) -> None:
     (noted / "x").write_text(text)
     (noted / "link").symlink_to("x")
     os.mkfifo(noted / "pipe")
@@ -127,15 +120,15 @@ def test_notes_that_say_nothing(into: Path, noted: Path, text: str) -> None:
 @pytest.mark.parametrize("notes", ["written", "open to others", "impossible"])
 def test_a_program_that_lives_on_leaves_nothing(into: Path, noted: Path, notes: str) -> None:
     """Where others may write to the folder of notes, or there is none, it goes on without one."""
-    if notes == "impossible":
-        noted.touch()
-    elif notes == "open to others":
-        noted.mkdir()
+    if notes == "open to others":
         noted.chmod(0o777)
+    elif notes == "impossible":
+        noted.rmdir()
+        noted.touch()
     with opened(into) as place:
         stage = Stage(place, lambda _: None)
         assert len(stages_in(into)) == 1
-        assert notes != "written" or len(list(noted.iterdir())) == 1
+        assert notes == "impossible" or len(list(noted.iterdir())) == (notes == "written")
         stage.remove()
         assert stages_in(into) == []
         into.rmdir()

@@ -8,17 +8,12 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from pycrictl.copy.tree import resolve as resolving
-from pycrictl.copy.tree.resolve import (
-    KernelFileSystem,
-    refuse_kernel_file_system,
-    resolve,
-)
+from pycrictl.copy.tree.resolve import KernelFileSystem, refuse_kernel_file_system, resolve
 from pycrictl.copy.tree.rootfs import (
     RENAME_NOREPLACE,
     Directory,
@@ -27,18 +22,6 @@ from pycrictl.copy.tree.rootfs import (
 )
 from pycrictl.errors import CopyError, Unimplemented
 from tests.copy.racer import flipping
-from tests.copy.trees import open_fds
-
-
-def open_regular(directory: Directory, name: bytes) -> tuple[int, os.stat_result]:
-    """Open a file as the walk through a tree does."""
-    pinned = directory.pin(name)
-    try:
-        status = os.fstat(pinned)
-        shown = directory.shown_path(name)
-        return reopen_regular(pinned, status, device=directory.device, shown=shown), status
-    finally:
-        os.close(pinned)
 
 
 @pytest.fixture
@@ -83,7 +66,6 @@ def root(tmp_path: Path) -> Iterator[int]:
     ],
 )
 def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
-    before = open_fds()
     if found in errno.errorcode:
         with pytest.raises(OSError) as info:  # noqa: PT011 (the errno is looked at)
             resolve(root, path.encode(), follow=follow)
@@ -95,7 +77,6 @@ def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
     else:
         assert Path(f"/proc/self/fd/{fd}").read_text() == found
     os.close(fd)
-    assert open_fds() == before
 
 
 def test_links_to_open_files_are_refused() -> None:
@@ -147,7 +128,6 @@ def test_no_escape_while_a_component_is_exchanged(tmp_path: Path) -> None:
     "path", ["/proc", "/proc/self/mem", "/sys", "/proc/sys/kernel/core_pattern"]
 )
 def test_file_systems_of_the_kernel(path: str) -> None:
-    before = open_fds()
     fd = os.open(path, os.O_PATH)
     with pytest.raises(KernelFileSystem, match="fs, which is never copied"):
         refuse_kernel_file_system(fd, b"x")
@@ -156,71 +136,76 @@ def test_file_systems_of_the_kernel(path: str) -> None:
             fd, os.fstat(fd), device=None, shown=b"x"
         )
     os.close(fd)
-    assert open_fds() == before
 
 
 # Directories
 
 
-@contextmanager
-def opened(path: Path) -> Iterator[Directory]:
-    with Directory(os.open(path, os.O_PATH), b"shown") as directory:
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    with Directory(os.open(tmp_path, os.O_PATH), b"shown") as directory:
         yield directory
 
 
 @pytest.mark.parametrize("name", [b"", b".", b"..", b"a/b", b"/", b"../x"])
-def test_only_single_names(tmp_path: Path, name: bytes) -> None:
-    with opened(tmp_path) as directory:
-        calls: list[Callable[[], object]] = [
-            lambda: directory.lstat(name),
-            lambda: directory.enter(name),
-            lambda: directory.pin(name),
-            lambda: directory.read_link(name),
-            lambda: directory.make(name),
-            lambda: directory.create(name),
-            lambda: directory.symlink(b"x", name),
-            lambda: directory.link(directory, name, b"x"),
-            lambda: directory.link(directory, b"x", name),
-            lambda: directory.move(name, directory, b"x"),
-            lambda: directory.move(b"x", directory, name, flags=RENAME_NOREPLACE),
-            lambda: directory.remove(name),
-        ]
-        for call in calls:
-            with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is looked at)
-                call()
-            assert info.value.errno == errno.EINVAL
+def test_only_single_names(directory: Directory, name: bytes) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: directory.lstat(name),
+        lambda: directory.enter(name),
+        lambda: directory.pin(name),
+        lambda: directory.read_link(name),
+        lambda: directory.make(name),
+        lambda: directory.create(name),
+        lambda: directory.symlink(b"x", name),
+        lambda: directory.link(directory, name, b"x"),
+        lambda: directory.link(directory, b"x", name),
+        lambda: directory.move(name, directory, b"x"),
+        lambda: directory.move(b"x", directory, name, flags=RENAME_NOREPLACE),
+        lambda: directory.remove(name),
+    ]
+    for call in calls:
+        with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is looked at)
+            call()
+        assert info.value.errno == errno.EINVAL
 
 
-def test_links_are_never_followed_and_only_files_opened(tmp_path: Path) -> None:
+def test_links_are_never_followed_and_only_files_opened(
+    directory: Directory, tmp_path: Path
+) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "f").write_text("keep me")
     (tmp_path / "to-d").symlink_to("d")
     (tmp_path / "to-f").symlink_to("f")
     os.mkfifo(tmp_path / "pipe")
-    before = open_fds()
-    with opened(tmp_path) as directory:
-        with pytest.raises(NotADirectoryError):
-            directory.enter(b"to-d")
-        for name in (b"to-f", b"pipe", b"d"):
-            with pytest.raises(CopyError, match="not a regular file"):
-                open_regular(directory, name)
-        fd, _ = open_regular(directory, b"f")
-        assert os.read(fd, 10) == b"keep me"
-        os.close(fd)
-        with pytest.raises(FileExistsError):
-            directory.create(b"to-f")
-        with pytest.raises(FileExistsError):
-            directory.make(b"to-d")
-        directory.link(directory, b"to-f", b"second")
-        assert (tmp_path / "second").is_symlink()
-        directory.remove(b"to-d")
-        directory.remove(b"to-f")
-    assert open_fds() == before
+
+    def opened(name: bytes) -> int:
+        """Open a file as the walk through a tree does."""
+        pinned = directory.pin(name)
+        try:
+            return reopen_regular(pinned, os.fstat(pinned), device=directory.device, shown=name)
+        finally:
+            os.close(pinned)
+
+    with pytest.raises(NotADirectoryError):
+        directory.enter(b"to-d")
+    for name in (b"to-f", b"pipe", b"d"):
+        with pytest.raises(CopyError, match="not a regular file"):
+            opened(name)
+    with open(opened(b"f"), "rb") as file:
+        assert file.read() == b"keep me"
+    with pytest.raises(FileExistsError):
+        directory.create(b"to-f")
+    with pytest.raises(FileExistsError):
+        directory.make(b"to-d")
+    directory.link(directory, b"to-f", b"second")
+    assert (tmp_path / "second").is_symlink()
+    directory.remove(b"to-d")
+    directory.remove(b"to-f")
     assert (tmp_path / "d").is_dir()
     assert (tmp_path / "f").read_text() == "keep me"
 
 
-def test_what_is_nested_too_deep_is_not_removed(tmp_path: Path) -> None:
+def test_what_is_nested_too_deep_is_not_removed(directory: Directory, tmp_path: Path) -> None:
     raise_descriptor_limit()
     fd = os.open(tmp_path, os.O_PATH)
     for _ in range(700):
@@ -228,6 +213,6 @@ def test_what_is_nested_too_deep_is_not_removed(tmp_path: Path) -> None:
         fd, outer = os.open("d", os.O_PATH, dir_fd=fd), fd
         os.close(outer)
     os.close(fd)
-    with opened(tmp_path) as directory, pytest.raises(OSError, match="too long"):
+    with pytest.raises(OSError, match="too long"):
         directory.remove(b"d")
     subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)

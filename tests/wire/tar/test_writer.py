@@ -11,29 +11,19 @@ from pycrictl.wire.tar.header import (
     MAX_SIZE_BYTES,
     Entry,
     EntryType,
-    decode_number,
     decode_time,
-    encode_number,
     encode_record,
     encode_time,
 )
-from pycrictl.wire.tar.reader import EntryStarted
+from pycrictl.wire.tar.reader import EntryStarted, read
 from pycrictl.wire.tar.writer import MAX_HEADER_BYTES, encode_entry
-from tests.wire.archives import NS, content_of, events_of, packed
+from tests.wire.archives import NS, content_of, packed
 
 NAMES = st.binary(min_size=1, max_size=4000).filter(lambda name: b"\0" not in name)
 ENTRIES = st.builds(
     Entry,
     NAMES.map(lambda name: name.rstrip(b"/") or b"x"),
-    st.sampled_from(
-        [
-            EntryType.DIRECTORY,
-            EntryType.SYMLINK,
-            EntryType.HARDLINK,
-            EntryType.FIFO,
-            EntryType.CHARACTER,
-        ]
-    ),
+    st.sampled_from([kind for kind in EntryType if kind is not EntryType.FILE]),
     st.just(0),
     st.integers(0, 0o7777),
     st.integers(-(2**70), 2**70),
@@ -46,7 +36,7 @@ ENTRIES = st.builds(
 @given(ENTRIES, st.integers(1, 2000), st.booleans())
 def test_what_is_written_is_read(entry: Entry, step: int, busybox: bool) -> None:
     if entry.kind not in (EntryType.SYMLINK, EntryType.HARDLINK):
-        entry = Entry(entry.name, entry.kind, 0, entry.mode, entry.mtime_ns, entry.uid, entry.gid)
+        entry = entry._replace(link=b"")
     assert content_of(packed((entry, b""), busybox=busybox), step) == [(entry, b"")]
 
 
@@ -64,16 +54,11 @@ def test_a_plain_entry_needs_one_block() -> None:
 
 
 @pytest.mark.parametrize("busybox", [False, True])
-def test_the_largest_header(busybox: bool) -> None:
+def test_the_largest_header_and_file(busybox: bool) -> None:
     entry = Entry(b"\xff" * 4095, EntryType.SYMLINK, 0, 0, -1, 2**32, 2**32, b"\xfe" * 4095)
     assert len(encode_entry(entry, busybox=busybox)) <= MAX_HEADER_BYTES
-
-
-@pytest.mark.parametrize("busybox", [False, True])
-def test_the_largest_file(busybox: bool) -> None:
     entry = Entry(b"f", EntryType.FILE, MAX_SIZE_BYTES)
-    [started] = events_of(encode_entry(entry, busybox=busybox), eof=False)
-    assert started == EntryStarted(entry)
+    assert next(read([encode_entry(entry, busybox=busybox)])) == EntryStarted(entry)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +76,6 @@ def test_what_no_archive_can_hold(entry: Entry) -> None:
         encode_entry(entry)
 
 
-@given(st.integers(-(2**80), 2**80))
-def test_times_are_exact(time_ns: int) -> None:
-    text = encode_time(time_ns)
-    if len(text.lstrip(b"-").partition(b".")[0]) <= 20:
-        assert decode_time(text) == time_ns
-
-
 def test_times_of_others() -> None:
     assert decode_time(b"1") == NS
     assert decode_time(b"1.") == NS
@@ -105,13 +83,6 @@ def test_times_of_others() -> None:
     assert decode_time(b"-1.0000000001") == -NS - 1
     assert encode_time(NS) == b"1"
     assert encode_time(-1) == b"-0.000000001"
-
-
-@given(st.integers(-(2**56), 2**63))
-def test_numbers_are_exact(value: int) -> None:
-    field = encode_number(value, 12)
-    assert len(field) == 12
-    assert decode_number(field, "number", signed=True) == value
 
 
 @pytest.mark.parametrize("length", [1, 4, 5, 6, 93, 94, 95, 96, 991, 992, 993, 9980, 9990, 99_990])

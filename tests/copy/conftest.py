@@ -1,0 +1,54 @@
+"""A tree to copy, notes of stages for each test alone, and what no copy leaves behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.tree.janitor import STAGE_NAME, VARIABLE
+from pycrictl.copy.tree.resolve import own_descriptors
+from tests.copy.trees import tree
+from tests.waiting import settled
+
+__all__ = ["tree"]
+
+
+def open_fds() -> set[str]:
+    """The descriptors of this process, with the one that stays open once it was needed.
+
+    But for those by which gRPC's threads wake each other: a fork gives them other numbers. That of
+    the folder itself, while it was read, is gone by then.
+    """
+    own_descriptors()
+    found = set()
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):
+            if str(path.readlink()) != "anon_inode:[eventfd]":
+                found.add(path.name)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    """No test leaves a stage or an open descriptor behind."""
+    before = open_fds()
+    yield
+    # A test before this one may close some late.
+    assert settled(lambda: open_fds() <= before, limit_s=2), open_fds() - before
+    names = [os.fsencode(path.name) for path in tmp_path.rglob("*")]
+    assert not any(STAGE_NAME.fullmatch(name) for name in names)
+
+
+@pytest.fixture(autouse=True)
+def noted(
+    nothing_is_left: None,  # what is patched is not patched any more when that looks
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    folder = tmp_path_factory.mktemp("noted")
+    monkeypatch.setenv(VARIABLE, str(folder))
+    return folder
