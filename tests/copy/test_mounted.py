@@ -9,6 +9,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,7 +32,7 @@ echo ready && exec cat
 """
 
 
-class Container:
+class Container(NamedTuple):
     """A process in a mount namespace of its own.
 
     Attributes:
@@ -39,24 +40,12 @@ class Container:
         volume: where those come from.
     """
 
-    def __init__(self, top: Path) -> None:
-        for folder in ("root/etc/volume", "volume/inner"):
-            (top / folder).mkdir(parents=True)
-        for file in ("root/etc/hosts", "root/etc/other"):
-            (top / file).write_text("below")
-        self.volume = top / "volume"
-        (self.volume / "hosts").write_text("mounted")
-        self.process = subprocess.Popen(
-            ["unshare", "--mount", "sh", "-c", SCRIPT, top],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-        self.root = Path(f"/proc/{self.process.pid}/root{top}/root")
+    pid: int
+    root: Path
+    volume: Path
 
     def mounts(self) -> list[str]:
-        text = Path(f"/proc/{self.process.pid}/mountinfo").read_text()
+        text = Path(f"/proc/{self.pid}/mountinfo").read_text()
         found = [line.split()[4] for line in text.splitlines()]
         return [path for path in found if "/root/etc" in path]
 
@@ -66,10 +55,19 @@ class Container:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Iterator[Container]:
-    container = Container(tmp_path)
-    assert len(container.mounts()) == 2
-    yield container
-    container.process.communicate()
+    for folder in ("root/etc/volume", "volume/inner"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("root/etc/hosts", "root/etc/other"):
+        (tmp_path / file).write_text("below")
+    (tmp_path / "volume/hosts").write_text("mounted")
+    words = ("unshare", "--mount", "sh", "-c", SCRIPT, tmp_path)
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        root = Path(f"/proc/{process.pid}/root{tmp_path}/root")
+        container = Container(process.pid, root, tmp_path / "volume")
+        assert len(container.mounts()) == 2
+        yield container
 
 
 @pytest.fixture

@@ -23,12 +23,6 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.wire.archives import NS, content_of, member, patch, pax
 
 
-def only(*headers: bytes) -> Entry:
-    """The one entry of an archive of these blocks."""
-    [(entry, _)] = content_of(b"".join(headers) + END_OF_ARCHIVE)
-    return entry
-
-
 def violation(archive: bytes, *, eof: bool = False) -> str:
     reader = TarReader()
     reader.receive_data(archive)
@@ -73,42 +67,52 @@ def test_empty_pieces_and_an_empty_archive() -> None:
 
 def test_kinds() -> None:
     """What is no link has no target, whatever its header has in that field."""
-    found = [only(member(kind=b"%c" % type_, link=b"target")) for type_ in b"\x0001234567"]
+    archive = b"".join(member(kind=b"%c" % type_, link=b"target") for type_ in b"\x0001234567")
+    found = [entry for entry, _ in content_of(archive + END_OF_ARCHIVE)]
     kinds = "FILE FILE HARDLINK SYMLINK CHARACTER BLOCK DIRECTORY FIFO FILE"
     assert " ".join(entry.kind.name for entry in found) == kinds
     assert [entry.link for entry in found] == [b"", b"", b"target", b"target", *[b""] * 5]
 
 
-def test_variants_of_the_header() -> None:
-    prefixed = patch(member(b"name"), 345, b"some/prefix")
-    assert only(prefixed).name == b"some/prefix/name"
-    assert only(patch(prefixed, 257, b"ustar  \0")).name == b"name"  # GNU has times there
-    assert only(patch(prefixed, 257, bytes(8))).name == b"name"
+D, F, L = EntryType.DIRECTORY, EntryType.FILE, EntryType.SYMLINK
+PREFIXED = patch(member(), 345, b"some/prefix")
+LONG = b"n" * 120 + b"/"
+GLOBAL = pax((b"comment", b"a hash"), kind=b"g") * MAX_GLOBAL_HEADERS
+RECORDS = pax(
+    (b"path", b"p\xff/q"),
+    (b"linkpath", b"l"),
+    (b"mtime", b"-1.25"),
+    (b"uid", b"4294967296"),
+    (b"gid", b"3"),
+    (b"comment", b"nobody reads it"),
+    (b"SCHILY.xattr.security.capability", b"\0\1"),
+    (b"hdrcharset", b"BINARY"),
+)
+READ = {
+    "prefix": (PREFIXED, Entry(b"some/prefix/name", F)),
+    "GNU has times there": (patch(PREFIXED, 257, b"ustar  \0"), Entry(b"name", F)),
+    "seventh edition": (patch(PREFIXED, 257, bytes(8)), Entry(b"name", F)),
+    "a directory loses one slash": (member(b"d/", b"5"), Entry(b"d", D)),
+    "and no more": (member(b"d//", b"5"), Entry(b"d/", D)),
+    "the root none": (member(b"/", b"5"), Entry(b"/", D)),
+    "nor a file": (member(b"f/"), Entry(b"f/", F)),
+    "long name": (member(b"x", b"L", LONG + b"\0") + member(kind=b"\0"), Entry(LONG, F)),
+    "global headers": (GLOBAL + member(b"f"), Entry(b"f", F)),
+    "global headers between": (pax((b"path", b"p")) + GLOBAL + member(b"f"), Entry(b"p", F)),
+    "label": (member(b"label", b"V") + member(b"f"), Entry(b"f", F)),
+    "binary numbers": (member(uid=8**7, mtime_s=-5), Entry(b"name", F, 0, 0o644, -5 * NS, 8**7)),
+    "blank numbers": (patch(member(uid=5), 108, bytes(16)), Entry(b"name", F)),
+    "number with spaces": (patch(member(), 100, b"   644 \0"), Entry(b"name", F)),
+    "pax records win": (
+        RECORDS + member(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9),
+        Entry(b"p\xff/q", L, 0, 0o644, -1_250_000_000, 2**32, 3, b"l"),
+    ),
+}
 
 
-def test_a_directory_loses_one_slash_and_a_file_none() -> None:
-    assert only(member(b"d/", b"5")).name == b"d"
-    assert only(member(b"d//", b"5")).name == b"d/"
-    assert only(member(b"/", b"5")).name == b"/"
-    assert only(member(b"f/")).name == b"f/"
-    long = b"n" * 120 + b"/"
-    assert only(member(b"x", b"L", long + b"\0"), member(kind=b"\0")).name == long
-
-
-def test_pax_records_win() -> None:
-    records = pax(
-        (b"path", b"p\xff/q"),
-        (b"linkpath", b"l"),
-        (b"mtime", b"-1.25"),
-        (b"uid", b"4294967296"),
-        (b"gid", b"3"),
-        (b"comment", b"nobody reads it"),
-        (b"SCHILY.xattr.security.capability", b"\0\1"),
-        (b"hdrcharset", b"BINARY"),
-    )
-    entry = only(records, member(b"short", b"2", link=b"x", uid=1, gid=2, mtime_s=9))
-    numbers = (0, 0o644, -1_250_000_000, 2**32, 3)
-    assert entry == Entry(b"p\xff/q", EntryType.SYMLINK, *numbers, link=b"l")
+@pytest.mark.parametrize(("blocks", "entry"), READ.values(), ids=READ.keys())
+def test_one_entry(blocks: bytes, entry: Entry) -> None:
+    assert content_of(blocks + END_OF_ARCHIVE) == [(entry, b"")]
 
 
 def test_pax_size_counts_for_the_file_only() -> None:
@@ -129,23 +133,9 @@ def test_records_do_not_reach_the_next_entry() -> None:
     assert (second[0].name, second[0].link) == (b"second", b"")
 
 
-def test_global_headers_and_labels_are_passed_over() -> None:
-    archive = [pax((b"comment", b"a hash"), kind=b"g")] * MAX_GLOBAL_HEADERS
-    label = member(b"label", b"V")
-    assert only(*archive, label, member(b"f")).name == b"f"
-    assert only(pax((b"path", b"p")), *archive, member(b"f")).name == b"p"
-
-
-def test_binary_numbers() -> None:
-    found = only(member(uid=8**7, mtime_s=-5))
-    assert found == Entry(b"name", EntryType.FILE, mtime_ns=-5 * NS, uid=8**7)
-    large = Entry(b"name", EntryType.FILE, 9 * 1024**3)
-    assert next(read([member(size=9 * 1024**3)])) == EntryStarted(large)
-
-
-def test_blank_numbers_are_0() -> None:
-    assert only(patch(member(uid=5), 108, bytes(16))) == Entry(b"name", EntryType.FILE)
-    assert only(patch(member(), 100, b"   644 \0")) == Entry(b"name", EntryType.FILE)
+def test_a_large_size_is_binary() -> None:
+    entry = Entry(b"name", F, 9 * 1024**3)
+    assert next(read([member(size=entry.size_bytes)])) == EntryStarted(entry)
 
 
 # What is refused
