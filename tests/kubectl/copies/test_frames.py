@@ -1,11 +1,11 @@
-"""What an agent makes of the messages of a client, right ones and others."""
+"""What agent and client make of each other's messages and archives, right ones and others."""
 
 from __future__ import annotations
 
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
@@ -16,28 +16,24 @@ from websockets.sync.client import ClientConnection, unix_connect
 from websockets.typing import Subprotocol
 
 from pycrictl.copy.transfer import serving
-from pycrictl.copy.transfer.flow import next_event, send
 from pycrictl.copy.transfer.messages import (
     ACKNOWLEDGEMENT,
     MAX_PIECE_MESSAGE_BYTES,
     PIECE,
     PIECES_PROTOCOL,
-    Acknowledgement,
-    Event,
-    ResumableProtocol,
 )
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.agent.copies.small import SmallAgent
-from tests.copy.hostile import FILE, member
-from tests.copy.trees import needs_root, stages_in
-from tests.kubectl.copies.conftest import Start
+from tests.agent.copies.small import Write
+from tests.copy.hostile import FILE, HOSTILE, build_surroundings, member, snapshot
+from tests.copy.trees import Archive, needs_root, stages_in
 from tests.kubectl.copies.workstation import Workstation
-from tests.proxy.copier import Pretended
+from tests.proxy.copier import MIB
 from tests.waiting import wait_until
 from tests.wire.frames import BINARY, TEXT, frame
 
-pytestmark = [needs_root, pytest.mark.usefixtures("container")]
+pytestmark = needs_root
 
 KEY = b"\x12\x34\x56\x78"
 CONTENT = member(b"f", FILE, os.urandom(300_000)) + END_OF_ARCHIVE
@@ -45,23 +41,18 @@ SIZE = len(CONTENT)
 PATH = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/shop/pods/web/containercopies"
 
 
-def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
-    checksum = crc32(content) if checksum is None else checksum
-    return bytes((PIECE,)) + struct.pack(">QI", offset, checksum) + content
-
-
-@pytest.fixture
-def session(agent: SmallAgent, work: Workstation) -> str:
-    """A copy that has begun."""
-    return work.begin_to(CONTENT)
+def begin(work: Workstation, path: str = "/to") -> str:
+    """Begin a copy into the container by the API alone; return its name."""
+    spec = {"direction": "To", "path": path, "size": SIZE, "checksum": crc32(CONTENT)}
+    return str(work.api.begin(spec)["metadata"]["name"])
 
 
 @contextmanager
 def connected(
-    folder: Path, session: str, protocol: str = PIECES_PROTOCOL
+    work: Workstation, session: str, protocol: str = PIECES_PROTOCOL
 ) -> Iterator[ClientConnection]:
     with unix_connect(
-        str(folder / "agent"), f"ws://localhost{PATH}/{session}/data",
+        str(work.folder / "agent"), f"ws://localhost{PATH}/{session}/data",
         subprotocols=[Subprotocol(protocol)], compression=None, close_timeout=1,
     ) as connection:  # fmt: skip
         acknowledged(connection)  # it begins with one
@@ -76,21 +67,22 @@ def acknowledged(connection: ClientConnection) -> int:
     return int.from_bytes(message[1:], "big")
 
 
-def test_an_agent_that_has_everything_before_the_client_looks(
-    session: str, work: Workstation
-) -> None:
-    protocol, events = ResumableProtocol(is_client=True, is_sender=True), list[Event]()
-    link = work.api.open(session, 0)
-    assert next_event(link, protocol) == Acknowledgement(0)
-    content = memoryview(CONTENT)
-    send(
-        link, protocol, [content], events.append,
-        size_bytes=SIZE, on_sent=lambda _: time.sleep(0.2),
-    )  # fmt: skip
-    while Acknowledgement(SIZE) not in events:
-        events.append(next_event(link, protocol))
-    link.close()
-    assert work.api.commit(session)["status"]["phase"] == "Succeeded"
+def piece(offset: int, content: bytes, *, checksum: int | None = None) -> bytes:
+    checksum = crc32(content) if checksum is None else checksum
+    return bytes((PIECE,)) + struct.pack(">QI", offset, checksum) + content
+
+
+class Slow(Archive):
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        yield from super().pieces(offset)
+        time.sleep(0.2)
+
+
+def test_an_agent_that_has_everything_before_the_client_looks(work: Workstation) -> None:
+    """It has closed the connection by then, which broke nothing."""
+    work.write(Slow([CONTENT]))
+    assert work.notes == []
+    assert (work.there / "f").stat().st_size == 300_000
 
 
 @pytest.mark.parametrize(
@@ -107,78 +99,113 @@ def test_an_agent_that_has_everything_before_the_client_looks(
         b"\xff" * 100,
     ],
 )
-def test_what_ends_the_connection_and_not_the_copy(
-    folder: Path, session: str, work: Workstation, sent: bytes
-) -> None:
-    with connected(folder, session) as connection:
+def test_what_ends_the_connection_and_not_the_copy(work: Workstation, sent: bytes) -> None:
+    session = begin(work)
+    with connected(work, session) as connection:
         with suppress(OSError):
             connection.socket.sendall(sent)
         with pytest.raises(ConnectionClosed):
             connection.recv(20)
     assert work.api.get(session)["status"]["offset"] == 0
-    with connected(folder, session) as connection:
+    with connected(work, session) as connection:
         connection.send(piece(0, CONTENT))
         assert acknowledged(connection) == SIZE
 
 
-def test_an_upgrade_to_something_else(folder: Path, session: str) -> None:
-    with (
-        pytest.raises(InvalidStatus) as caught,
-        connected(folder, session, protocol="v4.channel.k8s.io"),
-    ):
+def test_an_upgrade_to_something_else(work: Workstation) -> None:
+    other = connected(work, begin(work), protocol="v4.channel.k8s.io")
+    with pytest.raises(InvalidStatus) as caught, other:
         pass
     assert caught.value.response.status_code == 400
     assert f"a WebSocket with {PIECES_PROTOCOL}".encode() in caught.value.response.body
 
 
-def test_a_client_that_goes_to_sleep(
-    start: Start, folder: Path, work: Workstation, container: Pretended
-) -> None:
+def test_a_client_that_goes_to_sleep(work: Workstation) -> None:
     """After so long without a sign nothing of its copy is left, though its connection is open."""
-    start(lifetime_s=1.0)
-    session = work.begin_to(CONTENT)
-    with connected(folder, session) as connection:
+    work.start(lifetime_s=1.0)
+    with connected(work, begin(work)) as connection:
         connection.send(piece(0, CONTENT[:1000]))
-        wait_until(lambda: bool(stages_in(container.root)))
-        wait_until(lambda: stages_in(container.root) == [])
-        while True:
-            try:
-                assert acknowledged(connection) <= 1000
-            except ConnectionClosed:
-                break
-    assert list((container.root / "to").iterdir()) == []
+        wait_until(lambda: stages_in(work.container.root) != [])
+        wait_until(lambda: stages_in(work.container.root) == [])
+        with pytest.raises(ConnectionClosed):
+            wait_until(lambda: acknowledged(connection) > 1000)
+    assert list(work.there.iterdir()) == []
 
 
 # What is staged as it arrives
 
 
 def test_what_has_arrived_waits_for_the_next_connection(
-    session: str,
-    work: Workstation,
-    container: Pretended,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    work: Workstation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
-    with connected(folder, session) as connection:
+    session = begin(work)
+    with connected(work, session) as connection:
         connection.send(piece(0, CONTENT[:200_000]))
         wait_until(lambda: work.api.get(session)["status"]["offset"] == 200_000)
-    assert len(stages_in(container.root)) == 1
-    with connected(folder, session) as connection:
+    assert len(stages_in(work.container.root)) == 1
+    with connected(work, session) as connection:
         connection.send(piece(200_000, CONTENT[200_000:]))
         while acknowledged(connection) < SIZE:
             pass
-    assert not (container.root / "to/f").exists()
+    assert not (work.there / "f").exists()
     assert work.api.commit(session)["status"]["phase"] == "Succeeded"
-    assert (container.root / "to/f").stat().st_size == 300_000
-    assert stages_in(container.root) == []
+    assert (work.there / "f").stat().st_size == 300_000
+    assert work.left() == []
 
 
-def test_a_client_that_cannot_copy_there_learns_it_before_it_sends(
-    agent: SmallAgent, work: Workstation
-) -> None:
-    session = work.begin_to(CONTENT, "/to/none/.")
+def test_a_client_that_cannot_copy_there_learns_it_before_it_sends(work: Workstation) -> None:
+    session = begin(work, "/to/none/.")
     wait_until(lambda: work.api.get(session)["status"]["phase"] == "Failed")
     with pytest.raises(CopyError, match="there is no directory"):
         work.api.open(session, 0)
-    assert agent.audits == ["failed"]
+    assert work.agent.audits == ["failed"]
+
+
+# The corpus of hostile archives
+
+SMALL = {name: case for name, case in HOSTILE.items() if len(case.data) < 8 * MIB}
+
+
+@contextmanager
+def refused(name: str, parent: Path) -> Iterator[bytes]:
+    """Yield an archive whose copy to ``dest`` must be refused, and change nothing."""
+    parent.mkdir()
+    build_surroundings(parent)
+    if before := SMALL[name].before:
+        before(parent / "dest")
+    listing = snapshot(parent)
+    with pytest.raises(CopyError) as caught:
+        yield SMALL[name].data
+    assert snapshot(parent) == listing, name
+    message = caught.value.message
+    assert "\x1b" not in message, name
+    assert "agent failed" not in message, (name, message)
+
+
+def test_into_a_container(work: Workstation) -> None:
+    """What a client sends that does not look at it, and wants owners kept.
+
+    Without that, it is sent to a container of a real node (``tests/node/test_copy_hostile.py``).
+    """
+    assert len(SMALL) >= 40
+    for name in SMALL:
+        with refused(name, work.container.root / name) as data:
+            pieces = [data[at : at + MIB] for at in range(0, len(data), MIB)]
+            work.write(Archive(pieces), f"/{name}/dest", archive=True)
+    assert {*work.agent.audits} == {"failed"}
+    assert work.left() == []
+
+
+def test_out_of_a_node(work: Workstation) -> None:
+    for name in SMALL:
+        with refused(name, work.here / name) as data:
+
+            def make(write: Write, _: Watch, data: bytes = data) -> None:
+                if data:
+                    write(memoryview(data))
+
+            work.agent.engine.make = make
+            # The archive of "DIR/." has no top of its own, as the corpus has none.
+            work.out("/to/.", work.here / name / "dest")
+    assert (work.notes, work.kept, list(work.there.iterdir())) == ([], [], [])

@@ -7,6 +7,7 @@ import fcntl
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,7 @@ from pycrictl.errors import CopyError
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 
 RECORD = CopyRecord((), "shop", "web", "/f", {"path": "/f"}, "0" * 32)
-
-
-@pytest.fixture
-def notes() -> list[str]:
-    return []
+NAME = f"{RECORD.session}.json"
 
 
 @pytest.fixture
@@ -27,13 +24,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pycrictl/copies"
 
 
-@pytest.fixture
-def saved(tmp_path: Path, notes: list[str]) -> Saved:
-    return Saved({"XDG_STATE_HOME": str(tmp_path)}, notes.append)
+def saved_in(folder: Path, note: Callable[[str], None] = pytest.fail) -> Saved:
+    return Saved({"XDG_STATE_HOME": str(folder.parents[1])}, note)
 
 
 @pytest.mark.parametrize("home", ["/dev/null", "nowhere"], ids=["file", "unknown user"])
-def test_without_a_home_that_can_be_written(home: str, notes: list[str]) -> None:
+def test_without_a_home_that_can_be_written(home: str) -> None:
+    notes: list[str] = []
     saved = Saved({"HOME": home}, notes.append)
     kept = saved.keep(RECORD)
     assert list(kept.arrived()) == []
@@ -46,7 +43,7 @@ def test_without_a_home_that_can_be_written(home: str, notes: list[str]) -> None
     assert note.endswith("; if this is killed, it begins anew")
 
 
-def test_files_of_others_and_of_other_versions_stay(folder: Path, tmp_path: Path) -> None:
+def test_files_of_others_and_of_other_versions_stay(folder: Path) -> None:
     folder.mkdir(parents=True)
     old = time.time() - 3600
     stay = ["notes.json", "notes.part", f"{'A' * 32}.json", f"{'1' * 32}.json", f"{'1' * 32}.part"]
@@ -55,32 +52,31 @@ def test_files_of_others_and_of_other_versions_stay(folder: Path, tmp_path: Path
         (folder / name).write_text('{"version": 2}')
         if "1" not in name:
             os.utime(folder / name, (old, old))
-    assert Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail).find(RECORD) is None
+    assert saved_in(folder).find(RECORD) is None
     assert {one.name for one in folder.iterdir()} == {*stay}
 
 
-def test_somebody_looks_at_a_copy_that_begins(saved: Saved, folder: Path, tmp_path: Path) -> None:
-    name = folder / f"{RECORD.session}.json"
-    with name.open("w") as theirs:
+def test_somebody_looks_at_a_copy_that_begins(folder: Path) -> None:
+    saved = saved_in(folder)
+    with (folder / NAME).open("w") as theirs:
         fcntl.flock(theirs, fcntl.LOCK_EX)
         release = threading.Timer(0.2, fcntl.flock, (theirs, fcntl.LOCK_UN))
         release.start()
         kept = saved.keep(RECORD)
         release.join()
-    # It is locked now.
-    assert Saved({"XDG_STATE_HOME": str(tmp_path)}, pytest.fail).find(RECORD) is None
+    assert saved_in(folder).find(RECORD) is None  # it is locked now
     kept.remove()
-    assert not name.exists()
+    assert not (folder / NAME).exists()
 
 
-def test_no_space(
-    saved: Saved, folder: Path, notes: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without space for what a copy is it does not begin; what arrives need not be kept."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "")
 
+    notes: list[str] = []
+    saved = saved_in(folder, notes.append)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         with pytest.raises(CopyError) as caught:
@@ -91,12 +87,12 @@ def test_no_space(
     kept = saved.keep(RECORD)
     assert list(kept.arrived()) == []
     kept.append(memoryview(b"abc"), 0)
-    assert (folder / ("0" * 32 + ".part")).read_bytes() == b"abc"
+    assert (folder / NAME).with_suffix(".part").read_bytes() == b"abc"
     monkeypatch.setattr(os, "pwrite", full)
     kept.append(memoryview(b"def"), 3)
     kept.append(memoryview(b"ghi"), 6)
     assert notes == [
         "cannot keep what arrives: no space left on device; if this is killed, it begins anew"
     ]
-    assert [one.suffix for one in folder.iterdir()] == [".json"]
+    assert [one.name for one in folder.iterdir()] == [NAME]
     kept.remove()

@@ -1,14 +1,19 @@
-"""A client of an agent, with a connection between them that can break."""
+"""A workstation and an agent of a pretended node, with a connection between them that can break."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from pycrictl.copy import ends
+from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -16,77 +21,60 @@ from pycrictl.kubectl.copies.api import CopyApi, Patience
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.streaming.target import Target
+from tests.agent.copies.conftest import spooled
 from tests.agent.copies.relay import Relay
-from tests.copy.trees import Archive
+from tests.agent.copies.small import SmallAgent
+from tests.copy.trees import stages_in
+from tests.proxy.copier import Pretended
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
 
 
-class Workstation:
-    """Copies as ``kubectl container-cp`` does.
+class Client:
+    """Copies as ``kubectl container-cp`` does, by what listens at ``FOLDER/relay``.
 
     Attributes:
-        relay: between it and the agent.
         notes, skipped, totals, bytes: what was shown.
     """
 
-    relay: Relay
-
     def __init__(self, folder: Path) -> None:
-        self.state = folder / "state"
+        self.folder, self.state = folder, folder / "state"
         self.notes: list[str] = []
         self.skipped: list[Skipped] = []
         self.totals: list[int] = []
         self.bytes = 0
         self.retries: int | None = 50
         self.resume = False
-        self.api = self.api_of("shop", "web", folder / "relay")
+        self.api = self.api_of("shop", "web")
         self.watch = Watch(self._count, self.skipped.append, self.totals.append, self.notes.append)
 
-    @staticmethod
-    def api_of(namespace: str, pod: str, socket: Path) -> CopyApi:
-        def target(path: str) -> Target:
-            return Target("http", "localhost", 80, path, str(socket))
+    def _count(self, count: int) -> None:
+        self.bytes += count
 
-        return CopyApi(target, namespace, pod)
+    def api_of(self, namespace: str, pod: str) -> CopyApi:
+        socket = str(self.folder / "relay")
+        return CopyApi(lambda path: Target("http", "localhost", 80, path, socket), namespace, pod)
 
     def method(self, local: Path | str = "-") -> OverApi:
         self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
-        return OverApi(
-            self.api,
-            CopyRecord((), "shop", "web", str(local), {}),
-            self.saved,
-            Patience(self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)),
-            resume=self.resume,
+        record = CopyRecord((), "shop", "web", str(local), {})
+        patience = Patience(
+            self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)
         )
+        return OverApi(self.api, record, self.saved, patience, resume=self.resume)
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
-        return ends.copy_to(
-            self.method(local), os.fsencode(local), path.encode(), Rules(**rules), self.watch
-        )
+        method = self.method(local)
+        return ends.copy_to(method, os.fsencode(local), path.encode(), Rules(**rules), self.watch)
 
-    def archive_into(self, data: bytes, path: str, **rules: Any) -> Summary:
+    def write(self, archive: Incoming, path: str = "/to", /, **rules: Any) -> Summary:
         """Copy an archive that nobody here looks at."""
-        parts = [data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)]
-        return self.method().write(Archive(parts), path.encode(), Rules(**rules), self.watch)
+        return self.method().write(archive, path.encode(), Rules(**rules), self.watch)
 
-    def out(self, path: str, local: Path | str, **rules: Any) -> Summary:
-        return ends.copy_from(
-            self.method(local), path.encode(), os.fsencode(local), Rules(**rules), self.watch
-        )
-
-    def begin_to(self, data: bytes, path: str = "/to") -> str:
-        """Begin a copy of an archive into the container by the API alone; return its name."""
-        spec = {"direction": "To", "path": path, "size": len(data), "checksum": crc32(data)}
-        return str(self.api.begin(spec)["metadata"]["name"])
-
-    def begun_by_a_killed_program(self, path: str, local: Path) -> None:
-        """Keep and begin a copy out of the container that nobody goes on with."""
-        options = {"archive": False, "followLinks": False, "early": True}
-        spec = {"direction": "From", "path": path, "options": options}
-        record = CopyRecord((), "shop", "web", str(local), spec, "a" * 32)
-        self.method()
-        self.saved.keep(record).release()
-        self.api.begin(spec, record.session)
-        self.resume = True
+    def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
+        method, to = self.method(local), os.fsencode(local)
+        return ends.copy_from(method, path.encode(), to, Rules(), self.watch, follow=follow)
 
     @property
     def kept(self) -> list[str]:
@@ -94,5 +82,70 @@ class Workstation:
         folder = self.state / "pycrictl/copies"
         return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
 
-    def _count(self, count: int) -> None:
-        self.bytes += count
+
+class Workstation(Client):
+    """A client whose connections go through a relay to an agent, with one container.
+
+    Attributes:
+        here: a directory of this side.
+        there: the directory ``/to`` of the container.
+        agent: the one that was started last, unless it is a process.
+    """
+
+    agent: SmallAgent
+
+    def __init__(self, folder: Path, container: Pretended, runtime: str) -> None:
+        super().__init__(folder)
+        self.container, self.there, self.here = container, container.root / "to", folder / "here"
+        self.here.mkdir()
+        self.relay = Relay(str(folder / "relay"), str(folder / "agent"))
+        self._runtime = runtime
+        self._started = ExitStack()
+
+    def close(self) -> None:
+        self.relay.close()
+        self._started.close()
+
+    def start(self, **options: Any) -> SmallAgent:
+        """Start an agent in place of the one before, as ``SmallAgent`` has them."""
+        self._started.close()
+        self.agent = SmallAgent(self.folder, self._runtime, **options)
+        self._started.callback(self.agent.close)
+        return self.agent
+
+    def start_process(self, lifetime_s: float) -> None:
+        """Start an agent as a process, and kill the one before."""
+        self._started.close()
+        words = ["-m", "tests.agent.copies.small", str(self.folder), self._runtime]
+        process = subprocess.Popen(
+            [sys.executable, *words, f"lifetime_s={lifetime_s}"], cwd=ROOT, stdout=subprocess.PIPE
+        )
+        self._started.enter_context(process)
+        self._started.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+
+    def wait_for(self, passed: int) -> None:
+        """Wait until so many bytes have passed between the two."""
+        wait_until(lambda: self.relay.passed > passed)
+
+    @contextmanager
+    def meanwhile(self, passed: int, act: Callable[[], object]) -> Iterator[None]:
+        """While the block runs, do something once so many bytes more have passed."""
+        limit = self.relay.passed + passed
+
+        def run() -> None:
+            self.wait_for(limit)
+            act()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join()
+
+    def left(self) -> list[Path | str]:
+        """What both have on their disks, and stages."""
+        stages = stages_in(self.here, self.container.root)
+        return [*spooled(self.folder / "store"), *self.kept, *stages]
