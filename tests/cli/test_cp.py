@@ -1,57 +1,78 @@
-"""``cp`` against a fake runtime: what is refused, what is asked, and how it is reported."""
+"""``cp`` against a fake runtime: what is refused, asked and reported, and its standard streams.
+
+Those may be closed, or others may have made them non-blocking.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
-import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import grpc
+import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.cli.run import Run
+from tests.cli.run import PROGRAM, Run
+from tests.copy.test_on_node import ID
 from tests.fakecri import FakeServer, Status
+from tests.proxy.copier import ARCHIVE, pretended
 
-ID = "a" * 64
-NO_RPC = Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method")
+
+@pytest.fixture
+def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
+    """The root directory of a container that runs on this machine."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    with pretended(fake, tmp_path / "root"):
+        (tmp_path / "root/to/f").write_text("content")
+        yield tmp_path / "root"
+
+
+def offer(fake: FakeServer, *, runs: bool = True) -> None:
+    """A container that nobody can look at."""
+    state = cri_pb2.CONTAINER_RUNNING if runs else cri_pb2.CONTAINER_EXITED
+    one = cri_pb2.Container(id=ID, metadata=cri_pb2.ContainerMetadata(name="web"), state=state)
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[one]))
 
 
 def run(fake: FakeServer, *words: str) -> Run:
     return Run("-t", "5s", "-r", fake.endpoint, "cp", *words)
 
 
-def container(
-    container_id: str = ID, name: str = "web", pod: str = "p" * 64, *, runs: bool = True
-) -> cri_pb2.Container:
-    return cri_pb2.Container(
-        id=container_id,
-        pod_sandbox_id=pod,
-        metadata=cri_pb2.ContainerMetadata(name=name),
-        state=cri_pb2.CONTAINER_RUNNING if runs else cri_pb2.CONTAINER_EXITED,
-    )
+def command(fake: FakeServer, *words: str) -> list[str]:
+    return [*PROGRAM, "-t", "30s", "-r", fake.endpoint, "cp", "--method", "node", *words]
 
 
-def offer(fake: FakeServer, *containers: cri_pb2.Container) -> None:
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=containers))
+def copy(fake: FakeServer, *words: str, **streams: Any) -> subprocess.CompletedProcess[bytes]:
+    others = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "timeout": 60, **streams}
+    return subprocess.run(command(fake, *words), stderr=subprocess.PIPE, check=False, **others)
+
+
+# What is refused
 
 
 def test_containers_that_are_not_there(fake: FakeServer) -> None:
-    offer(fake, container(runs=False), container("b" * 64, "db"))
-    missing = run(fake, "nope:/a", "/b")
-    assert missing.code == 1
+    offer(fake, runs=False)
+    missing, stopped = (run(fake, f"{name}:/a", "/b") for name in ("nope", "web"))
+    assert (missing.code, stopped.code) == (1, 1)
     assert missing.stderr.splitlines() == [
         'pycrictl: no container "nope"',
         "hint: 'pycrictl ps -a' lists the containers of the node",
     ]
-    stopped = run(fake, "web:/a", "/b")
-    assert stopped.code == 1
     assert stopped.stderr.startswith('pycrictl: container "web" is not running\n')
 
 
 def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
-    offer(fake, container())
-    fake.offer("CopyFromContainer", NO_RPC)
+    offer(fake)
+    fake.offer("CopyFromContainer", Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method"))
     # It runs, but the runtime does not report its process; and tar is not in it.
     status = cri_pb2.ContainerStatus(id=ID, state=cri_pb2.CONTAINER_RUNNING)
     fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
@@ -69,7 +90,7 @@ def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) 
 
 
 def test_a_failure_is_no_reason_to_try_another_method(fake: FakeServer, tmp_path: Path) -> None:
-    offer(fake, container())
+    offer(fake)
     refusal = Status(grpc.StatusCode.RESOURCE_EXHAUSTED, "too large, try again later")
     fake.offer("CopyFromContainer", refusal)
     result = run(fake, "web:/a", str(tmp_path))
@@ -78,24 +99,114 @@ def test_a_failure_is_no_reason_to_try_another_method(fake: FakeServer, tmp_path
     assert "ExecSync" not in fake.methods()
 
 
+def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path) -> None:
+    done = copy(fake, "--max-size", "6", f"{ID}:/to/f", "-")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr == b'pycrictl: refused to copy "f": more than 6 bytes would be copied\n'
+    assert copy(fake, "--max-size", "7", f"{ID}:/to/f", "-").returncode == 0
+
+
+# Standard streams
+
+
 def test_archives_and_terminals(fake: FakeServer) -> None:
     controller, terminal = os.openpty()
-    try:
-        for words, line in (
-            (["web:/a", "-"], "refusing to write an archive to a terminal"),
-            (["-", "web:/a"], "refusing to read an archive from a terminal"),
-        ):
-            done = subprocess.run(
-                [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "cp", *words],
-                stdin=terminal,
-                stdout=terminal,
-                stderr=subprocess.PIPE,
-                text=True,
-                check=False,
-            )
-            assert done.returncode == 1
-            assert done.stderr.splitlines()[0] == f"pycrictl: {line}"
-        assert fake.calls == []
-    finally:
-        os.close(controller)
-        os.close(terminal)
+    for words, line in (
+        (["web:/a", "-"], b"refusing to write an archive to a terminal"),
+        (["-", "web:/a"], b"refusing to read an archive from a terminal"),
+    ):
+        done = copy(fake, *words, stdin=terminal, stdout=terminal)
+        assert (done.returncode, done.stderr.splitlines()[0]) == (1, b"pycrictl: " + line)
+    assert fake.calls == []
+    os.close(controller)
+    os.close(terminal)
+
+
+@pytest.mark.parametrize("redirection", ["<&-", "0>/dev/null", ">&-", "1</dev/null"])
+def test_streams_that_cannot_be_used(fake: FakeServer, redirection: str) -> None:
+    words, line = ("web:/to", "-"), "standard output is not open for writing"
+    if redirection[0] in "<0":
+        words, line = ("-", "web:/to"), "standard input is not open for reading"
+    shell = ["sh", "-c", f'"$@" {redirection}', "sh", *command(fake, *words)]
+    done = subprocess.run(shell, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.decode() == f"pycrictl: {line}\nhint: an archive needs it\n"
+    assert fake.calls == []
+
+
+def test_input_that_does_not_block(fake: FakeServer, root: Path) -> None:
+    (root / "to/f").unlink()
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+
+    def write() -> None:
+        for piece in (ARCHIVE[:700], ARCHIVE[700:]):
+            time.sleep(0.6)
+            os.write(writer, piece)
+        os.close(writer)
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(write)
+        done = copy(fake, "--quiet", "-", f"{ID}:/to", stdin=reader)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert not os.get_blocking(reader)
+    os.close(reader)
+    assert (root / "to/f").read_text() == "content"
+
+
+def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
+    data = os.urandom(3_000_000)
+    (root / "to/f").write_bytes(data)
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+
+    def read() -> bytes:
+        time.sleep(0.5)
+        with os.fdopen(reader, "rb") as file:
+            return file.read()
+
+    with ThreadPoolExecutor() as pool:
+        received = pool.submit(read)
+        done = copy(fake, "--quiet", f"{ID}:/to/f", "-", stdout=writer)
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert data in received.result()
+
+
+# What is reported
+
+
+def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) -> None:
+    done = copy(fake, "--progress", "json", f"{ID}:/to/f", str(root / "g"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert json.loads(done.stdout.splitlines()[-1])["files"] == 1
+    os.mkfifo(root / "to/pipe")
+    done = copy(fake, "--progress", "json", f"{ID}:/to", "-")
+    left_out, copied = map(json.loads, done.stderr.splitlines())
+    assert left_out["skipped"] == "to/pipe"
+    numbers = [copied[key] for key in ("files", "directories", "links", "size_bytes", "skipped")]
+    assert numbers == [1, 1, 0, 7, 1]
+    assert copied["elapsed_s"] > 0
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        assert sorted(archive.getnames()) == ["to", "to/f"]
+
+
+def test_a_copy_goes_on_when_nobody_reads_its_progress(fake: FakeServer, root: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = copy(fake, "--progress", "json", f"{ID}:/to/f", str(root / "g"), stdout=writer)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (root / "g").read_text() == "content"
+
+
+@pytest.mark.parametrize(("pipes", "count"), [("a", "1 entry"), ("ab", "2 entries")])
+def test_a_quiet_copy_says_that_something_was_left_out(
+    fake: FakeServer, root: Path, tmp_path: Path, pipes: str, count: str
+) -> None:
+    for name in pipes:
+        os.mkfifo(root / "to" / name)
+    done = copy(fake, "--quiet", f"{ID}:/to/.", str(tmp_path / "new"))
+    hint = "hint: without --quiet, each is named\n"
+    assert (done.returncode, done.stderr.decode()) == (1, f"pycrictl: left out {count}\n{hint}")
+    assert (tmp_path / "new").is_dir()

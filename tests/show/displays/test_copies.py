@@ -21,34 +21,31 @@ from pycrictl.show.displays.outlet import Lines, Outlet
 from tests.show.screen import Terminal
 
 GIB = 1 << 30
-COPIED = {
-    "files": 3,
-    "directories": 1,
-    "links": 0,
-    "size_bytes": 12_900_000,
-    "kept": 0,
-    "skipped": 0,
-    "elapsed_s": 1.2,
-}
+MIBS = 12_900_000
 HALF = Progress(GIB, 2 * GIB, 100 * 1024 * 1024, 10.0)
+KEYS = ("files", "directories", "links", "size_bytes", "kept", "skipped")
+
+
+def copied(*counts: int) -> dict[str, float]:
+    return {**dict(zip(KEYS, counts, strict=True)), "elapsed_s": 1.2}
+
+
+COPIED = copied(3, 1, 0, MIBS, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("copied", "told"),
+    ("counts", "told"),
     [
-        ({}, "copied 3 files, 1 directory (12.3 MiB) in 1.2 s"),
-        ({"files": 1, "directories": 0}, "copied 1 file (12.3 MiB) in 1.2 s"),
-        ({"files": 0, "directories": 2}, "copied 2 directories in 1.2 s"),
-        ({"files": 0, "directories": 0, "links": 1}, "copied 1 link in 1.2 s"),
-        (
-            {"files": 0, "directories": 0, "size_bytes": 0, "kept": 1},
-            "copied 0 files in 1.2 s, kept 1 existing",
-        ),
-        ({"skipped": 2}, "copied 3 files, 1 directory (12.3 MiB) in 1.2 s, left out 2"),
+        ((3, 1, 0, MIBS, 0, 0), "copied 3 files, 1 directory (12.3 MiB) in 1.2 s"),
+        ((1, 0, 0, MIBS, 0, 0), "copied 1 file (12.3 MiB) in 1.2 s"),
+        ((0, 2, 0, MIBS, 0, 0), "copied 2 directories in 1.2 s"),
+        ((0, 0, 1, MIBS, 0, 0), "copied 1 link in 1.2 s"),
+        ((0, 0, 0, 0, 1, 0), "copied 0 files in 1.2 s, kept 1 existing"),
+        ((3, 1, 0, MIBS, 0, 2), "copied 3 files, 1 directory (12.3 MiB) in 1.2 s, left out 2"),
     ],
 )
-def test_the_summary(copied: dict[str, int], told: str) -> None:
-    assert summary({**COPIED, **copied}) == told
+def test_the_summary(counts: tuple[int, ...], told: str) -> None:
+    assert summary(copied(*counts)) == told
 
 
 def written(display: CopyDisplay, stream: io.StringIO) -> list[str]:
@@ -68,22 +65,6 @@ def test_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize("has_result", [True, False])
-def test_many_warnings_are_counted(has_result: bool) -> None:
-    """Where an archive is the output, nothing is said but what is not in it."""
-    stderr = io.StringIO()
-    display = CopyLines(
-        Lines(stderr), "kubectl container-cp", shows_progress=False, has_result=has_result
-    )
-    for number in range(MAX_WARNINGS + 5):
-        display.skip(f"d/{number}", "it is a socket")
-    display.end(COPIED)
-    first, *_, last = stderr.getvalue().splitlines()[: MAX_WARNINGS + 1]
-    assert first == "kubectl container-cp: warning: left out d/0: it is a socket"
-    assert last == "kubectl container-cp: warning: left out 5 more"
-    assert len(stderr.getvalue().splitlines()) == MAX_WARNINGS + (1 if has_result else 2)
-
-
 def test_objects() -> None:
     out = io.StringIO()
     display = CopyObjects(Outlet("json", Environment(wall_clock=lambda: 0.0), out, False))
@@ -95,10 +76,23 @@ def test_objects() -> None:
     ]
 
 
+@pytest.mark.parametrize("has_result", [True, False])
+def test_many_warnings_are_counted(has_result: bool) -> None:
+    """Where an archive is the output, nothing is said but what is not in it."""
+    stderr, program = io.StringIO(), "kubectl container-cp"
+    display = CopyLines(Lines(stderr), program, shows_progress=False, has_result=has_result)
+    for number in range(MAX_WARNINGS + 5):
+        display.skip(f"d/{number}", "it is a socket")
+    display.end(COPIED)
+    warnings = [f"left out d/{number}: it is a socket" for number in range(MAX_WARNINGS)]
+    lines = [f"{program}: warning: {text}" for text in (*warnings, "left out 5 more")]
+    assert stderr.getvalue().splitlines() == lines + [summary(COPIED)] * (not has_result)
+
+
 @pytest.mark.parametrize("columns", [20, 45, 80, 200])
 def test_the_bar(columns: int) -> None:
     with Terminal(columns, 24) as terminal:
-        bar = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"}))
+        bar, lines = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"})), []
         for progress in (
             Progress(0, 2 * GIB, None, 0.2),
             HALF,
@@ -109,6 +103,11 @@ def test_the_bar(columns: int) -> None:
             (line,) = terminal.look()
             assert len(line) < columns
             assert ("%" in line) == (progress.total_bytes is not None)
+            lines.append(line)
+        if columns == 80:
+            assert lines[1].startswith(" 50%|███")
+            assert lines[1].endswith("| 1.0/2.0 GiB  100.0 MiB/s  ETA 0:11")
+            assert lines[0].rindex("|") == lines[1].rindex("|")  # it keeps its length
         bar.skip("pipe", "no")
         assert len(terminal.look()) == (1 if columns > 40 else 2) + 1
         bar.close()
@@ -117,17 +116,3 @@ def test_the_bar(columns: int) -> None:
         bar.end(COPIED)
         bar.close()
         assert "12.3 MiB" in "".join(terminal.look())
-
-
-def test_the_bar_keeps_its_length() -> None:
-    with Terminal(80, 24) as terminal:
-        bar = CopyLines(Meters(terminal.stderr, {"TERM": "xterm"}))
-        ends = set()
-        for progress in (Progress(0, 2 * GIB, None, 0.2), HALF):
-            bar.show(progress)
-            (line,) = terminal.look()
-            ends.add(line.rindex("|"))
-        assert len(ends) == 1
-        assert line.startswith(" 50%|███")
-        assert line.endswith("| 1.0/2.0 GiB  100.0 MiB/s  ETA 0:11")
-        bar.close()
