@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -17,16 +15,16 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
+from tests.cli.run import PROGRAM
 from tests.proxy.program import Program as Proxy
 
 from .forked import Ended, Program
-from .images import File, Image
+from .images import Image
 from .lab import MIB, Lab
 
 METHODS = ("rpc", "node", "exec")
 WAIT_S = 60
 MTIME_NS = 1_700_000_000_123_456_789
-PYCRICTL = (sys.executable, "-m", "pycrictl")
 
 
 @dataclass
@@ -52,10 +50,8 @@ class Cp:
         return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
 
     def start(self, *words: str | Path, **settings: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            [*PYCRICTL, *self.words(*words)],
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
-        )
+        command = [*PROGRAM, *self.words(*words)]
+        return subprocess.Popen(command, **{"stdout": -1, "stderr": -1, **settings})
 
     def __call__(self, *words: str | Path, stdin: bytes = b"") -> Ended:
         return self.program.run(*self.words(*words), stdin=stdin)
@@ -104,7 +100,6 @@ def start_container(
         method: str,
         image: Image | None = None,
         *,
-        pod_name: str = "copy",
         command: Sequence[str] = ("sleep", "1000000"),
         mounts: Sequence[tuple[Path, str]] = (),
         read_only: bool = False,
@@ -112,8 +107,13 @@ def start_container(
     ) -> Cp:
         reference = shared_lab.push(image or shared_lab.busybox)
         kubelet.pull(reference)
-        pod = kubelet.run_pod(pod_name)
-        more = cri_pb2.ContainerConfig(
+        context = cri_pb2.LinuxContainerSecurityContext(
+            readonly_rootfs=read_only, run_as_user=cri_pb2.Int64Value(value=user)
+        )
+        container_id = kubelet.create_container(
+            kubelet.run_pod("copy"),
+            reference,
+            command,
             mounts=[
                 cri_pb2.Mount(
                     host_path=str(host),
@@ -122,13 +122,10 @@ def start_container(
                 )
                 for host, inside in mounts
             ],
-            linux=cri_pb2.LinuxContainerConfig(
-                security_context=cri_pb2.LinuxContainerSecurityContext(
-                    readonly_rootfs=read_only, run_as_user=cri_pb2.Int64Value(value=user)
-                )
+            more=cri_pb2.ContainerConfig(
+                linux=cri_pb2.LinuxContainerConfig(security_context=context)
             ),
         )
-        container_id = kubelet.create_container(pod, reference, command, more=more)
         kubelet.start_container(container_id)
         root = Path(f"/proc/{kubelet.pid(container_id)}/root")
         endpoint = shared_lab.node.endpoint
@@ -147,10 +144,10 @@ def containers(start_container: Start) -> Callable[[str], Cp]:
     def find(method: str) -> Cp:
         # It may have gone with what another test has cleaned up.
         if method not in started or not (started[method].root / "tmp").exists():
-            started[method] = start_container(method, pod_name=method)
-        for name in ("root", "tmp"):
-            for path in (started[method].root / name).iterdir():
-                subprocess.run(["rm", "-rf", path], check=True)
+            started[method] = start_container(method)
+        root = started[method].root
+        left = [path for name in ("root", "tmp") for path in (root / name).iterdir()]
+        subprocess.run(["rm", "-rf", *left], check=True)
         return started[method]
 
     return find
@@ -171,23 +168,6 @@ def processes_below(root: Path) -> dict[int, str]:
                 words = (path / "cmdline").read_bytes().split(b"\0")
                 found[int(path.name)] = b" ".join(words).decode(errors="replace").strip()
     return found
-
-
-def gnu(lab: Lab) -> Image:
-    """Busybox, but with what GNU and Debian have for a copy out of the container."""
-    programs = ("tar", "xargs", "find", "grep", "sleep", "start-stop-daemon")
-    paths = {str(shutil.which(name, path="/usr/bin:/usr/sbin")) for name in programs}
-    listed = subprocess.run(["ldd", *paths], capture_output=True, check=True).stdout.decode()
-
-    def copied(path: str) -> File:
-        size_bytes = Path(path).stat().st_size
-        name = f"bin/{Path(path).name}" if path in paths else path.lstrip("/")
-        return File(name, size_bytes, lambda: Path(path).open("rb"), mode=0o755)
-
-    libraries = set(re.findall(r"(/\S+) \(0x", listed))
-    return lab.layout.image(
-        "gnu:1", [lab.base, lab.layout.layer(map(copied, sorted(paths | libraries)))]
-    )
 
 
 def make_tree(top: Path) -> None:

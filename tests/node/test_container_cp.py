@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,21 +48,28 @@ def _nothing_is_left(world: InCluster) -> Iterator[None]:
     assert (world.archives, world.plugin.kept, world.proxies) == ([], [], [])
 
 
-def trees_both_ways(world: InCluster, container: Distroless, folder: Path, name: str) -> None:
-    make_tree(folder / "tree")
-    done = world.plugin(str(folder / "tree"), f"web:/{name}")
-    assert done.returncode == 0, done.stderr
-    assert {*listing(container.root / name)} == {*listing(folder / "tree")}
-    done = world.plugin("-a", f"web:/{name}", str(folder / "back"))
-    assert done.returncode == 0, done.stderr
-    assert listing(folder / "back") == listing(container.root / name)
+@pytest.mark.parametrize("server", ["proxy", "runtime"])
+def test_trees_both_ways(
+    world: InCluster, container: Distroless, proxy: Proxy, tmp_path: Path, server: str
+) -> None:
+    """The agent needs no more than the socket of the node's proxy."""
+    world.start_agent(endpoint=proxy.endpoint if server == "proxy" else "")
+    by_proxy = proxy.log().count(" copy direction=")
+    make_tree(tmp_path / "tree")
+    for words in (
+        (str(tmp_path / "tree"), f"web:/{server}"),
+        ("-a", f"web:/{server}", str(tmp_path / "back")),
+    ):
+        done = world.plugin(*words)
+        assert done.returncode == 0, done.stderr
+    there = listing(container.root / server)
+    assert {*there} == {*listing(tmp_path / "tree")}
+    assert listing(tmp_path / "back") == there
     assert stages_in(container.root) == []
-    line = f"copy user=admin pod=default/web container=main direction=to path=/{name}"
+    line = f"copy user=admin pod=default/web container=main direction=to path=/{server}"
     assert line in world.agent.log.read_text()
-
-
-def test_trees_both_ways(world: InCluster, container: Distroless, tmp_path: Path) -> None:
-    trees_both_ways(world, container, tmp_path, "node")
+    by_proxy += 2 * (server == "proxy")
+    wait_until(lambda: proxy.log().count(" copy direction=") == by_proxy)
 
 
 @pytest.mark.parametrize("way", ["to", "from"])
@@ -70,32 +78,32 @@ def test_all_that_breaks_on_the_way(
 ) -> None:
     """One copy outlives five cuts, and what was acknowledged does not go again."""
     content = os.urandom(24 * MIB)
-    source = tmp_path / "f" if way == "to" else container.root / "large"
+    source, target, words = tmp_path / "f", container.root / "cut", (f"{tmp_path}/f", "web:/cut")
+    if way == "from":
+        source, target = container.root / "large", tmp_path / "cut"
+        words = ("web:/large", str(target))
     source.write_bytes(content)
-    target = container.root / "cut" if way == "to" else tmp_path / "cut"
-    words = [str(source), "web:/cut"] if way == "to" else ["web:/large", str(target)]
     world.link.bytes_per_s = 16 * MIB
     before = world.link.passed
     process = world.plugin.start(*words)
 
-    def network() -> None:
-        world.link.flows.clear()
+    def pause(stop: Callable[[], object], go_on: Callable[[], object]) -> None:
+        stop()
         time.sleep(AWAY_S)
-        world.link.flows.set()
+        go_on()
 
-    def client() -> None:
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(AWAY_S)
-        process.send_signal(signal.SIGCONT)
-
-    def kubectl() -> None:
+    def kill_kubectl() -> None:
         (proxy,) = world.proxies
         os.kill(proxy, signal.SIGKILL)
 
-    breaks: list[Callable[[], object]] = [
-        *(lambda: world.cluster.api.restart(AWAY_S), kubectl),
-        *(lambda: world.start_agent(), network, client),
-    ]
+    sleep, wake = (partial(process.send_signal, one) for one in (signal.SIGSTOP, signal.SIGCONT))
+    breaks: tuple[Callable[[], object], ...] = (
+        lambda: world.cluster.api.restart(AWAY_S),
+        kill_kubectl,
+        world.start_agent,
+        lambda: pause(world.link.flows.clear, world.link.flows.set),
+        lambda: pause(sleep, wake),
+    )
     for number, cut in enumerate(breaks):
         due = before + (4 * number + 2) * MIB
         wait_until(lambda due=due: world.link.passed > due or process.poll() is not None)  # type: ignore[misc]  # mypy knows no defaults of lambdas
@@ -106,7 +114,7 @@ def test_all_that_breaks_on_the_way(
     assert target.read_bytes() == content
     assert world.link.passed - before < 2 * len(content)
     assert stderr.count(b"the copy was interrupted: ") >= 2, stderr
-    assert stages_in(container.root) == stages_in(tmp_path) == []
+    assert stages_in(container.root, tmp_path) == []
 
 
 def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
@@ -126,23 +134,8 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
     assert b'container "main" of pod "default/dies" is not running' in done.stderr
 
 
-def test_trees_both_ways_by_the_proxy_of_the_node(
-    world: InCluster, container: Distroless, tmp_path: Path
-) -> None:
-    """The agent needs no more than its socket."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder:
-        with Proxy(Path(folder), world.lab.node.endpoint) as proxy:
-            world.start_agent(endpoint=proxy.endpoint)
-            trees_both_ways(world, container, tmp_path, "proxy")
-            wait_until(lambda: proxy.log().count(" copy direction=") == 2)
-
-
-def test_nothing_is_half_done_when_somebody_is_killed(world: InCluster) -> None:
+def test_nothing_is_half_done_when_somebody_is_killed(world: InCluster, proxy: Proxy) -> None:
     """A few of the moments of ``make kills``; who dies in the middle is in other tests, too."""
-    with (
-        tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
-        Proxy(Path(folder), world.lab.node.endpoint) as proxy,
-    ):
-        kills = Kills(world, proxy, seed=1)
-        assert kills.run(3, ("resumed", "agent", "proxy")) == []
-        assert sum(tally.completed for tally in kills.tallies.values()) > 0
+    kills = Kills(world, proxy, seed=1)
+    assert kills.run(3, ("resumed", "agent", "proxy")) == []
+    assert sum(tally.completed for tally in kills.tallies.values()) > 0

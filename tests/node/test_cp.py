@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,17 @@ from tests.waiting import wait_until
 
 from .copying import METHODS, WAIT_S, Cp, Start, make_tree, plain, whole_seconds
 from .lab import MIB
+
+
+def tarred(tree: Path, name: str) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.add(tree, name)
+    return buffer.getvalue()
+
+
+def opened(archive: bytes) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(archive))
 
 
 def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
@@ -36,8 +47,7 @@ def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
     if cp.method == "rpc":
         assert back == there
         expected, there, back = map(plain, (expected, there, back))
-    assert there == expected
-    assert back == expected
+    assert there == expected == back
     assert stages_in(folder, cp.root / "root") == []
 
 
@@ -46,45 +56,43 @@ def test_what_is_not_kept_without_archive(cp: Cp, folder: Path) -> None:
     (folder / "f").chmod(0o4751)
     os.utime(folder / "f", (1, 1))
     os.chown(folder / "f", 12, 34)
-    for source, target, copied in (
-        (folder / "f", "C:/root/f", cp.root / "root/f"),
-        ("C:/root/f", folder / "g", folder / "g"),
-    ):
-        cp.ok(source, target)
+    cp.ok(folder / "f", "C:/root/f")
+    cp.ok("C:/root/f", folder / "g")
+    for copied in (cp.root / "root/f", folder / "g"):
         status = copied.stat()
         assert (status.st_mode & 0o7777, status.st_uid, status.st_gid) == (0o751, 0, 0)
         assert status.st_mtime > time.time() - 100
 
 
-# Set-up below /tmp of the destination, source, destination, and what is there afterwards, or None
-# where the copy is refused.
+# What is there before, source, destination, and what is there afterwards, or None where the copy is
+# refused. The directory "src" has the files "f" and "sub/g".
 RULES = [
-    ((), "src/f", "new", {"new": "f"}),
-    ((), "src/f", "nowhere/new", None),
-    (("old",), "src/f", "old/", None),
-    (("dir/", "dir/f"), "src/f", "dir/", {"dir/f": "f"}),
-    (("old",), "src", "old", None),
+    ("", "src/f", "new", {"new": "f"}),
+    ("", "src/f", "nowhere/new", None),
+    ("old", "src/f", "old/", None),
+    ("dir/ dir/f", "src/f", "dir/", {"dir/f": "f"}),
+    ("old", "src", "old", None),
     (
-        ("dir/", "dir/src/", "dir/src/f", "dir/src/old"),
+        "dir/ dir/src/ dir/src/f dir/src/old",
         "src",
         "dir",
         {"dir/src/f": "f", "dir/src/old": "old", "dir/src/sub/g": "g"},
     ),
-    ((), "src/.", "new", {"new/f": "f", "new/sub/g": "g"}),
-    (("dir/", "dir/sub"), "src/.", "dir", None),
-    (("dir/", "link=dir"), "src/f", "link", {"dir/f": "f"}),
-    (("old", "link=old"), "src/f", "link", {"link": "f", "old": "old"}),
+    ("", "src/.", "new", {"new/f": "f", "new/sub/g": "g"}),
+    ("dir/ dir/sub", "src/.", "dir", None),
+    ("dir/ link=dir", "src/f", "link", {"dir/f": "f"}),
+    ("old link=old", "src/f", "link", {"link": "f", "old": "old"}),
 ]
 
 
-def prepare(top: Path, names: Sequence[str]) -> None:
+def prepare(top: Path, before: str) -> None:
     top.mkdir()
-    for name in names:
+    for name in before.split():
         path, _, target = name.partition("=")
         if target:
             (top / path).symlink_to(target)
         elif path.endswith("/"):
-            (top / path).mkdir(parents=True)
+            (top / path).mkdir()
         else:
             (top / path).write_text("old")
 
@@ -95,9 +103,8 @@ def prepare(top: Path, names: Sequence[str]) -> None:
     indirect=["cp"],
 )
 def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> None:
-    inside = cp.root / "tmp"
-    source_top, target_top = (folder, inside) if direction == "to" else (inside, folder)
-    prefixes = (f"{folder}", "C:/tmp") if direction == "to" else ("C:/tmp", f"{folder}")
+    ends = [(folder, str(folder)), (cp.root / "tmp", "C:/tmp")]
+    (source_top, from_), (target_top, to) = ends if direction == "to" else ends[::-1]
     (source_top / "a/src/sub").mkdir(parents=True)
     (source_top / "a/src/f").write_text("f")
     (source_top / "a/src/sub/g").write_text("g")
@@ -105,30 +112,27 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
         top = target_top / f"case{number}"
         prepare(top, before)
         old = contents(top)
-        words = f"{prefixes[0]}/a/{source}", f"{prefixes[1]}/case{number}/{destination}"
-        if expected is None:
-            assert cp.refused(*words), (before, source, destination)
-            found = contents(top)
-            # By exec, what had arrived stays.
-            assert (old.items() <= found.items()) if cp.method == "exec" else (found == old)
-        else:
+        words = f"{from_}/a/{source}", f"{to}/{top.name}/{destination}"
+        if expected is not None:
             cp.ok(*words)
-            found = contents(top)
-            assert expected.items() <= found.items(), (before, source, destination)
             # Nothing else has changed or come.
-            assert found.keys() - expected.keys() <= {"dir/src/sub/g", *old}
-    assert stages_in(folder, inside) == []
+            expected = old | expected
+            assert contents(top) == expected, (before, source, destination)
+            continue
+        assert cp.refused(*words), (before, source, destination)
+        found = contents(top)
+        # By exec, what had arrived stays.
+        assert (old.items() <= found.items()) if cp.method == "exec" else (found == old)
+    assert stages_in(folder, cp.root / "tmp") == []
 
 
 def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     make_tree(folder / "tree")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        tar.add(folder / "tree", "tree")
-    assert cp.ok(*cp.keep, "-", "C:/root", stdin=buffer.getvalue()).startswith("copied 9 files")
+    archive = tarred(folder / "tree", "tree")
+    assert cp.ok(*cp.keep, "-", "C:/root", stdin=archive).startswith("copied 9 files")
     code, stdout, stderr = cp("C:/root/tree", "-")
     assert (code, stderr) == (0, "")
-    with tarfile.open(fileobj=io.BytesIO(stdout)) as tar:
+    with opened(stdout) as tar:
         members = {member.name: member for member in tar.getmembers()}
         deep = tar.extractfile("tree/sub/deeper/big")
         assert deep is not None
@@ -136,16 +140,15 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     assert len(members) == 15
     assert members["tree/sub/hard"].islnk() != members["tree/f"].islnk()
     assert members["tree/link"].linkname == "sub/deeper"
-    expected = listing(folder / "tree", ids=True)
-    there = listing(cp.root / "root/tree", ids=True)
     form = plain if cp.method == "rpc" else whole_seconds  # tarfile rounds them
+    there, expected = (listing(top / "tree", ids=True) for top in (cp.root / "root", folder))
     assert form(there) == form(expected)
     # What is cut off or no archive changes nothing; but by exec, what had arrived stays.
     before = contents(cp.root / "root")
-    cut_off = buffer.getvalue()[: 5000 if cp.method == "exec" else -9000]
-    for data in (cut_off, buffer.getvalue()[:5000], b"", b"x" * 5000):
+    cut_off = archive[: 5000 if cp.method == "exec" else -9000]
+    for data in (cut_off, archive[:5000], b"", b"x" * 5000):
         assert cp.refused("-", "C:/root", stdin=data)
-    assert "no directory" in cp.refused("-", "C:/nowhere", stdin=buffer.getvalue())
+    assert "no directory" in cp.refused("-", "C:/nowhere", stdin=archive)
     assert "not a directory" in cp.refused("C:/root/tree/f/", "-")
     assert cp.ok("-", "C:/root", stdin=END_OF_ARCHIVE).startswith("copied 0 files in ")
     assert contents(cp.root / "root") == before
@@ -162,13 +165,13 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     (cp.root / "root/away").symlink_to("/etc")
     code, _, stderr = cp("C:/root/tree", folder)
     assert code == 1
-    assert sorted(path.name for path in (folder / "tree").iterdir()) == ["f"]
+    assert [path.name for path in (folder / "tree").iterdir()] == ["f"]
     assert stderr.count("warning") == 2
     assert "tree/pipe: it is a named pipe" in stderr
     assert 'tree/out: it points outside, to "/etc/passwd"' in stderr
     assert stderr.splitlines()[-1].endswith("left out 2")
     # A link is copied as such only where it stays inside; -L copies what it leads to.
-    assert "it points outside" in cp("C:/root/away", folder / "x")[2]
+    assert "it points outside" in cp("C:/root/away", folder / "x").stderr
     assert not (folder / "x").exists()
     cp.ok("C:/root/way", folder / "link")
     assert (folder / "link").readlink() == Path("tree")
@@ -178,66 +181,59 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     cp("-L", "-q", "C:/root/way", folder)
     assert (folder / "way/f").read_text() == "1"
     code, stdout, _ = cp("-L", "C:/root/way", "-")
-    with tarfile.open(fileobj=io.BytesIO(stdout)) as tar:
+    with opened(stdout) as tar:
         assert sorted(tar.getnames()) == ["way", "way/f", "way/out"]
     assert code == 1
 
 
 def test_limits(cp: Cp, folder: Path) -> None:
+    here, there = folder / "to", cp.root / "tmp/to"
     for top in (folder / "src", cp.root / "root/src"):
         (top / "d").mkdir(parents=True)
         for number in range(20):
             (top / f"d/{number}").write_text("1")
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        tar.add(folder / "src", "src")
-    for top in (folder / "to", cp.root / "tmp/to"):
-        top.mkdir()
+    archive = tarred(folder / "src", "src")
     for option, least, said in (
         ("--max-entries", 22, "allows no more than 21 entries"),
         ("--max-size", 20, "more than 19 bytes would be copied"),
     ):
-        for source, destination in (
-            (str(folder / "src"), "C:/tmp/to"),
-            ("C:/root/src", str(folder / "to")),
-            ("-", "C:/tmp/to"),
-            ("C:/root/src", "-"),
+        for words, stdin in (
+            ((folder / "src", "C:/tmp/to"), b""),
+            (("-", "C:/tmp/to"), archive),
+            (("C:/root/src", here), b""),
+            (("C:/root/src", "-"), b""),
         ):
-            stdin = buffer.getvalue() if source == "-" else b""
-            line = cp.refused(option, str(least - 1), source, destination, stdin=stdin)
-            assert said in line, (source, destination)
-            assert contents(cp.root / "tmp/to") == contents(folder / "to") == {}
-            cp.ok(option, str(least), source, destination, stdin=stdin)
-            for top in (cp.root / "tmp/to", folder / "to"):
-                shutil.rmtree(top / "src", ignore_errors=True)
+            for top in (here, there):
+                shutil.rmtree(top, ignore_errors=True)
+                top.mkdir()
+            assert said in cp.refused(option, str(least - 1), *words, stdin=stdin), words
+            assert contents(there) == contents(here) == {}
+            cp.ok(option, str(least), *words, stdin=stdin)
 
 
 def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folder: Path) -> None:
-    (folder / "volume").mkdir()
+    is_exec = cp.method == "exec"
+    volume, single = folder / "volume", folder / "single"
+    volume.mkdir()
     (folder / "f").write_text("new")
-    (folder / "single").write_text("a longer old text")
+    single.write_text("a longer old text")
+    inode = single.stat().st_ino
     closed = start_container(
         cp.method,
-        mounts=[
-            (folder / "volume", "/volume"),
-            (folder / "volume", "/closed:ro"),
-            (folder / "single", "/etc/single"),
-        ],
+        mounts=[(volume, "/volume"), (volume, "/closed:ro"), (single, "/etc/single")],
         read_only=True,
-        user=0 if cp.method == "exec" else 1234,
+        user=0 if is_exec else 1234,
     )
     for path in ("/f", "/closed/f"):
         told = closed(folder / "f", f"C:{path}").stderr
         assert f'cannot copy to "{path}": read-only file system' in told
         assert "copy to a writable volume" in told
     closed.ok(folder / "f", "C:/volume/f")
-    assert (folder / "volume/f").read_text() == "new"
-    assert (folder / "volume/f").stat().st_uid == (0 if cp.method == "exec" else 1234)
-    inode = (folder / "single").stat().st_ino
-    in_the_way = "" if cp.method == "exec" else "mounted there"  # tar has its own words
+    assert (volume / "f").read_text() == "new"
+    assert (volume / "f").stat().st_uid == (0 if is_exec else 1234)
+    in_the_way = "" if is_exec else "mounted there"  # tar has its own words
     assert in_the_way in closed.refused(folder / "f", "C:/etc/single")
-    assert (folder / "single").read_text() == "a longer old text"
-    assert (folder / "single").stat().st_ino == inode
+    assert (single.read_text(), single.stat().st_ino) == ("a longer old text", inode)
     for path in ("/proc/sys/kernel", "/sys/kernel"):
         assert "never copied" in cp.refused(folder / "f", f"C:{path}")
     assert "never copied" in cp.refused("C:/proc/1/environ", folder / "x")
@@ -296,20 +292,20 @@ def test_file_systems_of_the_kernel(start_container: Start, folder: Path) -> Non
 
 @pytest.mark.parametrize("cp", ["node"], indirect=True)
 def test_links_of_the_container_stay_in_it(cp: Cp, folder: Path) -> None:
-    (folder / "f").write_text("new")
-    (folder / "host").mkdir()
-    (folder / "host/file").write_text("of the node")
-    (cp.root / "root/abs").symlink_to(folder / "host")
-    (cp.root / "root/rel").symlink_to(f"../../../../../../..{folder}/host")
+    outside, new = folder / "host/file", folder / "f"
+    outside.parent.mkdir()
+    outside.write_text("of the node")
+    new.write_text("new")
+    (cp.root / "root/abs").symlink_to(outside.parent)
+    (cp.root / "root/rel").symlink_to(f"../../../../../../..{outside.parent}")
     for link in ("abs", "rel"):
         for words in ((f"C:/root/{link}/file",), ("-L", f"C:/root/{link}")):
             assert "no such file" in cp.refused(*words, folder / "out")
-        assert "no directory" in cp.refused(folder / "f", f"C:/root/{link}/file")
-    inside = cp.root / f"{folder}/host".lstrip("/")
-    inside.mkdir(parents=True)
-    cp.ok(folder / "f", "C:/root/rel/file")
-    assert (inside / "file").read_text() == "new"
-    assert (folder / "host/file").read_text() == "of the node"
+        assert "no directory" in cp.refused(new, f"C:/root/{link}/file")
+    inside = cp.root / str(outside).lstrip("/")
+    inside.parent.mkdir(parents=True)
+    cp.ok(new, "C:/root/rel/file")
+    assert (inside.read_text(), outside.read_text()) == ("new", "of the node")
     cp.ok("C:/root/abs/file", folder / "out")
     assert (folder / "out").read_text() == "new"
 
@@ -323,10 +319,10 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
         (cp.root / "root/d", folder, ("C:/root/d", folder / "new")),
     ):
         source.mkdir()
-        with (source / "big").open("wb") as file:
-            file.truncate((4096 if cp.method == "exec" else 512) * MIB)
+        (source / "big").touch()
+        os.truncate(source / "big", (4096 if cp.method == "exec" else 512) * MIB)
+        in_place = cp.method == "exec" and top != folder
         with cp.start(*words) as process:
-            in_place = cp.method == "exec" and top != folder
             wait_until((top / "new").exists if in_place else partial(stages_in, top))
             process.send_signal(number)
             _, stderr = process.communicate(timeout=WAIT_S)
@@ -340,23 +336,25 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
 
 
 def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> None:
-    (folder / "small").mkdir()
+    small, big = folder / "small", folder / "big"
+    small.mkdir()
     # Hardly too much: a runtime may lose what tar had to say if that leaves more to be read.
-    (folder / "big").write_bytes(os.urandom(8 * MIB + 10_000))
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", folder / "small"], check=True)
+    big.write_bytes(os.urandom(8 * MIB + 10_000))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=True)
     try:
-        (folder / "small/old").write_text("old")
-        full = start_container(cp.method, mounts=[(folder / "small", "/small")])
-        (full.root / "root/big").write_bytes((folder / "big").read_bytes())
-        told = full.refused(folder / "big", "C:/small/old")
+        full = start_container(cp.method, mounts=[(small, "/small")])
+        (full.root / "root/big").write_bytes(big.read_bytes())
+        (small / "old").write_text("old")
+        told = full.refused(big, "C:/small/old")
         assert 'cannot copy to "/small/old": no space left on device' in told
-        (folder / "small/old").write_text("old")
-        assert "no space left on device" in full.refused("C:/root/big", folder / "small/old")
         if cp.method != "exec":
-            assert contents(folder / "small") == {"old": "old"}
-        assert stages_in(folder / "small") == []
+            assert contents(small) == {"old": "old"}
+        (small / "old").write_text("old")
+        assert "no space left on device" in full.refused("C:/root/big", small / "old")
+        assert contents(small) == {"old": "old"}
+        assert stages_in(small) == []
     finally:
-        subprocess.run(["umount", "--lazy", folder / "small"], check=True)
+        subprocess.run(["umount", "--lazy", small], check=True)
 
 
 @pytest.mark.parametrize("how", ["copy", "sweep"])
@@ -365,7 +363,7 @@ def test_what_a_killed_copy_has_left(
 ) -> None:
     """The next copy from the same container removes it, wherever it goes, and so does --sweep."""
     cp = containers("node")
-    archive = subprocess.run(["tar", "-c", "/bin/busybox"], capture_output=True).stdout
+    archive = tarred(Path("/bin/busybox"), "busybox")
     with cp.start("-", "C:/tmp", stdin=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(archive[:MIB])

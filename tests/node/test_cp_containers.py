@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,14 +16,21 @@ from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
-from tests.copy.trees import UNWATCHED, listing, stages_in
+from tests.copy.trees import UNWATCHED, stages_in
 from tests.waiting import settled, wait_until
 
-from .copying import WAIT_S, Cp, Start, gnu, make_tree, plain
+from .copying import METHODS, WAIT_S, Cp, Start
 from .images import busybox, busybox_files
 from .lab import MIB, Lab
 
 BUSYBOX = Path("/bin/busybox")
+
+
+def huge(path: Path) -> Path:
+    """Make a file that no copy is done with before the test is."""
+    path.touch()
+    os.truncate(path, 4096 * MIB)
+    return path
 
 
 def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
@@ -36,27 +42,23 @@ def test_a_user_who_is_not_root(start_container: Start, folder: Path) -> None:
     assert (status.st_uid, status.st_size) == (1000, 1)
 
 
-def test_a_distroless_container(shared_lab: Lab, start_container: Start, folder: Path) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_a_distroless_container(
+    shared_lab: Lab, start_container: Start, folder: Path, method: str
+) -> None:
+    """Whole trees are copied there and back in ``test_container_cp``."""
     image = shared_lab.layout.image("static:1", [shared_lab.layout.layer([busybox("busybox-app")])])
-    make_tree(folder / "tree")
-    rpc = start_container("rpc", image, command=["/busybox-app", "sleep", "1000000"])
-    for cp in (rpc, replace(rpc, method="node")):
-        inside, back = f"C:/{cp.method}", folder / cp.method
-        cp.ok(*cp.keep, folder / "tree", inside)
-        cp.ok("-a", inside, back)
-        assert plain(listing(back)) == plain(listing(folder / "tree"))
-        cp.ok("C:/busybox-app", back)
-        assert (back / "busybox-app").read_bytes() == BUSYBOX.read_bytes()
-    assert (folder / "node/f").stat().st_mtime_ns == (folder / "tree/f").stat().st_mtime_ns
-    cp = replace(rpc, method="exec")
-    for words in (
-        (BUSYBOX, "C:/new"),
-        ("C:/busybox-app", folder / "new"),
-        ("C:/busybox-app", "-"),
+    cp = start_container(method, image, command=["/busybox-app", "sleep", "1000000"])
+    for source, target, made in (
+        (BUSYBOX, "C:/new", cp.root / "new"),
+        ("C:/busybox-app", folder / "new", folder / "new"),
     ):
-        assert cp.refused(*words) == "pycrictl: there is no tar in the container"
-    assert not (folder / "new").exists()
-    assert not (cp.root / "new").exists()
+        if method == "exec":
+            line = cp.refused(source, target)
+            assert (line, made.exists()) == ("pycrictl: there is no tar in the container", False)
+        else:
+            cp.ok(source, target)
+            assert made.read_bytes() == BUSYBOX.read_bytes()
 
 
 def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, folder: Path) -> None:
@@ -70,14 +72,17 @@ def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, fold
     assert line == "pycrictl: there is no stat in the container"
 
 
+def tars(cp: Cp) -> list[int]:
+    return [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
+
+
 def test_tar_that_is_killed(
     start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime does not report the end of a program that has left input unread."""
     monkeypatch.setattr(over_exec, "_IDLE_S", 3.0)
     cp = start_container("exec")
-    with (folder / "big").open("wb") as file:
-        file.truncate(4096 * MIB)
+    big = huge(folder / "big")
 
     def kill() -> None:
         wait_until(lambda: (cp.root / "tmp/new").exists() and tars(cp))
@@ -89,25 +94,24 @@ def test_tar_that_is_killed(
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
         method = over_exec.OverExec(Remote(client, cp.id))
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
-            ends.copy_to(method, bytes(folder / "big"), b"/tmp/new", Rules(), UNWATCHED)
+            ends.copy_to(method, bytes(big), b"/tmp/new", Rules(), UNWATCHED)
     killer.join()
     assert info.value.hint == 'what had arrived was left in "/tmp/new"'
 
 
-def tars(cp: Cp) -> list[int]:
-    return [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
-
-
 @pytest.mark.parametrize("direction", ["in", "out"])
-@pytest.mark.parametrize("has_gnu", [False, True], ids=["busybox", "gnu"])
+@pytest.mark.parametrize("programs", ["busybox", "debian"])
 def test_no_program_outlives_this_one_in_the_container(
-    shared_lab: Lab, start_container: Start, folder: Path, has_gnu: bool, direction: str
+    start_container: Start, folder: Path, programs: str, direction: str
 ) -> None:
-    cp = start_container("exec", gnu(shared_lab) if has_gnu else None)
-    for path in (folder / "big", cp.root / "root/big"):
-        with path.open("wb") as file:
-            file.truncate(4096 * MIB)
-    words = (folder / "big", "C:/tmp/new") if direction == "in" else ("C:/root/big", folder / "new")
+    system = [Path("/usr", name) for name in ("bin", "sbin", "lib", "lib64")]
+    mounts = [(path, f"/{path.name}:ro") for path in system if path.exists()]
+    cp = start_container("exec", mounts=mounts if programs == "debian" else ())
+    words: tuple[str | Path, ...] = ("C:/root/big", folder / "new")
+    if direction == "in":
+        words = (huge(folder / "big"), "C:/tmp/new")
+    else:
+        huge(cp.root / "root/big")
     for number, more_s in ((signal.SIGKILL, 0.3), (signal.SIGINT, 0.0)):
         with cp.start(*words) as process:
             wait_until(lambda: tars(cp))
