@@ -65,7 +65,7 @@ pulls: pulls wire.progress
 progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot progress pulls
     wire.progress
 progress.registries: _proto containerd.store progress.reference tls
-copy.rules: copy.rules wire.tar
+copy.rules: copy.rules wire.codes wire.tar
 copy.tree: copy.rules copy.tree noderoot signals wire.tar
 copy.archive: copy.archive copy.rules copy.tree wire.tar
 copy.method: _proto copy cri.lists.lookup

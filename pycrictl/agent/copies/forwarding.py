@@ -23,8 +23,7 @@ from aiohttp import web
 
 from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import COPIES
-from pycrictl.agent.copies.http_errors import Refused
-from pycrictl.agent.copies.session import CopyOwner
+from pycrictl.agent.copies.session import CopyOwner, Refused
 from pycrictl.agent.peers import Peers
 from pycrictl.copy.rules.quotas import IDLE_S
 from pycrictl.copy.transfer.link import SocketLink

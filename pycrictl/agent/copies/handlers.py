@@ -13,7 +13,6 @@ from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
 from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of, serve_link
-from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
 from pycrictl.agent.copies.session import (
     Audit,
@@ -21,6 +20,7 @@ from pycrictl.agent.copies.session import (
     CopySpec,
     Direction,
     Place,
+    Refused,
     Session,
     audit_refusal,
     parse_name,

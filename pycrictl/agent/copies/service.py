@@ -19,12 +19,6 @@ from typing import Final
 
 from pycrictl.agent.copies.admission import Admission, free_bytes
 from pycrictl.agent.copies.engine import Engine, replaced
-from pycrictl.agent.copies.http_errors import (
-    Refused,
-    encode_refusal,
-    lasting,
-    refused,
-)
 from pycrictl.agent.copies.session import (
     LIFETIME_S,
     Audit,
@@ -34,7 +28,11 @@ from pycrictl.agent.copies.session import (
     Direction,
     End,
     Place,
+    Refused,
     Session,
+    encode_refusal,
+    lasting,
+    refused,
 )
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.outcome import Summary

@@ -1,8 +1,10 @@
-"""A copy as the API has it: what is asked for, how far it is, and what works for it."""
+"""A copy as the API has it: what is asked for, how far it is, what works for it, and refusals."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import logging
 import os
 import re
 from collections.abc import Callable
@@ -11,14 +13,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
-from pycrictl.agent.api.names import COPY_KIND, GROUP_VERSION, Refusal
+from pycrictl.agent.api.names import COPIES, COPY_KIND, GROUP_VERSION, Refusal
+from pycrictl.copy.rules.outcome import refusal_codes
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.transfer.serving import Download, Skips, Upload
-from pycrictl.errors import UsageError
+from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.foreign import cleaned, count, flag, mapping, strict, text
 from pycrictl.servicelog import Whole
 from pycrictl.units import escape
+
+log = logging.getLogger("pycrictl.agent")
+
+RETRY_S: Final = 10
+"""When it is worth asking again after a quota was reached."""
 
 LIFETIME_S: Final = 15 * 60
 """A session that nobody has given a sign for so long is removed."""
@@ -276,6 +284,36 @@ def fields_of(session: Session, end: End) -> dict[str, object]:
         "end": end.value,
         "error": session.message if end in (End.FAILED, End.REFUSED) else "",
     }
+
+
+class Refused(Refusal):
+    """A request about a copy is refused; the handler adds the pod's name."""
+
+    def __init__(self, code: int, message: str) -> None:
+        retry_after_s = RETRY_S if code == 429 else 0
+        super().__init__(code, message, kind=COPIES, retry_after_s=retry_after_s)
+
+
+def refused(exc: Exception) -> Refused:
+    """Turn any exception into an HTTP error: even a bug ends only its own request."""
+    if isinstance(exc, Refused):
+        return exc
+    _, code = refusal_codes(exc)
+    if isinstance(exc, PycrictlError):
+        # Advice for somebody on the node is of no use to a client in the cluster.
+        hint = "" if isinstance(exc, ConnectError) else exc.hint
+        return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
+    log.error("a copy failed", exc_info=exc)
+    return Refused(code, f"the agent failed: {type(exc).__name__}: {exc}")
+
+
+def lasting(why: Refused) -> Refused:
+    """Return why a copy has failed for those who would try again: later is no better."""
+    return Refused(422, why.message) if why.code == 429 else why
+
+
+def encode_refusal(exc: Exception) -> bytes:
+    return json.dumps(refused(exc).document).encode()
 
 
 def _optional(found: object, key: str, read: Callable[[object], T]) -> T | None:

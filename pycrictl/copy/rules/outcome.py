@@ -1,4 +1,4 @@
-"""What a copy did, also as it goes over the wire: a ``metav1.Status`` object. Pure.
+"""What a copy did, as it goes over the wire: a ``metav1.Status``, or codes of a refusal. Pure.
 
 What was left out is listed as causes of the details, and what was copied under a key of our own,
 ``copied``. Readers that know neither miss nothing that they need.
@@ -13,9 +13,24 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
-from pycrictl.errors import PycrictlError, RemoteProtocolError
+from pycrictl.errors import (
+    Cancelled,
+    ConnectError,
+    CopyError,
+    Denied,
+    Exhausted,
+    FailedPrecondition,
+    NoSpace,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unimplemented,
+    UsageError,
+)
 from pycrictl.foreign import count, mapping, mappings, parsed, text
 from pycrictl.units import escape
+from pycrictl.wire import codes
 from pycrictl.wire.tar.header import Entry, EntryType
 
 MAX_BYTES: Final = 64 * 1024
@@ -25,6 +40,20 @@ MAX_SKIPPED: Final = 100
 """The most entries left out that are listed by name."""
 
 _MAX_TEXT: Final = 500
+
+_REFUSALS: Final[tuple[tuple[type[Exception], int, int], ...]] = (
+    (UsageError, codes.INVALID_ARGUMENT, 422),
+    (NotFound, codes.NOT_FOUND, 404),
+    (FailedPrecondition, codes.FAILED_PRECONDITION, 410),
+    (Exhausted, codes.RESOURCE_EXHAUSTED, 429),
+    (NoSpace, codes.RESOURCE_EXHAUSTED, 429),
+    (Unimplemented, codes.UNIMPLEMENTED, 501),
+    (Cancelled, codes.CANCELLED, 500),
+    (Denied, codes.INTERNAL, 403),
+    (CopyError, codes.FAILED_PRECONDITION, 422),
+    (StreamError, codes.INTERNAL, 422),
+    (ConnectError, codes.INTERNAL, 503),
+)
 
 
 @dataclass(slots=True)
@@ -71,6 +100,13 @@ class Outcome(NamedTuple):
         """Report what was left out."""
         for one in self.skipped:
             on_skip(one)
+
+
+def refusal_codes(exc: Exception) -> tuple[int, int]:
+    """Return by which codes of gRPC and HTTP a copy is refused that fails like that."""
+    found = (found for kind, *found in _REFUSALS if isinstance(exc, kind))
+    grpc_code, http_status = next(found, (codes.INTERNAL, 500))
+    return grpc_code, http_status
 
 
 def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:

@@ -21,34 +21,17 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import on_node
+from pycrictl.copy.rules.outcome import refusal_codes
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.spec import check_container_path
-from pycrictl.errors import (
-    Cancelled,
-    CopyError,
-    Exhausted,
-    FailedPrecondition,
-    NoSpace,
-    NotFound,
-    PycrictlError,
-    Unimplemented,
-    UsageError,
-)
+from pycrictl.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
-from pycrictl.wire.codes import (
-    CANCELLED,
-    FAILED_PRECONDITION,
-    INTERNAL,
-    INVALID_ARGUMENT,
-    NOT_FOUND,
-    RESOURCE_EXHAUSTED,
-    UNIMPLEMENTED,
-)
+from pycrictl.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -60,18 +43,6 @@ STOP_S: Final = 5.0
 """How long the threads of copies may take to end when they are asked to."""
 
 _ASK_S: Final = 15.0
-
-_CODES: Final[tuple[tuple[type[PycrictlError], int], ...]] = (
-    (UsageError, INVALID_ARGUMENT),
-    (NotFound, NOT_FOUND),
-    (Unimplemented, UNIMPLEMENTED),
-    (FailedPrecondition, FAILED_PRECONDITION),
-    (Exhausted, RESOURCE_EXHAUSTED),
-    (NoSpace, RESOURCE_EXHAUSTED),
-    (Cancelled, CANCELLED),
-    (CopyError, FAILED_PRECONDITION),
-)
-
 
 Asked = cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
 
@@ -209,7 +180,7 @@ def _refusal(exc: Exception) -> Answer:
         return exc.answer
     if not isinstance(exc, PycrictlError):
         return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
-    code = next((code for kind, code in _CODES if isinstance(exc, kind)), INTERNAL)
+    code, _ = refusal_codes(exc)
     if isinstance(exc.__cause__, FileNotFoundError | NotADirectoryError):
         code = NOT_FOUND
     hint = f" ({exc.hint})" if exc.hint else ""

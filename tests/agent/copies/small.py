@@ -24,9 +24,8 @@ from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import CopyRequest
 from pycrictl.agent.copies.handlers import answer_here
-from pycrictl.agent.copies.http_errors import Refused
 from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import CopyOwner, CopySpec, Place
+from pycrictl.agent.copies.session import CopyOwner, CopySpec, Place, Refused
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.tree.walk import Watch

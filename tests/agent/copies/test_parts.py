@@ -14,7 +14,6 @@ import pytest
 
 from pycrictl.agent.copies.admission import RESERVE_BYTES, REST_S, Admission, check_folder
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.http_errors import refused
 from pycrictl.agent.copies.session import (
     CopyOwner,
     CopyPhase,
@@ -24,6 +23,7 @@ from pycrictl.agent.copies.session import (
     Place,
     Session,
     fields_of,
+    refused,
 )
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.cri.calls.client import CriClient
