@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
+import typer
+
 from pycrictl import noderoot
-from pycrictl.cli import options
+from pycrictl.cli import complete
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
@@ -16,8 +18,11 @@ TIMEOUT_S: Final = 1.0
 
 AdminSocket = Annotated[
     str,
-    options.option(
-        "--admin-socket", metavar="SOCKET", help="Admin socket of the proxy on this node."
+    typer.Option(
+        "--admin-socket",
+        metavar="SOCKET",
+        autocompletion=complete.sockets,
+        help="Admin socket of the proxy on this node.",
     ),
 ]
 DEFAULT: Final = "unix:///run/pycrictl/admin.sock"

@@ -45,12 +45,14 @@ def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "
 
 ListOutput = Annotated[
     str,
-    options.option(
+    typer.Option(
         "--output",
         "-o",
         metavar="FORMAT",
         help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
-        completer=complete.words("json", "yaml", "table", "wide", "jsonpath=", "custom-columns="),
+        autocompletion=complete.words(
+            "json", "yaml", "table", "wide", "jsonpath=", "custom-columns="
+        ),
     ),
 ]
 InspectOutput = Annotated[str, formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE")]
@@ -74,14 +76,32 @@ Namespace = Annotated[
     typer.Option("--namespace", metavar="REGEX", help="Only those in a matching pod namespace."),
 ]
 PodId = Annotated[
-    str, options.option("--pod", "-p", metavar="POD", help="Only those of this pod sandbox.")
+    str,
+    typer.Option(
+        "--pod",
+        "-p",
+        metavar="POD",
+        autocompletion=complete.pods,
+        help="Only those of this pod sandbox.",
+    ),
 ]
 ContainerId = Annotated[
     str,
-    options.option("--id", metavar="CONTAINER", help="Only the container with this ID or name."),
+    typer.Option(
+        "--id",
+        metavar="CONTAINER",
+        autocompletion=complete.containers,
+        help="Only the container with this ID or name.",
+    ),
 ]
 SandboxId = Annotated[
-    str, options.option("--id", metavar="POD", help="Only the pod sandbox with this ID or name.")
+    str,
+    typer.Option(
+        "--id",
+        metavar="POD",
+        autocompletion=complete.pods,
+        help="Only the pod sandbox with this ID or name.",
+    ),
 ]
 ContainerState = Annotated[
     Literal["created", "running", "exited", "unknown"] | None,
@@ -95,17 +115,23 @@ AllStates = Annotated[
     bool, typer.Option("--all", "-a", help="Include every state, not only running.")
 ]
 OfImage = Annotated[
-    str, options.option("--image", metavar="IMAGE", help="Only those created from this image.")
+    str,
+    typer.Option(
+        "--image",
+        metavar="IMAGE",
+        autocompletion=complete.images,
+        help="Only those created from this image.",
+    ),
 ]
 NoHeaders = Annotated[bool, typer.Option("--no-headers", help="Omit the header line.")]
 ImageFilters = Annotated[
     list[str] | None,
-    options.option(
+    typer.Option(
         "--filter",
         "-f",
         metavar="NAME=VALUE",
         help="dangling=true|false, reference=REGEX, before=IMAGE or since=IMAGE; repeatable.",
-        completer=complete.words(
+        autocompletion=complete.words(
             "dangling=true", "dangling=false", "reference=", "before=", "since="
         ),
     ),

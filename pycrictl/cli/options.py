@@ -72,37 +72,10 @@ size = parser(units.parse_size)
 interval = parser(_interval)
 """Of the seconds between two looks, a number or a Go duration."""
 
-_COMPLETERS: Final[dict[str, complete.Completer]] = {
-    "CONTAINER": complete.containers,
-    "DIR": complete.directories,
-    "FILE": complete.files,
-    "IMAGE": complete.images,
-    "POD": complete.pods,
-    "SOCKET": complete.sockets,
-}
-"""What completes a word, by what the help calls it."""
-
-
-def argument(metavar: str, help: str, completer: complete.Completer | None = None) -> Any:
-    """Declare an argument, completed as its ``metavar`` says unless ``completer`` is given."""
-    completer = completer or _COMPLETERS.get(metavar.strip("[]."))
-    return typer.Argument(metavar=metavar, help=help, autocompletion=completer)
-
-
-def option(
-    *names: str, metavar: str, help: str, completer: complete.Completer | None = None, **more: Any
-) -> Any:
-    """Declare an option with a value, completed as that of an argument."""
-    completer = completer or _COMPLETERS.get(metavar.rpartition("|")[2])
-    return typer.Option(
-        *names, metavar=metavar or None, help=help, autocompletion=completer, **more
-    )
-
-
 int_option: Any = partial(typer.Option, parser=integer, metavar="INT")
 duration_option: Any = partial(typer.Option, parser=duration, metavar="DURATION")
 seconds_option: Any = partial(typer.Option, parser=interval, metavar="SECONDS")
-file_option: Any = partial(option, metavar="FILE")
+file_option: Any = partial(typer.Option, metavar="FILE", autocompletion=complete.files)
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
@@ -130,12 +103,19 @@ def named(name: str | None, kind: str) -> str:
 
 def formats(*names: str, help: str = "Output format.") -> Any:
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
-    completer = complete.words(*known)
-    return option("--output", "-o", metavar="|".join(names), help=help, completer=completer)
+    return typer.Option(
+        "--output",
+        "-o",
+        metavar="|".join(names),
+        help=help,
+        autocompletion=complete.words(*known),
+    )
 
 
 def containers(completer: complete.Completer) -> Any:
-    return argument("CONTAINER...", "IDs or names of containers.", completer)
+    return typer.Argument(
+        metavar="CONTAINER...", help="IDs or names of containers.", autocompletion=completer
+    )
 
 
 def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
@@ -143,7 +123,7 @@ def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
         "SRC": "What to copy; - for an archive on stdin.",
         "DST": "Where to copy it; - for an archive on stdout.",
     }
-    return argument(name, helps[name], completer)
+    return typer.Argument(metavar=name, help=helps[name], autocompletion=completer)
 
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
@@ -207,17 +187,36 @@ RuntimeHandler = Annotated[
     typer.Option("--runtime", "-r", metavar="HANDLER", help="Runtime handler of the pod sandbox."),
 ]
 PodFile = Annotated[
-    str, argument("POD-CONFIG", "Pod configuration, a JSON or YAML file.", complete.files)
+    str,
+    typer.Argument(
+        metavar="POD-CONFIG",
+        autocompletion=complete.files,
+        help="Pod configuration, a JSON or YAML file.",
+    ),
 ]
 ContainerFile = Annotated[
     str,
-    argument("CONTAINER-CONFIG", "Container configuration, a JSON or YAML file.", complete.files),
+    typer.Argument(
+        metavar="CONTAINER-CONFIG",
+        autocompletion=complete.files,
+        help="Container configuration, a JSON or YAML file.",
+    ),
 ]
 RunningContainer = Annotated[
-    str, argument("CONTAINER", "ID or name of a running container.", complete.running_containers)
+    str,
+    typer.Argument(
+        metavar="CONTAINER",
+        autocompletion=complete.running_containers,
+        help="ID or name of a running container.",
+    ),
 ]
-Pod = Annotated[str, argument("POD", "ID or name of a pod.")]
-PodIds = Annotated[list[str] | None, argument("POD...", "IDs or names of pods.")]
+Pod = Annotated[
+    str, typer.Argument(metavar="POD", autocompletion=complete.pods, help="ID or name of a pod.")
+]
+PodIds = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),
+]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
 Archive = Annotated[
     bool, typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")

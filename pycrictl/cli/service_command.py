@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
+from pycrictl.cli import complete
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.options import integer, option
+from pycrictl.cli.options import integer
 from pycrictl.servicelog import LogLevel
 from pycrictl.serviceoptions import Row, options
+
+_COMPLETERS: Final[dict[str, Any]] = {
+    "SOCKET": complete.sockets,
+    "FILE": complete.files,
+    "kubelet|FILE": complete.files,
+    "DIR": complete.directories,
+}
 
 Command = Callable[..., None]
 
@@ -37,8 +45,13 @@ def flags(app: AppContext, given: dict[str, object]) -> dict[str, object]:
 
 
 def _parameter(row: Row) -> inspect.Parameter:
-    parser = integer if row.kind is int else None
-    made = option(f"--{row.name}", metavar=row.metavar, help=row.help, parser=parser)
+    made = typer.Option(
+        f"--{row.name}",
+        metavar=row.metavar or None,
+        help=row.help,
+        autocompletion=_COMPLETERS.get(row.metavar),
+        parser=integer if row.kind is int else None,
+    )
     return inspect.Parameter(
         row.name.replace("-", "_"),
         inspect.Parameter.KEYWORD_ONLY,

@@ -21,15 +21,24 @@ if TYPE_CHECKING:
 def config(
     ctx: typer.Context,
     key: Annotated[
-        str | None, options.argument("[KEY]", "Same as --get KEY.", complete.words(*KEYS))
+        str | None,
+        typer.Argument(
+            metavar="[KEY]",
+            help="Same as --get KEY.",
+            autocompletion=complete.words(*KEYS),
+        ),
     ] = None,
     value: Annotated[
-        str | None, options.argument("[VALUE]", "With KEY, the same as --set KEY=VALUE.")
+        str | None,
+        typer.Argument(metavar="[VALUE]", help="With KEY, the same as --set KEY=VALUE."),
     ] = None,
     get: Annotated[
         str | None,
-        options.option(
-            "--get", metavar="KEY", help="Show the value of a key.", completer=complete.words(*KEYS)
+        typer.Option(
+            "--get",
+            metavar="KEY",
+            help="Show the value of a key.",
+            autocompletion=complete.words(*KEYS),
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show all keys.")] = False,
@@ -37,11 +46,11 @@ def config(
     output: options.Output = "table",
     set_: Annotated[
         list[str] | None,
-        options.option(
+        typer.Option(
             "--set",
             metavar="KEY=VALUE",
             help="Set a key; repeatable.",
-            completer=complete.words(*(f"{each}=" for each in KEYS)),
+            autocompletion=complete.words(*(f"{each}=" for each in KEYS)),
         ),
     ] = None,
 ) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from pycrictl import noderoot, nsenter
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import options
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image
 from pycrictl.containerd import views
@@ -40,16 +40,17 @@ def debug(
     container: options.RunningContainer,
     command: Annotated[
         list[str] | None,
-        options.argument("[COMMAND]...", "A program and its arguments (default: sh)."),
+        typer.Argument(metavar="[COMMAND]...", help="A program and its arguments (default: sh)."),
     ] = None,
     busybox: Annotated[
         str, options.file_option("--busybox", help="A static busybox (default: the host's).")
     ] = "",
     tools: Annotated[
         str,
-        options.option(
+        typer.Option(
             "--tools",
             metavar="IMAGE",
+            autocompletion=complete.images,
             help="Use the programs of this image, which is pulled if it is absent.",
         ),
     ] = "",

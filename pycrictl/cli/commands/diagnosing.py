@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from pycrictl import noderoot
-from pycrictl.cli import list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.config import socket_path
@@ -33,8 +33,10 @@ def why(
     ctx: typer.Context,
     pod: Annotated[
         str | None,
-        options.argument(
-            "[POD]", "ID, start of an ID, name, or NAMESPACE/NAME (default: all pods)."
+        typer.Argument(
+            metavar="[POD]",
+            autocompletion=complete.pods,
+            help="ID, start of an ID, name, or NAMESPACE/NAME (default: all pods).",
         ),
     ] = None,
     output: list_options.InspectOutput = "table",

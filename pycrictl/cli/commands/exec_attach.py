@@ -48,15 +48,19 @@ def exec_(
     ctx: typer.Context,
     container: Annotated[
         str | None,
-        options.argument(
-            "[CONTAINER]",
-            "ID or name of a container, unless options select.",
-            complete.running_containers,
+        typer.Argument(
+            metavar="[CONTAINER]",
+            help="ID or name of a container, unless options select.",
+            autocompletion=complete.running_containers,
         ),
     ] = None,
     command: Annotated[
         list[str] | None,
-        options.argument("COMMAND...", "The command and its arguments.", complete.remote_paths),
+        typer.Argument(
+            metavar="COMMAND...",
+            help="The command and its arguments.",
+            autocompletion=complete.remote_paths,
+        ),
     ] = None,
     ignore_errors: Annotated[
         bool,
@@ -290,7 +294,9 @@ def port_forward(
     pod: options.Pod,
     ports: Annotated[
         list[str],
-        options.argument("[LOCAL:]REMOTE...", "Ports; an empty LOCAL means any free port."),
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE...", help="Ports; an empty LOCAL means any free port."
+        ),
     ],
     addresses: Annotated[
         list[str] | None,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from pycrictl import noderoot
-from pycrictl.cli import list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.kube.node_pods import NodePods
@@ -24,17 +24,30 @@ def image_pull_progress(
     ctx: typer.Context,
     pod: Annotated[
         str | None,
-        options.argument(
-            "[POD]",
-            "ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
+        typer.Argument(
+            metavar="[POD]",
+            autocompletion=complete.pods,
+            help="ID, start of an ID, name, or NAMESPACE/NAME; without one: all pulls on the node.",
         ),
     ] = None,
     container: Annotated[
         str | None,
-        options.option("--container", "-c", metavar="CONTAINER", help="Only for this container."),
+        typer.Option(
+            "--container",
+            "-c",
+            metavar="CONTAINER",
+            help="Only for this container.",
+            autocompletion=complete.containers,
+        ),
     ] = None,
     image: Annotated[
-        str | None, options.option("--image", metavar="IMAGE", help="Only pulls of this image.")
+        str | None,
+        typer.Option(
+            "--image",
+            metavar="IMAGE",
+            autocompletion=complete.images,
+            help="Only pulls of this image.",
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists import lookup, queries
@@ -21,7 +21,11 @@ def inspect(
     ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        options.argument("[CONTAINER]...", "IDs or names (default: what the options select)."),
+        typer.Argument(
+            metavar="[CONTAINER]...",
+            autocompletion=complete.containers,
+            help="IDs or names (default: what the options select).",
+        ),
     ] = None,
     all_: list_options.AllStates = False,
     image: list_options.OfImage = "",
@@ -76,7 +80,11 @@ def inspectp(
     ctx: typer.Context,
     ids: Annotated[
         list[str] | None,
-        options.argument("[POD]...", "IDs or names (default: what the options select)."),
+        typer.Argument(
+            metavar="[POD]...",
+            autocompletion=complete.pods,
+            help="IDs or names (default: what the options select).",
+        ),
     ] = None,
     labels: list_options.Labels = None,
     last: list_options.Last = 0,
@@ -119,7 +127,11 @@ def inspecti(
     ctx: typer.Context,
     images: Annotated[
         list[str] | None,
-        options.argument("[IMAGE]...", "References or IDs (default: what the options select)."),
+        typer.Argument(
+            metavar="[IMAGE]...",
+            autocompletion=complete.images,
+            help="References or IDs (default: what the options select).",
+        ),
     ] = None,
     filters: list_options.ImageFilters = None,
     name: Annotated[

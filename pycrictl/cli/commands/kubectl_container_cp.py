@@ -23,12 +23,12 @@ def container_cp(
     destination: Annotated[str, options.copy_end("DST", complete.pod_paths)],
     container: Annotated[
         str,
-        options.option(
+        typer.Option(
             "--container",
             "-c",
             metavar="CONTAINER",
+            autocompletion=cluster_names.containers,
             help="Container (default: the pod's own).",
-            completer=cluster_names.containers,
         ),
     ] = "",
     namespace: cluster_names.Namespace = None,

@@ -27,20 +27,23 @@ def image_pull_progress(
     names: cluster_names.Workloads = None,
     container: Annotated[
         str | None,
-        options.option(
+        typer.Option(
             "--container",
             "-c",
             metavar="CONTAINER",
             help="Only for this container.",
-            completer=cluster_names.containers,
+            autocompletion=cluster_names.containers,
         ),
     ] = None,
     namespace: cluster_names.Namespace = None,
     all_namespaces: cluster_names.AllNamespaces = False,
     node: Annotated[
         str | None,
-        options.option(
-            "--node", metavar="NODE", help="Only pulls on this node.", completer=cluster_names.nodes
+        typer.Option(
+            "--node",
+            metavar="NODE",
+            help="Only pulls on this node.",
+            autocompletion=cluster_names.nodes,
         ),
     ] = None,
     selector: cluster_names.Selector = None,

@@ -210,10 +210,10 @@ def images(
     ctx: typer.Context,
     repository: Annotated[
         str | None,
-        options.argument(
-            "[REPOSITORY[:TAG]]",
-            "Only images with this name, or whose ID begins with it.",
-            complete.images,
+        typer.Argument(
+            metavar="[REPOSITORY[:TAG]]",
+            autocompletion=complete.images,
+            help="Only images with this name, or whose ID begins with it.",
         ),
     ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,

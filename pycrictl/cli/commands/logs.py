@@ -27,10 +27,10 @@ def logs(
     ctx: typer.Context,
     container: Annotated[
         str | None,
-        options.argument(
-            "[CONTAINER]",
-            "ID or name of a container, or of a pod for all of its containers.",
-            complete.logs,
+        typer.Argument(
+            metavar="[CONTAINER]",
+            autocompletion=complete.logs,
+            help="ID or name of a container, or of a pod for all of its containers.",
         ),
     ] = None,
     all_: Annotated[

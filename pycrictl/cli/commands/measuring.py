@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection.stats import measure, space
 from pycrictl.cri.lists import fetch
@@ -49,7 +49,12 @@ Seconds = Annotated[
 
 def stats(
     ctx: typer.Context,
-    positional: Annotated[str, options.argument("[CONTAINER]", "Only this container.")] = "",
+    positional: Annotated[
+        str,
+        typer.Argument(
+            metavar="[CONTAINER]", autocompletion=complete.containers, help="Only this container."
+        ),
+    ] = "",
     all_: Annotated[
         bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
@@ -92,7 +97,12 @@ def stats(
 
 def statsp(
     ctx: typer.Context,
-    positional: Annotated[str, options.argument("[POD]", "Only this pod sandbox.")] = "",
+    positional: Annotated[
+        str,
+        typer.Argument(
+            metavar="[POD]", autocompletion=complete.pods, help="Only this pod sandbox."
+        ),
+    ] = "",
     pod_id: list_options.SandboxId = "",
     labels: list_options.Labels = None,
     no_headers: list_options.NoHeaders = False,

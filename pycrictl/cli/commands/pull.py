@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import crictl, launch_options, options
+from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image, shown
 from pycrictl.cli.results import Results
@@ -29,7 +29,10 @@ MAX_PARALLEL: Final = 100
 def pull(
     ctx: typer.Context,
     images: Annotated[
-        list[str] | None, options.argument("IMAGE...", "NAME[:TAG] or NAME@DIGEST.")
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE...", autocompletion=complete.images, help="NAME[:TAG] or NAME@DIGEST."
+        ),
     ] = None,
     annotation: Annotated[
         list[str] | None,

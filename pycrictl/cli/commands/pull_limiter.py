@@ -32,13 +32,13 @@ def pull_limiter(
     ctx: typer.Context,
     action: Annotated[
         Literal["status", "set", "cancel", "history"] | None,
-        options.argument("status|set|cancel|history", "What to do."),
+        typer.Argument(metavar="status|set|cancel|history", help="What to do."),
     ] = None,
     what: Annotated[
         str,
-        options.argument(
-            "[N|IMAGE|POD]",
-            "With set: pull at most N images at once. With cancel: the pulls to drop.",
+        typer.Argument(
+            metavar="[N|IMAGE|POD]",
+            help="With set: pull at most N images at once. With cancel: the pulls to drop.",
         ),
     ] = "",
     admin_socket: AdminSocket = DEFAULT,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import crictl, options
+from pycrictl.cli import complete, crictl
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.cri.calls.redact import redact_text
@@ -21,7 +21,10 @@ from pycrictl.units import format_size, plural
 def rmi(
     ctx: typer.Context,
     images: Annotated[
-        list[str] | None, options.argument("IMAGE...", "Names, digests or IDs.")
+        list[str] | None,
+        typer.Argument(
+            metavar="IMAGE...", autocompletion=complete.images, help="Names, digests or IDs."
+        ),
     ] = None,
     all_: Annotated[bool, typer.Option("--all", "-a", help="Remove all images.")] = False,
     prune: Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import crictl, crictl_page, options
+from pycrictl.cli import crictl, crictl_page
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.specs.schema import container_schema, pod_schema
 from pycrictl.errors import MissingArgument
@@ -25,7 +25,8 @@ FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.f
 def completion(
     ctx: typer.Context,
     shell: Annotated[
-        Literal["bash", "zsh", "fish"], options.argument("[bash|zsh|fish]", "The shell.")
+        Literal["bash", "zsh", "fish"],
+        typer.Argument(metavar="[bash|zsh|fish]", help="The shell."),
     ] = "bash",
 ) -> None:
     """Print a shell completion script.
