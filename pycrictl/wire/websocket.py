@@ -8,7 +8,6 @@ agreed on: the size of compressed data is not known before it is decompressed.
 from __future__ import annotations
 
 import secrets
-import struct
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -30,6 +29,10 @@ _LARGE_BYTES: Final = 64 * 1024
 
 _apply_mask: Final[Callable[..., bytes]] = frames.apply_mask  # type: ignore[attr-defined]
 """The fastest that the library has here."""
+
+_LARGE: Final = bytes((0x80 | Opcode.BINARY, 0xFF))
+_LARGE_UNMASKED: Final = bytes((0x80 | Opcode.BINARY, 0x7F))
+"""How a frame of a large message begins: its length in eight bytes follows, and a client's key."""
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
 
@@ -66,6 +69,8 @@ class Messages:
         max_bytes: the longest message that is taken, which is held until it is whole.
         peer: what errors call the peer.
         takes_text: text is a message, too; else it breaks the protocol.
+        is_local: both ends are on this machine. A client's large frames are then sent with the key
+            0: masking is for intermediaries (RFC 6455, 10.3), and takes an eighth of a copy's time.
 
     Attributes:
         is_over: the peer closed, went away or broke the protocol: nothing comes in any more.
@@ -80,8 +85,10 @@ class Messages:
         max_bytes: int = limits.STREAM_MESSAGE_BYTES,
         peer: str = "the peer",
         takes_text: bool = False,
+        is_local: bool = False,
     ) -> None:
         self.is_over = False
+        self._is_local = is_local
         self.error: StreamError | None = None
         self._protocol = Protocol(side, max_size=max_bytes)
         self._max_bytes = max_bytes
@@ -105,7 +112,7 @@ class Messages:
         if self._protocol.state is not OPEN:
             return
         if len(data) >= _LARGE_BYTES:
-            self._output += _large_frame(self._protocol.side, head, data)
+            self._output += _large_frame(self._protocol.side, head, data, is_local=self._is_local)
             return
         self._protocol.send_binary(b"".join((head, data)))
         self._output += self._protocol.data_to_send()
@@ -130,15 +137,19 @@ class Messages:
             read: returns so many bytes, or raises EOFError.
             now: as for ``receive_data``.
         """
+        protocol, head, is_masked = self._protocol, b"", False
+        most_bytes = self._max_bytes - len(self._fragments)
 
         def read_exact(count: int) -> Generator[None, None, Any]:
+            nonlocal head
             yield from ()  # the library takes sources that have to be waited for
-            return read(count)
+            data, head = head[:count], head[count:]
+            return data or read(count)
 
-        protocol = self._protocol
-        most_bytes = self._max_bytes - len(self._fragments)
-        parsing = Frame.parse(read_exact, mask=protocol.side is SERVER, max_size=most_bytes)
         try:
+            if protocol.side is SERVER:
+                head, is_masked = _client_head(read)
+            parsing = Frame.parse(read_exact, mask=is_masked, max_size=most_bytes)
             protocol.recv_frame(_result(parsing))
         except EOFError:
             protocol.receive_eof()
@@ -219,6 +230,20 @@ class Messages:
         return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
 
 
+def _client_head(read: Callable[[int], bytes | memoryview]) -> tuple[bytes, bool]:
+    """Read the beginning of a client's frame; return it, and whether to unmask its content.
+
+    A large frame whose key is 0 becomes one without a key: its content need not be copied.
+    """
+    head = bytes(read(2))
+    if head != _LARGE:
+        return head, True
+    length, key = (bytes(read(count)) for count in (8, 4))
+    if any(key):
+        return head + length + key, True
+    return _LARGE_UNMASKED + length, False
+
+
 def _result(parsing: Generator[None, None, Frame]) -> Frame:
     try:
         next(parsing)
@@ -228,18 +253,19 @@ def _result(parsing: Generator[None, None, Frame]) -> Frame:
     raise AssertionError("its source waits for nothing")
 
 
-def _large_frame(side: Side, head: bytes, data: bytes | memoryview) -> list[bytes | memoryview]:
+def _large_frame(
+    side: Side, head: bytes, data: bytes | memoryview, *, is_local: bool
+) -> list[bytes | memoryview]:
     """Return a frame as the library writes it, which copies all of it twice."""
-    start = struct.Struct("!BBQ")
-    opcode, length = 0x80 | Opcode.BINARY, len(head) + len(data)
+    length = (len(head) + len(data)).to_bytes(8, "big")
     if side is SERVER:
-        return [start.pack(opcode, 127, length) + head, data]
+        return [_LARGE_UNMASKED + length + head, data]
+    start = _LARGE + length
+    if is_local:
+        return [start + bytes(4) + head, data]
     mask = secrets.token_bytes(4)
     done = len(head) % 4
-    return [
-        start.pack(opcode, 0x80 | 127, length) + mask + _apply_mask(head, mask),
-        _apply_mask(data, mask[done:] + mask[:done]),
-    ]
+    return [start + mask + _apply_mask(head, mask), _apply_mask(data, mask[done:] + mask[:done])]
 
 
 def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
