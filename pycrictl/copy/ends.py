@@ -76,5 +76,5 @@ def pack_from(
 
 def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
     """Unpack an archive, which comes from a descriptor, into a directory of the container."""
-    with StreamArchive(stream) as archive:
+    with closing(StreamArchive(stream)) as archive:
         return method.write(archive, path, rules, watch)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     from pycrictl.cri.calls.client import CriClient
 
-
 log = logging.getLogger("pycrictl.copy")
 
 Call = Callable[[str, "Message"], Any]
@@ -146,8 +145,7 @@ def check_node(socket_path: str) -> None:
     """Require that this program is root and in the PID namespace of the runtime."""
     if os.geteuid() != 0:
         raise Unimplemented(
-            "this user cannot access the file systems of containers",
-            hint="run as root",
+            "this user cannot access the file systems of containers", hint="run as root"
         )
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_CONNECT_S)

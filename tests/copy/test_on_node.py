@@ -18,7 +18,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends, on_node
 from pycrictl.copy.on_node import OnNode
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
-from pycrictl.copy.tree.places import IdMap
+from pycrictl.copy.tree.places import NOBODY, IdMap
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, Unimplemented
 from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root
@@ -194,7 +194,7 @@ def test_a_user_namespace() -> None:
 def test_id_maps() -> None:
     ids = IdMap.parse("         0     100000      1000\n      5000          7          1\nbroken\n")
     assert [ids.to_host(inside) for inside in (0, 999, 5000)] == [100000, 100999, 7]
-    assert [ids.to_container(outside) for outside in (100000, 7, 8, 0)] == [0, 5000, None, None]
+    assert [ids.to_container(outside) for outside in (100000, 7, 8, 0)] == [0, 5000, NOBODY, NOBODY]
     for unknown in (1000, 4999, 5001, 2**32):
         with pytest.raises(CopyError, match=f"no user or group {unknown}"):
             ids.to_host(unknown)

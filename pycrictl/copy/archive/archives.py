@@ -99,10 +99,7 @@ class StreamArchive:
         self._stream = stream
         self._spool: Spool | None = None
 
-    def __enter__(self) -> StreamArchive:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         if self._spool is not None:
             self._spool.close()
 

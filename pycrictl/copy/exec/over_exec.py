@@ -34,6 +34,7 @@ _IDLE_S: Final = 30.0
 """How long any other may."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
+_UNFINISHED: Final = "tar in the container ended before it had read everything"
 _CHANGED: Final = b"file changed as we read it"
 
 
@@ -167,7 +168,7 @@ def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: by
         if stalled_s >= _DEAD_AFTER_S and tar.stderr:
             raise CommandResult(-1, b"", bytes(tar.stderr)).failure("copy to", path)
         if stalled_s >= patience_s:
-            raise _unfinished()
+            raise CopyError(_UNFINISHED)
 
     with remote.stream(*words, stdin=True) as tar:
         tar.on_stall = on_stall
@@ -183,11 +184,7 @@ def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: by
     if ended.status:
         raise ended.failure("copy to", path)
     if not is_read:  # the runtime may have lost the status
-        raise _unfinished()
-
-
-def _unfinished() -> CopyError:
-    return CopyError("tar in the container ended before it had read everything")
+        raise CopyError(_UNFINISHED)
 
 
 def _join(folder: bytes, name: bytes) -> bytes:

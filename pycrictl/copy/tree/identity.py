@@ -22,11 +22,10 @@ from typing import Final, NamedTuple
 from pycrictl import noderoot
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap, Root
-from pycrictl.copy.tree.resolve import PROC_MAGIC, file_system_type, held, resolve
+from pycrictl.copy.tree.resolve import PINNED, PROC_MAGIC, file_system_type, held, resolve
 from pycrictl.errors import CopyError, FailedPrecondition
 from pycrictl.units import quote
 
-_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _MAX_READ_BYTES: Final = 1024 * 1024
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -72,16 +71,16 @@ class ContainerRoot(Root):
     def _open(self, pid: int, keep: Callable[[int], int]) -> None:
         try:
             self._pidfd = keep(os.pidfd_open(pid))
-            proc = keep(os.open(noderoot.locate("/proc"), _PATH | os.O_DIRECTORY))
+            proc = keep(os.open(noderoot.locate("/proc"), PINNED | os.O_DIRECTORY))
             if file_system_type(proc) != PROC_MAGIC:
                 raise CopyError("/proc of this machine is not procfs")
-            own = keep(os.open(str(pid), _PATH | os.O_DIRECTORY, dir_fd=proc))
+            own = keep(os.open(str(pid), PINNED | os.O_DIRECTORY, dir_fd=proc))
             self._check_namespace(proc, own)
             self._check_cgroup(_read(own, "cgroup"), _read(proc, "self/cgroup"))
             self.uids = IdMap.parse(_read(own, "uid_map"))
             self.gids = IdMap.parse(_read(own, "gid_map"))
             # The one magic link that is wanted.
-            self.fd = keep(os.open("root", _PATH | os.O_DIRECTORY, dir_fd=own))
+            self.fd = keep(os.open("root", PINNED | os.O_DIRECTORY, dir_fd=own))
         except (FileNotFoundError, ProcessLookupError):
             raise self._stopped() from None
         ours, theirs = Path("/").stat(), os.fstat(self.fd)

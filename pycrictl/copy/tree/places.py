@@ -10,10 +10,13 @@ from typing import Final, NamedTuple
 
 from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
 from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
-from pycrictl.copy.tree.resolve import held
+from pycrictl.copy.tree.resolve import PINNED, held
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
+
+NOBODY: Final = 65534
+"""The user that Linux shows where a number has no counterpart."""
 
 
 class IdMap(NamedTuple):
@@ -34,12 +37,12 @@ class IdMap(NamedTuple):
                 return first_outside + inside - first_inside
         raise CopyError(f"the container has no user or group {inside}")
 
-    def to_container(self, outside: int) -> int | None:
-        """Return the number inside for one on the node; None if the container does not have it."""
+    def to_container(self, outside: int) -> int:
+        """Return the number inside for one on the node; ``NOBODY`` if there is none."""
         for first_inside, first_outside, count in self.ranges:
             if first_outside <= outside < first_outside + count:
                 return first_inside + outside - first_outside
-        return None
+        return NOBODY
 
 
 class Root:
@@ -59,7 +62,7 @@ class Root:
 
     def find(self, path: bytes, *, follow: bool) -> int:
         """Return an O_PATH descriptor; ``follow`` is about the last component of the path."""
-        return os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
+        return os.open(path, PINNED | (0 if follow else os.O_NOFOLLOW))
 
 
 THIS_MACHINE: Final = Root()

@@ -21,7 +21,8 @@ from pycrictl.units import quote
 _MAX_TRIES: Final = 64
 """openat2 answers EAGAIN when a rename elsewhere makes ``..`` doubtful."""
 
-_CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
+PINNED: Final = os.O_PATH | os.O_CLOEXEC
+"""Flags of a descriptor that only holds something, whatever it is."""
 
 # <linux/openat2.h>; the number is the same on every architecture.
 _OPENAT2: Final = 437
@@ -127,7 +128,7 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
     Raises:
         Unimplemented: the system has no openat2.
     """
-    flags = _CLOEXEC_PATH | (0 if follow else os.O_NOFOLLOW)
+    flags = PINNED | (0 if follow else os.O_NOFOLLOW)
     how = _OpenHow(flags, 0, _RESOLVE_IN_ROOT | _RESOLVE_NO_MAGICLINKS)
     for _ in range(_MAX_TRIES):
         fd: int = libc.syscall(
@@ -157,7 +158,7 @@ def own_descriptors() -> int:
 
 @cache
 def _own_descriptors(_pid: int) -> int:
-    flags = _CLOEXEC_PATH | os.O_DIRECTORY
+    flags = PINNED | os.O_DIRECTORY
     with held(os.open("/proc", flags)) as proc:
         # A container that can write to /proc's place could send us anywhere.
         if file_system_type(proc) != PROC_MAGIC:

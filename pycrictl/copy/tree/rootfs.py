@@ -20,10 +20,12 @@ import os
 import resource
 import stat
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from pycrictl.copy.tree.resolve import (
+    PINNED,
     held,
     last_error,
     libc,
@@ -41,7 +43,6 @@ _DESCRIPTORS: Final = 4096
 _LEAST_DESCRIPTORS: Final = 64
 """With fewer a copy may fail where it could not even remove what it has made."""
 
-_CLOEXEC_PATH: Final = os.O_PATH | os.O_CLOEXEC
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 # <linux/fs.h>, <linux/fcntl.h>
@@ -150,7 +151,7 @@ class Directory:
 
     def enter(self, name: bytes) -> Directory:
         """Return the directory ``name``; anything else, a link too, is ENOTDIR."""
-        flags = _CLOEXEC_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
+        flags = PINNED | os.O_DIRECTORY | os.O_NOFOLLOW
         fd = os.open(_single(name), flags, dir_fd=self.fd)
         return Directory(fd, self.shown_path(name), known_device=self.device)
 
@@ -167,7 +168,7 @@ class Directory:
 
     def pin(self, name: bytes) -> int:
         """Return an O_PATH descriptor of whatever is called ``name``."""
-        return os.open(_single(name), _CLOEXEC_PATH | os.O_NOFOLLOW, dir_fd=self.fd)
+        return os.open(_single(name), PINNED | os.O_NOFOLLOW, dir_fd=self.fd)
 
     def is_mount_point(self, name: bytes) -> bool:
         """Return whether something is mounted at ``name``.
@@ -232,11 +233,9 @@ class Directory:
         """Remove a file or a whole tree; links in it are removed, not followed."""
         if depth > _MAX_REMOVED_DEPTH:
             raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), name)
-        try:
+        with suppress(IsADirectoryError):
             os.unlink(_single(name), dir_fd=self.fd)
             return
-        except IsADirectoryError:
-            pass
         with self.enter(name) as inner:
             if inner.device != self.device:  # only those who mounted it may empty it
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)

@@ -34,9 +34,6 @@ _MAX_OPEN_SCANS: Final = 32
 """Further down a directory's names are read at once, so that a deep tree needs one descriptor a
 level."""
 
-_NOBODY: Final = 65534
-"""The user that Linux shows where a number has no counterpart."""
-
 _CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
 """Errors about a name that was something else a moment ago."""
 
@@ -203,15 +200,13 @@ class _Walk:
     def _entry(
         self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""
     ) -> Entry:
-        uid = self._root.uids.to_container(status.st_uid)
-        gid = self._root.gids.to_container(status.st_gid)
         return Entry(
             name,
             kind,
             status.st_size if kind is EntryType.FILE else 0,
             stat.S_IMODE(status.st_mode),
             status.st_mtime_ns,
-            _NOBODY if uid is None else uid,
-            _NOBODY if gid is None else gid,
+            self._root.uids.to_container(status.st_uid),
+            self._root.gids.to_container(status.st_gid),
             link,
         )
