@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Container, Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -66,10 +67,6 @@ def at_move(
     monkeypatch.setattr(Directory, "move", counted)
 
 
-def kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def fail(*_: object) -> None:
     raise OSError(errno.EIO, "disk")
 
@@ -83,11 +80,12 @@ def test_killed_in_a_merge(
     source: str, into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
 ) -> None:
     """The next one finishes what has begun."""
+    killed = partial(signal.raise_signal, signal.SIGKILL)
     complete = NEW | OLD if rules.no_clobber else BOTH
     for killed_at in range(1, 20):
         pid = os.fork()
         if pid == 0:
-            at_move(monkeypatch, [killed_at], kill, has_flags=has_flags)
+            at_move(monkeypatch, [killed_at], killed, has_flags=has_flags)
             try:
                 directly(source, into, rules)
             finally:
@@ -149,7 +147,7 @@ def test_a_signal_in_a_merge_takes_effect_after_it(
     number: signal.Signals,
     error: type[BaseException],
 ) -> None:
-    at_move(monkeypatch, [3], lambda: signal.raise_signal(number))
+    at_move(monkeypatch, [3], partial(signal.raise_signal, number))
     with pytest.raises(error):
         directly(source, into)
     assert contents(into) == BOTH

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple, cast
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -17,10 +18,6 @@ REFUSALS = {
 }
 
 
-class Named(NamedTuple):
-    name: str
-
-
 @pytest.mark.parametrize("serves", NAMES)
 def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) -> None:
     def act(method: Method) -> str:
@@ -28,7 +25,7 @@ def test_the_first_that_serves(serves: str, caplog: pytest.LogCaptureFixture) ->
             raise REFUSALS[method.name]
         return f"by {method.name}"
 
-    left = iter([cast("Method", Named(name)) for name in NAMES])
+    left = iter([cast("Method", SimpleNamespace(name=name)) for name in NAMES])
     with caplog.at_level(logging.DEBUG, "pycrictl.copy"):
         assert first_to_serve(left, act) == f"by {serves}"
     tried = NAMES.index(serves)

@@ -16,7 +16,6 @@ from pycrictl.copy.rules.policy import AcceptedEntry
 from pycrictl.copy.tree.content import write_all
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
-from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.wire.tar.header import EntryType
 from tests.copy.trees import needs_root, stages_in
@@ -28,8 +27,8 @@ def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
-        with suppress(BaseException), opened(into) as place:
-            made = Stage(place, lambda _: None, container_id)
+        with suppress(BaseException), open_destination(THIS_MACHINE, bytes(into)) as place:
+            made = Stage(place.directory, lambda _: None, container_id)
             made.make(
                 AcceptedEntry((b"d", b"f"), EntryType.FILE), lambda fd: write_all(fd, b"1", 0)
             )
@@ -50,12 +49,6 @@ def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
 def into(tmp_path: Path) -> Path:
     (tmp_path / "into").mkdir()
     return tmp_path / "into"
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[Directory]:
-    with open_destination(THIS_MACHINE, os.fsencode(folder)) as place:
-        yield place.directory
 
 
 def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
@@ -125,15 +118,15 @@ def test_a_program_that_lives_on_leaves_nothing(into: Path, noted: Path, notes: 
     elif notes == "impossible":
         noted.rmdir()
         noted.touch()
-    with opened(into) as place:
-        stage = Stage(place, lambda _: None)
+    with open_destination(THIS_MACHINE, bytes(into)) as place:
+        stage = Stage(place.directory, lambda _: None)
         assert len(stages_in(into)) == 1
         assert notes == "impossible" or len(list(noted.iterdir())) == (notes == "written")
         stage.remove()
         assert stages_in(into) == []
         into.rmdir()
         with pytest.raises(FileNotFoundError):
-            Stage(place, lambda _: None)
+            Stage(place.directory, lambda _: None)
     assert noted.is_file() or list(noted.iterdir()) == []
 
 
