@@ -55,7 +55,7 @@ from pycrictl.errors import (
 from pycrictl.foreign import count, mapping, parsed, text
 from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, Patience, error_of
-from pycrictl.kubectl.copies.saved import CopyRecord, Kept, Saved
+from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
@@ -91,7 +91,6 @@ class OverApi:
     resume: bool = False
     name = "cluster"
     _watch: Watch = field(init=False)
-    _kept: Kept = field(init=False)
     _left: int = MAX_SESSIONS
     _shown: int = 0
     _has_bytes: int = 0
@@ -151,21 +150,21 @@ class OverApi:
             yield
         except BaseException as exc:
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
-                self._kept.touch()  # it broke for longer than there was patience for: it can go on
-                self._kept.release()
+                self.saved.touch()  # it broke for longer than there was patience for: it can go on
+                self.saved.release()
                 exc.hint = exc.hint or "rerun with --resume within 15 minutes to continue"
                 raise
             self._abandon()
             raise
-        self._kept.remove()
+        self.saved.remove()
 
     def _begin(self) -> None:
         session = os.urandom(16).hex()
-        self._kept = self.saved.keep(replace(self.record, session=session))
+        self.saved.keep(replace(self.record, session=session))
         try:
-            self._kept.expected_bytes = _expected(self.api.begin(self.record.spec, session))
+            self.saved.expected_bytes = _expected(self.api.begin(self.record.spec, session))
         except _REFUSALS:
-            self._kept.remove()
+            self.saved.remove()
             raise
         except BaseException:
             self._abandon()
@@ -175,22 +174,21 @@ class OverApi:
         self._left -= 1
         if not self._left:
             raise why
-        self._kept.remove()
+        self.saved.remove()
         self.patience.insist(self._begin)  # an agent that has just started may not be reached yet
 
     def _take_up(self) -> bool:
         """Take up the session of a program that was killed or gave up, if that can go on."""
-        kept = self.saved.find(self.record)
-        if kept is None:
+        saved = self.saved
+        if not saved.take_up(self.record):
             self._watch.note("there is no interrupted copy to resume: it begins anew")
             return False
-        self._kept = kept
-        is_same = kept.record.spec == self.record.spec
+        is_same = saved.record.spec == self.record.spec
         failure, why = None, "the interrupted copy is gone"
         with suppress(Lost):
-            found = self.patience.insist(lambda: self.api.get(kept.record.session))
+            found = self.patience.insist(lambda: self.api.get(saved.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
-                kept.expected_bytes = _expected(found)
+                saved.expected_bytes = _expected(found)
                 return True
             failure = _failure(found)
             if not is_same:
@@ -203,15 +201,15 @@ class OverApi:
 
     def _abandon(self) -> None:
         with suppress(PycrictlError):
-            self.api.abandon(self._kept.record.session, timeout_s=ABANDON_S)
-        self._kept.remove()
+            self.api.abandon(self.saved.record.session, timeout_s=ABANDON_S)
+        self.saved.remove()
 
     # Its bytes
 
     def _send(self, archive: Incoming, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
         protocol = ResumableProtocol(is_client=True, is_sender=True)
-        with self.api.open(self._kept.record.session, 0) as link:
+        with self.api.open(self.saved.record.session, 0) as link:
             self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
@@ -241,22 +239,22 @@ class OverApi:
         Archives for standard output are not kept, as nobody knows how much of one was used.
         """
         on_total = self._watch.on_total or ignore
-        kept, arriving = self._kept, Arriving()
-        if kept.record.local != "-":
-            for piece in kept.arrived():
+        saved, arriving = self.saved, Arriving()
+        if saved.record.local != "-":
+            for piece in saved.arrived():
                 arriving.take(Content(piece))
                 yield piece
-        if kept.expected_bytes:
-            on_total(kept.expected_bytes)
+        if saved.expected_bytes:
+            on_total(saved.expected_bytes)
         self._progressed(arriving.offset)
         protocol = ResumableProtocol(is_client=True, is_sender=False)
         while not arriving.is_whole:
             try:
-                with self.api.open(kept.record.session, arriving.offset) as link:
+                with self.api.open(saved.record.session, arriving.offset) as link:
                     for content in receive(
                         link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
                     ):
-                        kept.append(content, arriving.offset - len(content))
+                        saved.append(content, arriving.offset - len(content))
                         yield content
             except PycrictlError as exc:
                 self.patience.bear(exc)
@@ -264,7 +262,7 @@ class OverApi:
 
     def _progressed(self, offset: int) -> None:
         if offset > self._shown:
-            self._kept.touch()
+            self.saved.touch()
             self._watch.on_bytes(offset - self._shown)
             self._shown = offset
             self.patience.renew()
@@ -279,7 +277,7 @@ class OverApi:
         is_asked = False
         while True:
             try:
-                found = self.api.commit(self._kept.record.session)
+                found = self.api.commit(self.saved.record.session)
             except Forgotten:
                 if not is_asked:
                     raise
@@ -304,7 +302,7 @@ class OverApi:
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # everything is here already
             patience = Patience(ignore, retries=FINISH_RETRIES)
-            found = patience.insist(lambda: self.api.commit(self._kept.record.session))
+            found = patience.insist(lambda: self.api.commit(self.saved.record.session))
         _report(found, self._watch)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.archive.spool import forget_behind
 from pycrictl.copy.tree.content import write_all
+from pycrictl.copy.tree.resolve import held
 from pycrictl.errors import CopyError
 from pycrictl.foreign import mapping, parse
 from pycrictl.kubectl.copies.api import GIVE_UP_S
@@ -62,81 +63,23 @@ class CopyRecord:
         return replace(self, session="", spec={**self.spec, "size": 0, "checksum": 0})
 
 
-@dataclass(eq=False)
-class Kept:
-    """A copy that this program has kept and locked.
-
-    Attributes:
-        fd: what has arrived of it; -1 for a copy into a container, or where it cannot be kept.
-        expected_bytes: how long its archive will be; 0 if that is not known.
-    """
-
-    folder: int
-    record: CopyRecord
-    lock: int
-    note: Callable[[str], None]
-    fd: int = -1
-    expected_bytes: int = 0
-
-    def arrived(self) -> Iterator[memoryview]:
-        """Yield what has arrived; ``append`` adds to it from then on."""
-        if self.folder < 0:
-            return
-        try:
-            self.fd = _open(self.folder, self.record.session + _ARRIVED, os.O_RDWR | os.O_CREAT)
-            size_bytes = os.fstat(self.fd).st_size
-        except OSError as exc:
-            self._give_up(exc)
-            return
-        yield from file_pieces(self.fd, 0, size_bytes)
-
-    def append(self, data: memoryview, offset: int) -> None:
-        if self.fd < 0:
-            return
-        end = offset + len(data)
-        try:
-            write_all(self.fd, data, offset)
-        except OSError as exc:
-            self._give_up(exc)
-            return
-        if self.expected_bytes - end > _LAST_BYTES:
-            forget_behind(self.fd, offset, end)
-
-    def _give_up(self, exc: OSError) -> None:
-        """Go on without what arrives: only a program that is killed would need it."""
-        reason = os.strerror(exc.errno or 0).lower()
-        self.note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
-        with suppress(OSError):
-            os.unlink(self.record.session + _ARRIVED, dir_fd=self.folder)
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
-
-    def touch(self) -> None:
-        with suppress(OSError):
-            os.utime(self.lock)
-
-    def remove(self) -> None:
-        _remove(self.folder, self.record.session)
-        self.release()
-
-    def release(self) -> None:
-        for fd in (self.fd, self.lock):
-            if fd >= 0:
-                os.close(fd)
-        self.fd = self.lock = -1
-
-
 class Saved:
-    """The copies of this user, in the user's state folder.
+    """The copies of this user, in the user's state folder, and the one that this program makes.
 
     Where that cannot be written, as in many containers, nothing is kept: a copy whose program is
     killed begins anew.
+
+    Attributes:
+        record: of the copy of this program.
+        expected_bytes: how long its archive will be; 0 if that is not known.
     """
+
+    record: CopyRecord
+    expected_bytes = 0
 
     def __init__(self, environ: Mapping[str, str], note: Callable[[str], None]) -> None:
         self._note = note
-        self._folder = -1
+        self._folder = self._lock = self._arrived = -1
         self._path = state = _state(environ)
         try:
             self._folder = _opened(state)
@@ -148,31 +91,85 @@ class Saved:
             self._sweep()
 
     def close(self) -> None:
+        self.release()
         if self._folder >= 0:
             os.close(self._folder)
 
-    def keep(self, record: CopyRecord) -> Kept:
-        fd = -1
+    # The copy of this program
+
+    def keep(self, record: CopyRecord) -> None:
+        self.record, self.expected_bytes = record, 0
         if self._folder < 0:
-            return Kept(self._folder, record, fd, self._note)
+            return
         try:
             name = record.session + _RECORD
-            fd = _open(self._folder, name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            fcntl.flock(fd, fcntl.LOCK_EX)  # who looks for something to resume lets it go at once
-            os.write(fd, json.dumps(asdict(record)).encode())
+            self._lock = _open(self._folder, name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+            # Who looks for something to resume lets it go at once.
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            os.write(self._lock, json.dumps(asdict(record)).encode())
         except OSError as exc:
-            if fd >= 0:
-                _remove(self._folder, record.session)
-                os.close(fd)
+            self.remove()
             raise CopyError(f"cannot keep the copy in {_described(self._path, exc)}") from exc
-        return Kept(self._folder, record, fd, self._note)
 
-    def find(self, asked: CopyRecord) -> Kept | None:
+    def take_up(self, asked: CopyRecord) -> bool:
+        """Make a copy this program's that a killed one has left; return whether there is one."""
         for _, fd in self._unused():
             record = _read(fd)
             if record is not None and record.identity == asked.identity:
-                return Kept(self._folder, record, os.dup(fd), self._note)
-        return None
+                self.record, self._lock = record, os.dup(fd)
+                return True
+        return False
+
+    def arrived(self) -> Iterator[memoryview]:
+        """Yield what has arrived; ``append`` adds to it from then on."""
+        if self._folder < 0:
+            return
+        try:
+            name = self.record.session + _ARRIVED
+            self._arrived = _open(self._folder, name, os.O_RDWR | os.O_CREAT)
+            size_bytes = os.fstat(self._arrived).st_size
+        except OSError as exc:
+            self._give_up(exc)
+            return
+        yield from file_pieces(self._arrived, 0, size_bytes)
+
+    def append(self, data: memoryview, offset: int) -> None:
+        if self._arrived < 0:
+            return
+        end = offset + len(data)
+        try:
+            write_all(self._arrived, data, offset)
+        except OSError as exc:
+            self._give_up(exc)
+            return
+        if self.expected_bytes - end > _LAST_BYTES:
+            forget_behind(self._arrived, offset, end)
+
+    def _give_up(self, exc: OSError) -> None:
+        """Go on without what arrives: only a program that is killed would need it."""
+        reason = os.strerror(exc.errno or 0).lower()
+        self._note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
+        with suppress(OSError):
+            os.unlink(self.record.session + _ARRIVED, dir_fd=self._folder)
+        if self._arrived >= 0:
+            os.close(self._arrived)
+            self._arrived = -1
+
+    def touch(self) -> None:
+        with suppress(OSError):
+            os.utime(self._lock)
+
+    def remove(self) -> None:
+        _remove(self._folder, self.record.session)
+        self.release()
+
+    def release(self) -> None:
+        for fd in (self._arrived, self._lock):
+            if fd >= 0:
+                os.close(fd)
+        self._arrived = self._lock = -1
+
+    # Those that killed programs have left
 
     def _sweep(self) -> None:
         """Remove records of killed programs that are too old to resume."""
@@ -188,17 +185,10 @@ class Saved:
         for name in os.listdir(self._folder):  # noqa: PTH208 (a descriptor)
             if not _FORM.fullmatch(name):
                 continue
-            fd = -1
-            try:
-                fd = _open(self._folder, name, os.O_RDWR)
+            with suppress(OSError), held(_open(self._folder, name, os.O_RDWR)) as fd:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(fd).st_nlink:
                     yield name.removesuffix(_RECORD), fd
-            except OSError:
-                pass
-            finally:
-                if fd >= 0:
-                    os.close(fd)
 
 
 def _open(folder: int, name: str, flags: int) -> int:

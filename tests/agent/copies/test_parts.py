@@ -150,7 +150,7 @@ def test_half_of_all_places_in_one_pod() -> None:
 
 def test_what_rests_in_the_pod_gives_way() -> None:
     node = Node(copies_per_pod=1)
-    first, _ = node.begin(MALLORY), node.begin(MALLORY, "db")
+    _, first = node.begin(MALLORY, "db"), node.begin(MALLORY)
     with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
         node.begin(JANE)
     node.now_s += REST_S

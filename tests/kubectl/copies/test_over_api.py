@@ -129,7 +129,8 @@ def test_a_client_that_was_killed_before_it_knew_the_size(
     (work.there / "f").write_bytes(CONTENT)
     work.method()
     spec = {**FROM, "options": {"archive": False, "followLinks": False, "early": True}}
-    work.saved.keep(CopyRecord((), "shop", "web", str(back), spec, "a" * 32)).release()
+    work.saved.keep(CopyRecord((), "shop", "web", str(back), spec, "a" * 32))
+    work.saved.release()
     work.api.begin(spec, "a" * 32)
     work.resume = True
     if is_replaced:

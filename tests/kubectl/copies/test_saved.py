@@ -32,12 +32,12 @@ def saved_in(folder: Path, note: Callable[[str], None] = pytest.fail) -> Saved:
 def test_without_a_home_that_can_be_written(home: str) -> None:
     notes: list[str] = []
     saved = Saved({"HOME": home}, notes.append)
-    kept = saved.keep(RECORD)
-    assert list(kept.arrived()) == []
-    kept.append(memoryview(b"abc"), 0)
-    kept.touch()
-    kept.release()
-    assert saved.find(RECORD) is None
+    saved.keep(RECORD)
+    assert list(saved.arrived()) == []
+    saved.append(memoryview(b"abc"), 0)
+    saved.touch()
+    saved.release()
+    assert not saved.take_up(RECORD)
     (note,) = notes
     assert note.startswith('cannot keep copies in "')
     assert note.endswith("; if this is killed, it begins anew")
@@ -52,7 +52,7 @@ def test_files_of_others_and_of_other_versions_stay(folder: Path) -> None:
         (folder / name).write_text('{"version": 2}')
         if "1" not in name:
             os.utime(folder / name, (old, old))
-    assert saved_in(folder).find(RECORD) is None
+    assert not saved_in(folder).take_up(RECORD)
     assert {one.name for one in folder.iterdir()} == {*stay}
 
 
@@ -62,10 +62,10 @@ def test_somebody_looks_at_a_copy_that_begins(folder: Path) -> None:
         fcntl.flock(theirs, fcntl.LOCK_EX)
         release = threading.Timer(0.2, fcntl.flock, (theirs, fcntl.LOCK_UN))
         release.start()
-        kept = saved.keep(RECORD)
+        saved.keep(RECORD)
         release.join()
-    assert saved_in(folder).find(RECORD) is None  # it is locked now
-    kept.remove()
+    assert not saved_in(folder).take_up(RECORD)  # it is locked now
+    saved.remove()
     assert not (folder / NAME).exists()
 
 
@@ -84,15 +84,15 @@ def test_no_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.message == f'cannot keep the copy in "{folder}": no space left on device'
     assert [*folder.iterdir()] == []
 
-    kept = saved.keep(RECORD)
-    assert list(kept.arrived()) == []
-    kept.append(memoryview(b"abc"), 0)
+    saved.keep(RECORD)
+    assert list(saved.arrived()) == []
+    saved.append(memoryview(b"abc"), 0)
     assert (folder / NAME).with_suffix(".part").read_bytes() == b"abc"
     monkeypatch.setattr(os, "pwrite", full)
-    kept.append(memoryview(b"def"), 3)
-    kept.append(memoryview(b"ghi"), 6)
+    saved.append(memoryview(b"def"), 3)
+    saved.append(memoryview(b"ghi"), 6)
     assert notes == [
         "cannot keep what arrives: no space left on device; if this is killed, it begins anew"
     ]
     assert [one.name for one in folder.iterdir()] == [NAME]
-    kept.remove()
+    saved.remove()
