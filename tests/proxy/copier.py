@@ -130,8 +130,9 @@ class Copier(BaseCopier):
 
 
 @pytest.fixture
-def copier(container: Pretended, start: Start) -> Iterator[Copier]:
-    copier = Copier(start())
+def copier(container: Pretended, start: Start, request: pytest.FixtureRequest) -> Iterator[Copier]:
+    """At a proxy with the flags of the fixture's parameter, if it has one."""
+    copier = Copier(start(*getattr(request, "param", ())))
     with copier.client:
         yield copier
         copier.wait_until_idle()

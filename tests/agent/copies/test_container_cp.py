@@ -197,12 +197,6 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
     assert plugin.kept == []
 
 
-def arrived(cluster: Cluster) -> int:
-    """How much of copies is on the node."""
-    copies = cluster.agents[0].copies
-    return 0 if copies is None else copies.snapshot()["spool_bytes"]
-
-
 def test_ctrl_c_and_a_kill(
     plugin: Plugin, cluster: Cluster, node: Path, container: Pretended, tmp_path: Path
 ) -> None:
@@ -217,8 +211,9 @@ def test_ctrl_c_and_a_kill(
         process.communicate(timeout=60)
         return process.returncode
 
-    into = (str(tmp_path / "f"), "web:/to/g")
-    assert end(into, signal.SIGINT, lambda: arrived(cluster) > 0) == 130
+    into, copies = (str(tmp_path / "f"), "web:/to/g"), cluster.agents[0].copies
+    assert copies is not None
+    assert end(into, signal.SIGINT, lambda: copies.snapshot()["spool_bytes"] > 0) == 130
     assert (plugin.kept, spooled(node), stages_in(container.root)) == ([], [], [])
     assert not (container.root / "to/g").exists()
 

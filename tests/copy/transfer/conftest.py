@@ -55,7 +55,7 @@ class Copier(OverRpc):
     def _count(self, count: int) -> None:
         self.bytes += count
 
-    def out(self, path: str, local: Path, on_total: Callable[[int], None] | None = None) -> Summary:
+    def out(self, path: str, local: Path, on_total: Callable[[int], Any] | None = None) -> Summary:
         """Copy out of the container; ``on_total`` is called between the call and the stream."""
         watch = self.watch._replace(on_total=on_total or self.watch.on_total)
         return ends.copy_from(self, path.encode(), os.fsencode(local), Rules(), watch)

@@ -19,6 +19,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
+from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
@@ -137,29 +138,21 @@ def test_only_a_large_file_at_rest_is_not_spooled(
         copier.wait_until_idle()
 
 
-def overwrite(path: Path) -> None:
-    with path.open("r+b") as file:
-        file.seek(LARGE_BYTES // 2)
-        file.write(b"something else")
-
-
-CHANGES: tuple[tuple[Callable[[Path], None], str], ...] = (
-    (overwrite, "another checksum than announced"),
-    (lambda path: os.truncate(path, LARGE_BYTES // 2), "the source changed while"),
-    (lambda path: os.truncate(path, 2 * LARGE_BYTES), "the source changed while"),
-    (os.utime, "another checksum than announced"),
-)
-
-
 def test_a_change_between_the_call_and_the_stream_is_noticed(
     copier: Copier, container: Pretended, tmp_path: Path
 ) -> None:
     big = container.root / "to/big"
     (tmp_path / "big").write_text("old")
-    for act, why in CHANGES:
+    other = os.urandom(LARGE_BYTES + 5)
+    for act, why in (
+        (lambda _: big.write_bytes(other), "another checksum than announced"),
+        (lambda _: os.truncate(big, LARGE_BYTES // 2), "the source changed while"),
+        (lambda _: os.truncate(big, 2 * LARGE_BYTES), "the source changed while"),
+        (lambda _: os.utime(big), "another checksum than announced"),
+    ):
         at_rest(big)
         with pytest.raises(CopyError, match=why):
-            copier.out("/to/big", tmp_path / "big", on_total=lambda _: act(big))  # noqa: B023 (called at once)
+            copier.out("/to/big", tmp_path / "big", on_total=act)
         assert contents(tmp_path) == {"big": "old"}
 
 
@@ -184,20 +177,18 @@ def test_client_that_breaks_off_before_the_answer(copier: Copier) -> None:
     copier.wait_until_idle()
 
 
-@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "dropped"])
-def test_a_client_that_goes_frees_everything(
-    copier: Copier, container: Pretended, is_closed: bool
-) -> None:
+def test_a_client_that_goes_frees_everything(copier: Copier, container: Pretended) -> None:
     (container.root / "big").write_bytes(bytes(range(256)) * (32 * MIB // 256))
-    writing = stream(copier.ask_to("/to/new", 10 * MIB))
-    writing.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB) + bytes(MIB))
-    reading = stream(copier.ask_from("/big").url)
-    assert reading.receive() is not None
-    wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"] * 2)
-    for one in (writing, reading):
-        one.close() if is_closed else one.abort()
-    copier.wait_until_idle()
-    assert list((container.root / "to").iterdir()) == []
+    for go in (SocketLink.close, SocketLink.abort):
+        writing = stream(copier.ask_to("/to/new", 10 * MIB))
+        writing.send(TO_CONTAINER, member(b"f", FILE, size=9 * MIB) + bytes(MIB))
+        reading = stream(copier.ask_from("/big").url)
+        assert reading.receive() is not None
+        wait_until(lambda: [copy["state"] for copy in copier.copies] == ["copying"] * 2)
+        go(writing)
+        go(reading)
+        copier.wait_until_idle()
+        assert list((container.root / "to").iterdir()) == []
 
 
 @pytest.mark.parametrize("way", ["terminate", "kill9"])
@@ -377,23 +368,20 @@ def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) ->
         check_refused("ContainerCopiesPerPod", copier.ask_to)
 
 
-def test_copies_of_all_pods_are_exact(container: Pretended, start: Start) -> None:
+def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> None:
     """One stream of each of 64 pods carries all of its bytes; a 65th pod is refused."""
-    pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
+    *first, one_more = pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
     container.pods |= pods
-    copier = Copier(start())
-    *first, one_more = pods
-    with copier.client:
-        streams = [copier.send_archive("/to", one) for one in first]
-        assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
-        code, message = refusal(copier.ask_to, container=one_more)
-        assert code == "RESOURCE_EXHAUSTED"
-        assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
-        assert {finish(one).failure for one in streams} == {""}
-        for one in streams:
-            one.close()
-        wait_until(lambda: copier.copies == [])
-        stream(copier.ask_to(container=one_more)).abort()
+    streams = [copier.send_archive("/to", one) for one in first]
+    assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
+    code, message = refusal(copier.ask_to, container=one_more)
+    assert code == "RESOURCE_EXHAUSTED"
+    assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
+    for one in streams:
+        assert finish(one).failure == ""
+        one.close()
+    copier.wait_until_idle()
+    stream(copier.ask_to(container=one_more)).abort()
 
 
 BAD: tuple[tuple[list[tuple[int, bytes]], int, str], ...] = (
@@ -436,18 +424,14 @@ def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pre
                 stream(used)
 
 
-def test_a_slot_is_free_as_soon_as_the_outcome_is_known(
-    container: Pretended, start: Start, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("copier", [("--container-copies-per-pod", "1")], indirect=True)
+def test_a_slot_is_free_as_soon_as_the_outcome_is_known(copier: Copier, tmp_path: Path) -> None:
     (tmp_path / "f").write_text("1")
-    copier = Copier(start("--container-copies-per-pod", "1"))
-    with copier.client:
-        for number in range(20):
-            connection = copier.send_archive(f"/to/{number}")
-            assert finish(connection).failure == ""
-            reading = stream(copier.ask_from(f"/to/{number}").url)
-            connection.abort()
-            assert outcome_of(reading).failure == ""
-            copier.into(tmp_path / "f", "/to")
-            reading.abort()
-        copier.wait_until_idle()
+    for number in range(20):
+        connection = copier.send_archive(f"/to/{number}")
+        assert finish(connection).failure == ""
+        reading = stream(copier.ask_from(f"/to/{number}").url)
+        connection.abort()
+        assert outcome_of(reading).failure == ""
+        copier.into(tmp_path / "f", "/to")
+        reading.abort()
