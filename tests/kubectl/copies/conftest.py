@@ -9,15 +9,14 @@ import pytest
 
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Workstation
-from tests.proxy.copier import Pretended, container
-
-__all__ = ["container"]
+from tests.proxy.copier import pretended
 
 
 @pytest.fixture
-def work(fake: FakeServer, container: Pretended) -> Iterator[Workstation]:
+def work(fake: FakeServer) -> Iterator[Workstation]:
     with (
         tempfile.TemporaryDirectory(prefix="cc-", dir="/var/tmp") as folder,
+        pretended(fake, Path(folder, "root")) as container,
         closing(Workstation(Path(folder), container, fake.path)) as work,
     ):
         work.start()

@@ -120,6 +120,19 @@ def test_bytes_that_change_on_their_way(work: Workstation) -> None:
         assert (made.read_bytes(), work.relay.damages) == (content, 0)
 
 
+def test_a_container_that_is_replaced(work: Workstation) -> None:
+    (work.here / "f").write_bytes(os.urandom(64 * MIB))
+
+    def replace() -> None:
+        work.container.pods = {"e" * 64: "pod1"}
+        work.relay.cut()
+
+    why = "was stopped or replaced since the copy began"
+    with pytest.raises(Lost, match=why), work.meanwhile(4 * MIB, replace):
+        work.into(work.here / "f", "/to")
+    assert [*work.there.iterdir(), *work.left()] == []
+
+
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_a_client_that_was_killed_before_it_knew_the_size(
     work: Workstation, is_replaced: bool
