@@ -17,13 +17,13 @@ from tests.kube.apiserver import ApiServer, make_node_certificates, serve
 from tests.proxy.program import Program as Proxy
 from tests.serving import Handler, serving
 
-from .copying import containers, cp, program, proxy, start_container
+from .copying import containers, cp, proxy, start_container
 from .forked import Program
 from .house import House
 from .kubelet import Pod
 from .lab import Lab
 
-__all__ = ["containers", "cp", "program", "proxy", "start_container"]
+__all__ = ["containers", "cp", "proxy", "start_container"]
 
 
 @pytest.fixture

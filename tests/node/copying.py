@@ -23,7 +23,6 @@ from .images import Image
 from .lab import MIB, Lab
 
 METHODS = ("rpc", "node", "exec")
-WAIT_S = 60
 MTIME_NS = 1_700_000_000_123_456_789
 
 
@@ -40,9 +39,6 @@ class Cp:
     @property
     def keep(self) -> tuple[str, ...]:
         return () if self.method == "rpc" else ("-a",)
-
-    def processes(self) -> dict[int, str]:
-        return processes_below(self.root)
 
     def words(self, *words: str | Path) -> list[str]:
         """The command line of a copy; ``C`` at the beginning of a word is the container."""
@@ -75,12 +71,6 @@ Start = Callable[..., Cp]
 
 
 @pytest.fixture(scope="module")
-def program() -> Iterator[Program]:
-    with Program() as program:
-        yield program
-
-
-@pytest.fixture(scope="module")
 def proxy(shared_lab: Lab) -> Iterator[Proxy]:
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,
@@ -91,7 +81,7 @@ def proxy(shared_lab: Lab) -> Iterator[Proxy]:
 
 @pytest.fixture(scope="module")
 def start_container(
-    shared_lab: Lab, program: Program, request: pytest.FixtureRequest
+    shared_lab: Lab, crictl: Program, request: pytest.FixtureRequest
 ) -> Iterator[Start]:
     """Start a container of an image, by default busybox, and yield how to copy by a method."""
     kubelet = shared_lab.node.kubelet
@@ -131,7 +121,7 @@ def start_container(
         endpoint = shared_lab.node.endpoint
         if method == "rpc":
             endpoint = request.getfixturevalue("proxy").endpoint
-        return Cp(program, endpoint, container_id, method, root)
+        return Cp(crictl, endpoint, container_id, method, root)
 
     yield start
     shared_lab.clean()

@@ -17,9 +17,9 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
 from tests.copy.trees import UNWATCHED, stages_in
-from tests.waiting import settled, wait_until
+from tests.waiting import WAIT_S, settled, wait_until
 
-from .copying import METHODS, WAIT_S, Cp, Start
+from .copying import METHODS, Cp, Start, processes_below
 from .images import busybox, busybox_files
 from .lab import MIB, Lab
 
@@ -73,7 +73,7 @@ def test_a_container_with_tar_only(shared_lab: Lab, start_container: Start, fold
 
 
 def tars(cp: Cp) -> list[int]:
-    return [pid for pid, command in cp.processes().items() if command.startswith("tar ")]
+    return [pid for pid, command in processes_below(cp.root).items() if command.startswith("tar ")]
 
 
 def test_tar_that_is_killed(
@@ -118,6 +118,7 @@ def test_no_program_outlives_this_one_in_the_container(
             time.sleep(more_s)
             process.send_signal(number)
             process.communicate(timeout=WAIT_S)
-        assert settled(lambda: cp.processes() == {}), (number, more_s, cp.processes())
+        is_over = settled(lambda: processes_below(cp.root) == {})
+        assert is_over, (number, more_s, processes_below(cp.root))
         assert not (folder / "new").exists()
     assert stages_in(folder) == []  # each copy has removed what a killed one before it had left
