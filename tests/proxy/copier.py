@@ -51,10 +51,7 @@ class Pretended:
         self.state = cri_pb2.CONTAINER_RUNNING
         self.runtime_type = "io.containerd.runc.v2"
         self.pods = {ID: "pod1", "d" * 64: "pod2"}
-        self._process = start_container(root)
-
-    def stop(self) -> None:
-        stop(self._process)
+        self.process = start_container(root)
 
     def containers(self, request: Any, context: Any) -> cri_pb2.ListContainersResponse:
         found = [
@@ -65,7 +62,7 @@ class Pretended:
         return cri_pb2.ListContainersResponse(containers=found)
 
     def status(self, request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
-        info = {"pid": self._process.pid, "runtimeType": self.runtime_type}
+        info = {"pid": self.process.pid, "runtimeType": self.runtime_type}
         status = cri_pb2.ContainerStatus(id=request.container_id, state=self.state, started_at=1)
         return cri_pb2.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})
 
@@ -79,7 +76,7 @@ def pretended(fake: FakeServer, root: Path) -> Iterator[Pretended]:
     try:
         yield container
     finally:
-        container.stop()
+        stop(container.process)
 
 
 @pytest.fixture
