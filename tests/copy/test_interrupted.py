@@ -30,15 +30,14 @@ BOTH: Final = OLD | NEW
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> str:
-    fill(tmp_path / "source", NEW)
-    return f"{tmp_path}/source/."
-
-
-@pytest.fixture
 def into(tmp_path: Path) -> Path:
+    fill(tmp_path / "source", NEW)
     fill(tmp_path / "into", OLD)
     return tmp_path / "into"
+
+
+def merge(into: Path, rules: Rules = PLAIN) -> None:
+    directly(f"{into.parent}/source/.", into, rules)
 
 
 def fill(top: Path, files: dict[str, str]) -> None:
@@ -77,7 +76,7 @@ def fail(*_: object) -> None:
     ids=["flags", "no-flags", "no-clobber"],
 )
 def test_killed_in_a_merge(
-    source: str, into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
+    into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
 ) -> None:
     """The next one finishes what has begun."""
     killed = partial(signal.raise_signal, signal.SIGKILL)
@@ -87,7 +86,7 @@ def test_killed_in_a_merge(
         if pid == 0:
             at_move(monkeypatch, [killed_at], killed, has_flags=has_flags)
             try:
-                directly(source, into, rules)
+                merge(into, rules)
             finally:
                 os._exit(0)
         was_killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
@@ -104,24 +103,24 @@ def test_killed_in_a_merge(
 @pytest.mark.parametrize("links", [True, False], ids=["links", "no-links"])
 @pytest.mark.parametrize("fails_at", range(1, 6))
 def test_a_move_that_fails(
-    source: str, into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, links: bool
+    into: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, links: bool
 ) -> None:
     before = snapshot(into)
     at_move(monkeypatch, [fails_at], fail)
     if not links:
         monkeypatch.setattr(Directory, "link", fail)
     with pytest.raises(CopyError, match="input/output error"):
-        directly(source, into)
+        merge(into)
     assert snapshot(into) == before
     assert stages_in(into) == []
 
 
-def test_moves_that_cannot_be_undone(source: str, into: Path) -> None:
+def test_moves_that_cannot_be_undone(into: Path) -> None:
     """What has begun is finished once that is possible."""
     with pytest.MonkeyPatch.context() as broken:
         at_move(broken, range(4, 99), fail)
         with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
-            directly(source, into)
+            merge(into)
     assert "/into/.pycrictl-" in str(info.value.hint)
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
@@ -141,22 +140,18 @@ def terminating() -> Iterator[None]:
     ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)]
 )
 def test_a_signal_in_a_merge_takes_effect_after_it(
-    source: str,
-    into: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: signal.Signals,
-    error: type[BaseException],
+    into: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, error: type[BaseException]
 ) -> None:
     at_move(monkeypatch, [3], partial(signal.raise_signal, number))
     with pytest.raises(error):
-        directly(source, into)
+        merge(into)
     assert contents(into) == BOTH
     assert stages_in(into) == []
     with pytest.raises(error):  # as before
         signal.raise_signal(number)
 
 
-def test_a_signal_while_the_stage_of_a_failure_is_removed(source: str, into: Path) -> None:
+def test_a_signal_while_the_stage_of_a_failure_is_removed(into: Path) -> None:
     remove, removed = Directory.remove, count(1)
 
     def interrupted(*words: Any, depth: int = 0) -> None:
@@ -168,7 +163,7 @@ def test_a_signal_while_the_stage_of_a_failure_is_removed(source: str, into: Pat
         broken.setattr(Directory, "remove", interrupted)
         at_move(broken, [2], fail)
         with pytest.raises(KeyboardInterrupt):
-            directly(source, into)
+            merge(into)
     [stage] = stages_in(into)
     assert (stage / "top").exists()  # it is not finished
     sweep_root(THIS_MACHINE)

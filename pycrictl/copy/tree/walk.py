@@ -179,13 +179,16 @@ class _Walk:
         if not self._opens:
             status = directory.lstat(name)
             return None if status is None else self._closed_file(status, path)
-        with held(directory.pin(name)) as pinned:
+        pinned = directory.pin(name)
+        try:  # a with statement takes a twentieth of the time that a small file does
             status = os.fstat(pinned)
             found = self._closed_file(status, path)
             if found is None or found.entry.kind is not EntryType.FILE:
                 return found
             fd = reopen_regular(pinned, status, device=directory.device, shown=path)
             return Found(found.entry, fd)
+        finally:
+            os.close(pinned)
 
     def _closed_file(self, status: os.stat_result, path: bytes) -> Found | None:
         if not stat.S_ISREG(status.st_mode):

@@ -67,10 +67,7 @@ class Copies(Remote):
 
     def run(self, *command: str) -> CommandResult:
         self._note(command)
-        done = subprocess.run(
-            list(map(os.fsencode, command)), capture_output=True, check=False, env=ENVIRON
-        )
-        return CommandResult(done.returncode, done.stdout, done.stderr)
+        return done(command)
 
     def _note(self, command: tuple[str, ...]) -> None:
         assert not {"sh", "ash", "bash"} & set(command)
@@ -93,23 +90,20 @@ class Copies(Remote):
         return Running(command[0], begin, stdin=stdin)
 
 
+def done(command: Sequence[str], given: bytes = b"") -> CommandResult:
+    words = list(map(os.fsencode, command))
+    ended = subprocess.run(words, input=given, capture_output=True, check=False, env=ENVIRON)
+    return CommandResult(ended.returncode, ended.stdout, ended.stderr)
+
+
 async def run_here(command: Sequence[str], ends: Ends) -> ExitReported:
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(
-        *map(os.fsencode, command), stdin=pipe, stdout=pipe, stderr=pipe, env=ENVIRON
-    )
-    try:
-        given = bytearray()
-        while ends.stdin is not None and (data := await ends.stdin.read()):
-            given += data
-        stdout, stderr = await process.communicate(given)
-        await ends.stdout.write(stdout)
-        await ends.stderr.write(stderr)
-        return ExitReported(await process.wait())
-    finally:
-        if process.returncode is None:  # it was hung up on
-            process.kill()
-            await process.wait()
+    given = b""
+    while ends.stdin is not None and (data := await ends.stdin.read()):
+        given += data
+    status, stdout, stderr = await asyncio.to_thread(done, command, given)
+    await ends.stdout.write(stdout)
+    await ends.stderr.write(stderr)
+    return ExitReported(status)
 
 
 @pytest.fixture

@@ -18,28 +18,23 @@ from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.wire.tar.header import EntryType
-from tests.copy.trees import needs_root, stages_in
+from tests.copy.trees import contents, needs_root, stages_in
+from tests.waiting import wait_until
 
 
 @contextmanager
 def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
     """The stage of a program in ``into``; after the block the program has been killed."""
-    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         with suppress(BaseException), open_destination(THIS_MACHINE, bytes(into)) as place:
+            item = AcceptedEntry((b"d", b"f"), EntryType.FILE)
             made = Stage(place.directory, lambda _: None, container_id)
-            made.make(
-                AcceptedEntry((b"d", b"f"), EntryType.FILE), lambda fd: write_all(fd, b"1", 0)
-            )
-            os.write(writer, b"ready")
+            made.make(item, lambda fd: write_all(fd, b"1", 0))
             signal.pause()
         os._exit(1)
-    os.close(writer)
-    assert os.read(reader, 10) == b"ready"
-    os.close(reader)
+    wait_until(lambda: [*contents(into).values()] == ["1"])
     [stage] = stages_in(into)
-    assert (stage / "top/d/f").read_text() == "1"
     yield stage
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.tree import resolve as resolving
-from pycrictl.copy.tree.resolve import KernelFileSystem, resolve
+from pycrictl.copy.tree.resolve import KernelFileSystem, held, resolve
 from pycrictl.copy.tree.rootfs import (
     RENAME_NOREPLACE,
     Directory,
@@ -178,11 +178,8 @@ def test_links_are_never_followed_and_only_files_opened(
 
     def opened(name: bytes) -> int:
         """Open a file as the walk through a tree does."""
-        pinned = directory.pin(name)
-        try:
+        with held(directory.pin(name)) as pinned:
             return reopen_regular(pinned, os.fstat(pinned), device=directory.device, shown=name)
-        finally:
-            os.close(pinned)
 
     with pytest.raises(NotADirectoryError):
         directory.enter(b"to-d")
