@@ -94,9 +94,7 @@ by_archive: Copy = partial(copied, is_packed=True)
 both_ways = pytest.mark.parametrize("copy", [directly, by_archive], ids=["directly", "archive"])
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    top = tmp_path / "tree"
+def make_tree(top: Path) -> None:
     (top / "sub/empty").mkdir(parents=True)
     (top / "f").write_text("hello")
     (top / "sub/big").write_bytes(os.urandom(MIB + 77))
@@ -105,9 +103,18 @@ def tree(tmp_path: Path) -> Path:
     (top / os.fsdecode(b"\xff\n")).write_text("odd")
     (top / "f").chmod(0o751)
     (top / "sub").chmod(0o550)
+    set_times(top)
+
+
+def set_times(top: Path) -> None:
     for path in (*top.rglob("*"), top):
         os.utime(path, ns=(1, 1_234_567_890_987_654_321), follow_symlinks=False)
-    return top
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    make_tree(tmp_path / "tree")
+    return tmp_path / "tree"
 
 
 def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]]:

@@ -16,6 +16,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from tests.cli.run import PROGRAM
+from tests.copy import trees
 from tests.proxy.program import Program as Proxy
 
 from .forked import Ended, Program
@@ -23,7 +24,6 @@ from .images import Image
 from .lab import MIB, Lab
 
 METHODS = ("rpc", "node", "exec")
-MTIME_NS = 1_700_000_000_123_456_789
 
 
 @dataclass
@@ -162,29 +162,16 @@ def processes_below(root: Path) -> dict[int, str]:
 
 def make_tree(top: Path) -> None:
     """All that can be copied, below ``top``."""
-    (top / "empty").mkdir(parents=True)
-    (top / "sub/deeper").mkdir(parents=True)
-    for name, content in {
-        "f": b"hello",
-        "nothing": b"",
-        "with space": b"1",
-        "new\nline": b"2",
-        os.fsdecode(b"\xff\xfe"): b"3",
-        "-rf": b"4",
-        "n" * 255: b"5",
-        "sub/deeper/big": os.urandom(3 * MIB + 1),
-    }.items():
-        (top / name).write_bytes(content)
-    (top / "sub/hard").hardlink_to(top / "f")
+    trees.make_tree(top)
+    (top / "sub/deeper").mkdir()
+    (top / "sub/deeper/big").write_bytes(os.urandom(3 * MIB + 1))
+    for name in ("nothing", "with space", "-rf", "n" * 255):
+        (top / name).write_text("" if name == "nothing" else name)
     (top / "link").symlink_to("sub/deeper")
-    (top / "sub/up").symlink_to("../f")
-    (top / "f").chmod(0o640)
     (top / "with space").chmod(0o4755)
     os.chown(top / "-rf", 12, 34)
-    (top / "sub").chmod(0o555)
-    (top / "empty").chmod(0o700)
-    for path in (*top.rglob("*"), top):
-        os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
+    (top / "sub/empty").chmod(0o700)
+    trees.set_times(top)
 
 
 def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
