@@ -136,7 +136,7 @@ class ImageOwners:
         self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
     ) -> str:
         """Return what the pods that wait for an image call it; empty if none does."""
-        needed = dict.fromkeys(one.image for _, one in self._waiting())
+        needed = self.wanted()
         parsed = {reference: parse(reference) for reference in needed}
         if exact := [one for one in needed if parsed[one].digest in digests]:
             return exact[0]
@@ -147,6 +147,9 @@ class ImageOwners:
             known = set(map(canonical, images))
             found = [one for one in found if canonical(one) in known]
         return found[0] if len(found) == 1 else ""
+
+    def wanted(self) -> list[str]:
+        return list(dict.fromkeys(one.image for _, one in self._waiting()))
 
     def pods_of(self, name: str) -> str:
         if not self.names_pods or not name:

@@ -4,9 +4,9 @@ No call shows a pull. What there is lies on the node: the directory and the file
 the layers that are stored already (``files``). The sizes come from the image's manifest
 (``progress.registries``). All of it takes root, and is only read.
 
-No file names the image. Callers announce pulls, and CRI-O writes a line for each to the journal.
-One pull without a name and one image that it may be are taken for each other; with several of
-either it is an ``unknown image``.
+No file names the image. Callers announce pulls, CRI-O writes a line for each to the journal, which
+an agent in a container cannot see, and pods wait for images. One pull without a name and one image
+that it may be are taken for each other; with several of either it is an ``unknown image``.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class CrioWatcher:
             tracker.forget(pull.image)  # what an earlier attempt has left
 
     def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
-        """Return the images that a pull may be of."""
+        """Return the images that a pull may be of, or else those that pods wait for."""
         expected = [
             one for one in self._expected if one.lease_id is None and one.since_s <= pull.started_s
         ]
@@ -187,7 +187,12 @@ class CrioWatcher:
         ]
         # An older one may have failed, of which there is no line.
         young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
-        return [*expected, *young] or logged
+        found = [*expected, *young] or logged
+        if not found and self.owners is not None:
+            known += [name for image in pull.owner.storage.images() for name in image.names]
+            wanted = (one for one in self.owners.wanted() if not is_among(one, filter(None, known)))
+            found = [Expected(one, 0.0) for one in wanted]
+        return found
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool

@@ -12,11 +12,12 @@ import pytest
 
 from pycrictl.containerd.store import LayerDescriptor, Manifest
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.crio.files import CrioProcess, children
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.endings import PollResult, PullEnding
-from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.registries import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.tracker import Tracker
@@ -48,11 +49,13 @@ class Bench:
         self,
         crio: FakeCrio,
         answers: dict[str, Manifest] | None = None,
+        *pods: Pod,
     ) -> None:
         self.questions: list[ManifestRequest] = []
         self._answers = answers or {}
         self.watcher = CrioWatcher(
             CrioProcess(crio.path, str(crio.store)),
+            owners=ImageOwners(lambda: pods),
             wants_manifests=answers is not None,
             find_manifest=self._find,
             read_log=lambda since_s: crio.journal,
@@ -224,6 +227,17 @@ def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:
     pulls[1].end()
     (ended,) = bench.poll().ended
     assert ended.ending is PullEnding.DONE
+
+
+def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
+    crio.commit(digest("a"), 5)
+    crio.commit_image("d" * 64, "a.io/sidecar:1")
+    images = (PodImage("main", IMAGE), PodImage("side", "a.io/sidecar:1"))
+    bench = Bench(crio, None, Pod("default", "web", "u1", "Pending", images, ()))
+    crio.pull().write(1, 5)
+    bench.poll()
+    (item,) = bench.items
+    assert (item.image, item.pod) == (IMAGE, "default/web")
 
 
 def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
