@@ -16,10 +16,10 @@ from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
-from pycrictl.copy.tree.walk import Watch
+from pycrictl.copy.tree.walk import OnSkip, Watch
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -61,11 +61,7 @@ class Archive:
 
 
 def put_at(
-    destination: Path | str,
-    archive: Incoming,
-    rules: Rules = PLAIN,
-    *,
-    on_skip: Callable[[Skipped], None] = ignore,
+    destination: Path | str, archive: Incoming, rules: Rules = PLAIN, *, on_skip: OnSkip = ignore
 ) -> Summary:
     watch = Watch(ignore, on_skip)
     with open_destination(THIS_MACHINE, os.fsencode(destination)) as place:
@@ -78,7 +74,7 @@ def copied(
     rules: Rules = PLAIN,
     *,
     follow: bool = False,
-    on_skip: Callable[[Skipped], None] = ignore,
+    on_skip: OnSkip = ignore,
     is_packed: bool,
 ) -> Summary:
     with open_source(THIS_MACHINE, os.fsencode(source), follow=follow) as found:

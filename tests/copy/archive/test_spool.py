@@ -10,12 +10,7 @@ import pytest
 
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.errors import CopyError, NoSpace
-
-MIB = 1 << 20
-
-
-def content(spool: Spool) -> bytes:
-    return b"".join(map(bytes, spool.pieces()))
+from tests.copy.trees import MIB
 
 
 @pytest.mark.parametrize("name", ["", "none", "file", "own"])
@@ -40,7 +35,7 @@ def test_it_keeps_what_it_is_given(tmp_path: Path, data: list[bytes]) -> None:
     whole = b"".join(data)
     with Spool(str(tmp_path)) as spool:
         spool.fill(data)
-        assert content(spool) == whole
+        assert b"".join(map(bytes, spool.pieces())) == whole
         assert (spool.size_bytes, spool.crc32) == (len(whole), zlib.crc32(whole))
         assert list(tmp_path.iterdir()) == []
         status = os.fstat(spool.fd)
@@ -61,7 +56,7 @@ def test_where_files_without_names_are_unknown(
     monkeypatch.setattr(os, "open", without)
     with Spool(str(tmp_path)) as spool:
         spool.fill([b"x"])
-        assert content(spool) == b"x"
+        assert b"".join(map(bytes, spool.pieces())) == b"x"
         assert list(tmp_path.iterdir()) == []
 
 

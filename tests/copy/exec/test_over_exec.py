@@ -48,7 +48,7 @@ class Copies(Remote):
     def __init__(self) -> None:
         super().__init__(NOBODY, "c")
         self.method = OverExec(self)
-        self.tar: tuple[bytes, bytes, int] | None = None
+        self.tar: CommandResult | None = None
         self.delay_s = 0.0
         self.commands: list[tuple[str, ...]] = []
         self.begun: list[tuple[str, ...]] = []
@@ -80,12 +80,10 @@ class Copies(Remote):
             if stdin:
                 await asyncio.sleep(self.delay_s)
                 self.begun += self.commands
-            if self.tar is None:
-                return await run_here(command, ends)
-            stdout, stderr, status = self.tar
-            await ends.stdout.write(stdout)
-            await ends.stderr.write(stderr)
-            return ExitReported(status)
+            ended = self.tar or await run_here(command, ends)
+            await ends.stdout.write(ended.stdout)
+            await ends.stderr.write(ended.stderr)
+            return ExitReported(ended.status)
 
         return Running(command[0], begin, stdin=stdin)
 
@@ -96,14 +94,11 @@ def done(command: Sequence[str], given: bytes = b"") -> CommandResult:
     return CommandResult(ended.returncode, ended.stdout, ended.stderr)
 
 
-async def run_here(command: Sequence[str], ends: Ends) -> ExitReported:
+async def run_here(command: Sequence[str], ends: Ends) -> CommandResult:
     given = b""
     while ends.stdin is not None and (data := await ends.stdin.read()):
         given += data
-    status, stdout, stderr = await asyncio.to_thread(done, command, given)
-    await ends.stdout.write(stdout)
-    await ends.stderr.write(stderr)
-    return ExitReported(status)
+    return await asyncio.to_thread(done, command, given)
 
 
 @pytest.fixture
@@ -147,48 +142,47 @@ def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
     """Nothing where nothing had been sent yet."""
-    (tmp_path / "dst").mkdir()
+    dst = tmp_path / "dst"
+    dst.mkdir()
     large = file(b"top/1", b"x" * 300_000)
     bad = archive(member(b"top/../f"))
     for data, is_left in ((bad, False), (large + bad, True)):
         (tmp_path / "a.tar").write_bytes(data)
         with (tmp_path / "a.tar").open("rb") as tar, pytest.raises(CopyError) as info:
-            ends.unpack_to(
-                copies.method, tar.fileno(), bytes(tmp_path / "dst"), PLAIN, copies.watch
-            )
+            ends.unpack_to(copies.method, tar.fileno(), bytes(dst), PLAIN, copies.watch)
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
-        hint = f'what had arrived was left in "{tmp_path}/dst"'
-        assert info.value.hint == (hint if is_left else None)
+        hint = f'what had arrived was left in "{dst}"' if is_left else None
+        assert info.value.hint == hint
 
 
 GOOD = archive(file(b"./f", b"new"))
 
 
 @pytest.mark.parametrize(
-    ("output", "line"),
+    ("status", "stdout", "stderr", "line"),
     [
-        ((GOOD[:700], b"", 0), "ends"),
-        ((GOOD[:-1024], b"", 0), "ends"),
-        ((b"", b"", 0), "archive"),
-        ((b"usage: tar", b"", 0), "archive"),
-        ((GOOD, b"tar: ./f: Input/output error\n", 2), "input/output error"),
-        ((GOOD, b"Killed\n", 137), "Killed"),
-        ((GOOD, b"", 2), "it ended with status 2"),
-        ((b"", b"tar: ./f: No such file or directory\n", 2), "no such file or directory"),
-        ((archive(member(b"../f")), b"", 0), 'contains ".."'),
-        ((archive(member(b"./g")), b"", 0), "not below"),
-        ((GOOD[:-1024] + archive(file(b"./f", b"2")), b"", 0), "the same name came before"),
-        ((GOOD + b"x" * 512, b"", 0), "something follows the end"),
+        (0, GOOD[:700], b"", "ends"),
+        (0, GOOD[:-1024], b"", "ends"),
+        (0, b"", b"", "archive"),
+        (0, b"usage: tar", b"", "archive"),
+        (2, GOOD, b"tar: ./f: Input/output error\n", "input/output error"),
+        (137, GOOD, b"Killed\n", "Killed"),
+        (2, GOOD, b"", "it ended with status 2"),
+        (2, b"", b"tar: ./f: No such file or directory\n", "no such file or directory"),
+        (0, archive(member(b"../f")), b"", 'contains ".."'),
+        (0, archive(member(b"./g")), b"", "not below"),
+        (0, GOOD[:-1024] + archive(file(b"./f", b"2")), b"", "the same name came before"),
+        (0, GOOD + b"x" * 512, b"", "something follows the end"),
     ],
 )
 def test_what_tar_must_not_write(
-    copies: Copies, tmp_path: Path, output: tuple[bytes, bytes, int], line: str
+    copies: Copies, tmp_path: Path, status: int, stdout: bytes, stderr: bytes, line: str
 ) -> None:
     (tmp_path / "out").mkdir()
     for name in ("f", "out/f"):
         (tmp_path / name).write_text("old")
-    copies.tar = output
+    copies.tar = CommandResult(status, stdout, stderr)
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
     pieces = ends.pack_from(copies.method, os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
@@ -204,11 +198,11 @@ def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> Non
         b"tar: ./f: file changed as we read it\n",
         b"tar: ./gone: File removed before we read it\n",
     )
-    copies.tar = (GOOD, b"".join(complaints), 1)
+    copies.tar = CommandResult(1, GOOD, b"".join(complaints))
     copies.copy_from("/etc/f", tmp_path / "new")
     assert (tmp_path / "new").read_text() == "new"
     assert [(each.path, each.rule) for each in copies.skipped] == [(b"./gone", "tar")]
-    copies.tar = (GOOD, b"x" * 10_000_000 + b"\n", 2)
+    copies.tar = CommandResult(2, GOOD, b"x" * 10_000_000 + b"\n")
     with pytest.raises(CopyError) as info:
         copies.copy_from("/etc/f", tmp_path / "newer")
     assert len(info.value.message) < 400
@@ -227,7 +221,7 @@ def test_a_tar_that_does_not_read(
     (tmp_path / "f").touch()
     os.truncate(tmp_path / "f", 4 << 30)
     (tmp_path / "out").mkdir()
-    copies.tar = (b"", stderr, status)
+    copies.tar = CommandResult(status, b"", stderr)
     with pytest.raises(CopyError, match=line):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
     assert sum(copies.counted) < 1 << 30
