@@ -33,11 +33,13 @@ def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
             made.make(item, lambda fd: write_all(fd, b"1", 0))
             signal.pause()
         os._exit(1)
-    wait_until(lambda: [*contents(into).values()] == ["1"])
-    [stage] = stages_in(into)
-    yield stage
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
+    try:
+        wait_until(lambda: [*contents(into).values()] == ["1"])
+        [stage] = stages_in(into)
+        yield stage
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 @pytest.fixture
