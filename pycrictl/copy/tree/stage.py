@@ -176,7 +176,8 @@ class Stage:
         extra_mode = 0 if os.geteuid() == 0 else stat.S_IRWXU
         made = [*reversed(self._directories.items())]
         for path, each in made:
-            self._finish_directory(self._enter(path), each.item, extra_mode)
+            with held(self._enter(path).readable()) as fd:
+                self._finish(fd, each.item, extra_mode)
         self._leave(0)
         return [path for path, each in made if extra_mode & ~each.item.mode]
 
@@ -185,8 +186,8 @@ class Stage:
         for path in paths:
             made = self._directories.get(path)
             if made is not None and not made.is_implied:
-                with descend(top, path) as directory:
-                    self._finish_directory(directory, made.item)
+                with descend(top, path) as directory, held(directory.readable()) as fd:
+                    self._finish(fd, made.item)
 
     def _left_behind(self, exc: OSError | CopyError) -> CopyError:
         """Keep the stage of a merge that could not be undone; return the error that says so."""
@@ -259,12 +260,6 @@ class Stage:
             if item.mtime_ns is not None:
                 times = (item.mtime_ns, item.mtime_ns)
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
-
-    def _finish_directory(
-        self, directory: Directory, item: AcceptedEntry, extra_mode: int = 0
-    ) -> None:
-        with held(directory.readable()) as fd:
-            self._finish(fd, item, extra_mode)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
         """Set owner, mode and times of what is open: a new owner clears set-id bits."""
