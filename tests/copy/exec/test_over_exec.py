@@ -194,11 +194,9 @@ def test_what_tar_must_not_write(
 
 
 def test_complaints_of_a_tar_that_went_on(copies: Copies, tmp_path: Path) -> None:
-    complaints = (
-        b"tar: ./f: file changed as we read it\n",
-        b"tar: ./gone: File removed before we read it\n",
-    )
-    copies.tar = CommandResult(1, GOOD, b"".join(complaints))
+    changed = b"tar: ./f: file changed as we read it\n"
+    removed = b"tar: ./gone: File removed before we read it\n"
+    copies.tar = CommandResult(1, GOOD, changed + removed)
     copies.copy_from("/etc/f", tmp_path / "new")
     assert (tmp_path / "new").read_text() == "new"
     assert [(each.path, each.rule) for each in copies.skipped] == [(b"./gone", "tar")]
