@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import Existing
+from pycrictl.copy.tree.places import Root, open_destination
 from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
 from tests.copy.trees import Archive, Copy, both_ways, needs_root, put_at
@@ -73,3 +75,17 @@ def test_a_file_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
         with pytest.raises(CopyError, match="file exists"):
             put_at(tmp_path / name, Archive(coming(), single=True))
         assert (tmp_path / name).read_text() == "somebody else's"
+
+
+def test_a_directory_that_appears_meanwhile_is_refused(tmp_path: Path) -> None:
+    """What is open by then is its parent, where the copy would get another name."""
+
+    class Late(Root):
+        def find(self, path: bytes, *, follow: bool) -> int:
+            try:
+                return super().find(path, follow=follow)
+            finally:
+                (tmp_path / "d").mkdir(exist_ok=True)
+
+    with open_destination(Late(), bytes(tmp_path / "d")) as destination:
+        assert destination.existing is Existing.SPECIAL
