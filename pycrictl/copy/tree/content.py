@@ -141,7 +141,7 @@ def write_all(target: int, data: bytes | memoryview, position: int) -> None:
     """Write all of ``data`` at ``position``."""
     view = memoryview(data)
     while view:
-        done = os.pwrite(target, view, position)
+        done = os.pwrite(target, view[:_WRITE_BYTES], position)
         position += done
         view = view[done:]
 
@@ -182,8 +182,8 @@ class SparseWriter:
     def _write_run(self, data: memoryview, position: int) -> None:
         if len(data) >= _WRITE_BYTES and self._can_reserve:
             self._can_reserve = _reserve(self._target, position, len(data))
-        for start in range(0, len(data), _WRITE_BYTES):
-            write_all(self._target, data[start : start + _WRITE_BYTES], position + start)
+        if data:
+            write_all(self._target, data, position)
             self._written = position + len(data)
 
 
