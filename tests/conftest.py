@@ -32,6 +32,9 @@ os.umask(0o022)  # that of whoever starts them may be narrower
 # environment says that no interpreter shall keep what it has compiled.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Users' programs buffer their output, and have a terminal of some kind.
+os.environ.pop("PYTHONUNBUFFERED", None)
+os.environ.setdefault("TERM", "xterm")
 
 # gRPC's core writes lines of its own to stderr, some of them after the test that caused them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
@@ -131,5 +133,8 @@ def _write(
         except (OSError, ValueError):  # the pipe or the terminal is gone
             if must_arrive:
                 raise
+            # What its buffer still holds would fail once more when the program ends.
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
+                os.dup2(nowhere.fileno(), stream.fileno())
             return None
     return stream
