@@ -70,7 +70,7 @@ class Messages:
         peer: what errors call the peer.
         takes_text: text is a message, too; else it breaks the protocol.
         is_local: both ends are on this machine. A client's large frames are then sent with the key
-            0: masking is for intermediaries (RFC 6455, 10.3), and takes an eighth of a copy's time.
+            0: masking is for intermediaries (RFC 6455, 10.3), and takes a tenth of a copy's time.
 
     Attributes:
         is_over: the peer closed, went away or broke the protocol: nothing comes in any more.

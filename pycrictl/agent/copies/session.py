@@ -186,7 +186,7 @@ class Session:
         heard_s, moved_s: when there was a sign of it, and when a byte of it moved.
         task: sees it through.
         sending: the thread that sends one, if there is a connection for that, or was.
-        begun: is set when a client need not wait for more of an archive that is made.
+        begun: is set when the call that begins a copy out of a container can be answered.
         settled: is set when the thread that makes or takes the archive has ended.
         over: is set when the copy has ended, or was refused.
         is_unwanted: its threads were told to stop; whoever told them ends the session.

@@ -86,7 +86,7 @@ class Spool:
         """Return what it holds from an offset on, in a buffer; it may still be written to."""
         piece = buffer[: self.size_bytes - offset]
         count = os.preadv(self.fd, [piece], offset)
-        forget_behind(self.fd, offset, offset + count)  # who continues reads it from the disk
+        forget_behind(self.fd, offset, offset + count)  # a client that resumes waits for the disk
         piece[count:] = bytes(len(piece) - count)  # a hole at the end is not yet in the file
         return piece
 

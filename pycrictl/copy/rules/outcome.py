@@ -103,7 +103,7 @@ class Outcome(NamedTuple):
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
-    """Return by which codes of gRPC and HTTP a copy is refused that fails like that."""
+    """Return the gRPC code and the HTTP status that refuse a copy."""
     found = (found for kind, *found in _REFUSALS if isinstance(exc, kind))
     grpc_code, http_status = next(found, (codes.INTERNAL, 500))
     return grpc_code, http_status

@@ -59,7 +59,7 @@ class CopyRecord:
 
     @property
     def identity(self) -> CopyRecord:
-        """What it has in common with the same copy in another session, of a source that changed."""
+        """The record without what differs when the same copy is made again."""
         return replace(self, session="", spec={**self.spec, "size": 0, "checksum": 0})
 
 
