@@ -32,6 +32,7 @@ _PACKAGES: Final = (
 _SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
 """What the roots have of this machine."""
 
+_UNSHARED: Final = ("unshare", "--mount", "--propagation", "private")
 _TESTS: Final = ("-n", "2", "-m", "not node")
 _WITHOUT_COMPILER: Final = ("--ignore", "tests/proto")
 """The compiler of the messages wants the newest of some of the dependencies itself."""
@@ -105,7 +106,7 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     for found in (own, shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
         # What is on the path may be a shim of pyenv's, of a version that is not chosen.
         if found and Path(found).exists() and not _fails(str(found), "-c", "import venv"):
-            return [], str(found)
+            return _for_all_users(str(found))
     if version not in RELEASES:
         raise LookupError(f"{name} is not on this machine, nor in a release of Debian")
     root = PLACE / f"root-{version}"
@@ -120,7 +121,23 @@ def _interpreter(version: str) -> tuple[list[str], str]:
         script += f"{make} .{path}; mount --rbind {path} .{path}; "
     # Not chroot, in which Linux makes no user namespaces.
     script += f'pivot_root . mnt; umount -l /mnt; cd {ROOT}; exec "$@"'
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-ec", script, "sh"], name
+    return [*_UNSHARED, "sh", "-ec", script, "sh"], name
+
+
+def _for_all_users(interpreter: str) -> tuple[list[str], str]:
+    """Return words that let other users run an interpreter, as some tests do, and it.
+
+    The folder of root, where pyenv has its own, is closed to them: a layer above it is open.
+    """
+    home = Path.home()
+    if os.geteuid() or home not in Path(interpreter).resolve().parents:
+        return [], interpreter
+    upper, work = PLACE / "home", PLACE / "work"
+    for layer in (upper, work):
+        layer.mkdir(parents=True, exist_ok=True)
+    options = f"lowerdir={home},upperdir={upper},workdir={work}"
+    script = f'mount -t overlay -o {options} home {home}; exec "$@"'
+    return [*_UNSHARED, "sh", "-ec", script, "sh"], interpreter
 
 
 def _fails(*command: str) -> bool:

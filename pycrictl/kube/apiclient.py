@@ -180,14 +180,14 @@ class ApiExchange(threading.Thread):
             return
         except PycrictlError as exc:
             error = exc
-        except TimeoutError:
-            error = client.too_late()
         except ssl.SSLCertVerificationError as exc:
             reason = escape(exc.verify_message)
             error = ConnectError(f"the certificate of {server} is not good: {reason}")
         except (OSError, HTTPException) as exc:
             reason = escape(getattr(exc, "strerror", None) or str(exc) or type(exc).__name__)
             error = ConnectError(f"cannot reach {server}: {reason.lower()[:_TEXT_LIMIT]}")
+            if isinstance(exc, TimeoutError) and exc.errno is None:  # ours, not a lost network's
+                error = client.too_late()
         except ValueError:
             error = RemoteProtocolError(f"the answer of {server} is not valid JSON")
         except BaseException as exc:
