@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import (
     TRY_AGAIN,
     Acknowledgement,
@@ -18,6 +17,9 @@ from pycrictl.copy.transfer.messages import (
     StatusText,
 )
 from pycrictl.errors import CopyError, StreamError
+
+if TYPE_CHECKING:
+    from pycrictl.copy.transfer.link import SocketLink
 
 _PAUSE_S: Final = 0.2
 """Between two acknowledgements at least."""

@@ -33,13 +33,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pycrictl.copy.archive.measure import crc32, joined, wrong_checksum
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
-from pycrictl.wire.websocket import ChannelMessage
+
+if TYPE_CHECKING:
+    from pycrictl.wire.websocket import ChannelMessage
 
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0

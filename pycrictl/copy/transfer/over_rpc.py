@@ -14,6 +14,8 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
@@ -23,7 +25,6 @@ from pycrictl.copy.rules.outcome import Outcome, Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import address, take_apart
 from pycrictl.copy.transfer.flow import next_event, receive, send
-from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import (
     FROM_CONTAINER,
     STREAM_PROTOCOL,
@@ -39,6 +40,7 @@ from pycrictl.streaming.target import beside, parse_url
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
+    from pycrictl.copy.transfer.link import SocketLink
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
 
@@ -82,6 +84,8 @@ class OverRpc:
         if follow:
             raise _unable("CopyFromContainer cannot follow links (-L)")
         request = cri_pb2.CopyFromContainerRequest(container_id=self.container_id, path=_text(path))
+        if not self.has_others:
+            _load_link()
         # The server reads all of it, and may write it, before it answers.
         timeout_s = max(self.client.timeout_s, MEASURE_S)
         answer: cri_pb2.CopyFromContainerResponse = self.client.call(
@@ -117,6 +121,7 @@ class OverRpc:
             # No server copies to nowhere: whether it knows the call shows before anything is read.
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)
+        _load_link()
         measured = archive.measured(rules, watch)
         url = self._ask_to(address(path, archive.kind), measured.size_bytes, measured.crc32)
         if watch.on_total is not None and archive.tree is not None:
@@ -137,6 +142,8 @@ class OverRpc:
         return f"copying {direction} container {quote(self.container_id)}"
 
     def _opened(self, url: str) -> SocketLink:
+        from pycrictl.copy.transfer.link import open_link  # noqa: PLC0415 (a server has the calls)
+
         target = beside(parse_url(url), self.client.path)
         return open_link(
             target,
@@ -146,6 +153,16 @@ class OverRpc:
             idle_s=self.idle_s,
             tls=self.tls,
         )
+
+
+def _load_link() -> None:
+    """Load what opens a stream, in a thread, while the content is read for the first time."""
+
+    def load() -> None:
+        with suppress(Exception):  # where it is needed, importing it fails again
+            import_module("pycrictl.copy.transfer.link")
+
+    Thread(target=load, daemon=True).start()
 
 
 def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
