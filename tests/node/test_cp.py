@@ -321,7 +321,10 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
             _, stderr = process.communicate(timeout=WAIT_S)
         assert process.returncode == 128 + number, stderr
         if in_place:
-            assert b'the copy is incomplete: what had arrived was left in "/tmp/new"' in stderr
+            assert (
+                b'the copy is incomplete: anything that had arrived was left in "/tmp/new"'
+                in stderr
+            )
             continue
         assert stderr == (b"pycrictl: interrupted\n" if number == signal.SIGINT else b"")
         assert not (top / "new").exists()

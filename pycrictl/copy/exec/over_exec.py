@@ -98,7 +98,7 @@ class OverExec:
         folder, name = self._place(path, archive.kind or SourceKind.ARCHIVE, archive.name or b".")
         cleaner = Cleaner(rules, watch, name=archive.name, top=name or b".", unpacks=True)
         shown = quote(os.fsdecode(folder if name is None else _join(folder, name)))
-        left = f"what had arrived was left in {shown}"
+        left = f"anything that had arrived was left in {shown}"
         has_begun = False
 
         def sent() -> Iterator[bytes]:

@@ -166,7 +166,10 @@ def _existing(root: Root, directory: Directory, text: PathText) -> Existing:
             with held(root.find(text.path, follow=True)) as fd:
                 status = os.fstat(fd)
     existing = existing_kind(status)
-    return Existing.SPECIAL if existing is Existing.DIRECTORY else existing
+    if existing is Existing.DIRECTORY:
+        shown = quote(os.fsdecode(text.path))
+        raise CopyError(f"{shown} has just become a directory", hint="try again")
+    return existing
 
 
 def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:

@@ -152,7 +152,7 @@ def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> 
             ends.unpack_to(copies.method, tar.fileno(), bytes(dst), PLAIN, copies.watch)
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
-        hint = f'what had arrived was left in "{dst}"' if is_left else None
+        hint = f'anything that had arrived was left in "{dst}"' if is_left else None
         assert info.value.hint == hint
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import Existing
 from pycrictl.copy.tree.places import Root, open_destination
 from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
@@ -87,5 +86,8 @@ def test_a_directory_that_appears_meanwhile_is_refused(tmp_path: Path) -> None:
             finally:
                 (tmp_path / "d").mkdir(exist_ok=True)
 
-    with open_destination(Late(), bytes(tmp_path / "d")) as destination:
-        assert destination.existing is Existing.SPECIAL
+    with (
+        pytest.raises(CopyError, match='/d" has just become a directory'),
+        open_destination(Late(), bytes(tmp_path / "d")),
+    ):
+        pass
