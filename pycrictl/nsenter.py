@@ -37,7 +37,7 @@ _MNT_DETACH: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 _FAILED: Final = 125
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LOADER: Final = re.compile(rb"\0/[^\0]*/ld-[^\0]*\0")
+_LOADER: Final = re.compile(rb"/[^\0]*/ld-[^\0]*\0")
 """What a program that is dynamically linked names near its beginning (elf(5), PT_INTERP)."""
 
 
