@@ -82,7 +82,7 @@ def pytest_collection(session: pytest.Session) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what runs on the throwaway node, so that `-m "not node"` leaves it out."""
     for item in items:
-        if "shared_lab" in getattr(item, "fixturenames", ()):
+        if {"shared_lab", "shared_endpoint"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.node)
     if worker := getattr(config, "workerinput", None):
         items[:] = dealt(items, worker["workercount"])

@@ -27,7 +27,7 @@ RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": 
 
 _PACKAGES: Final = (
     "git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
-    "busybox-static,util-linux-extra,kubernetes-client"
+    "busybox-static,util-linux-extra,kubernetes-client,docker-registry"
 )
 _SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
 """What the roots have of this machine."""

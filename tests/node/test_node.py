@@ -118,6 +118,7 @@ def run(words: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.node
 @pytest.mark.parametrize(
     ("words", "packages"), [("node", "containerd"), ("", "containerd prometheus")]
 )

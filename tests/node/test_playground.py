@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pycrictl.ownprogram import is_running
 from tests.cli.shells import Shell
 from tests.waiting import wait_until
@@ -36,6 +38,7 @@ def playground() -> Iterator[tuple[Shell, list[Any]]]:
         shell.close()
 
 
+@pytest.mark.node
 def test_nothing_is_left_when_its_terminal_is_closed() -> None:
     with playground() as (shell, _):
         shell.run("trap '' HUP; (while :; do sleep 0.1; done) & trap - HUP")
@@ -59,6 +62,7 @@ def check_that_nothing_is_left(folder: Path) -> None:
     assert cgroups(folder.name) == []
 
 
+@pytest.mark.node
 def test_what_the_greeting_says() -> None:
     with playground() as (shell, settings):
 

@@ -15,6 +15,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Final, NamedTuple
 
+import pytest
+
 from pycrictl.agent.api.table import COLUMNS
 from pycrictl.proxy import settings
 from tests.waiting import wait_until
@@ -204,6 +206,7 @@ def run(house: House, statement: str) -> Done:
         return house.run(INSTEAD[statement].line if statement in INSTEAD else statement)
 
 
+@pytest.mark.node
 def test_the_first_commands_print_what_is_shown() -> None:
     """On a terminal of 80 columns, but for figures, IDs, and bars, of which there are many."""
     shown = dict(examples(FIRST))
