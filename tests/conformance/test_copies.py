@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import tarfile
 import time
 import uuid
@@ -331,7 +332,7 @@ def test_a_broken_connection(endpoint: Endpoint, box: Box, place: str) -> None:
     with opened(url, subprotocol=CHANNELS) as connection:
         for piece in list(pieces(data))[:4]:
             connection.send(piece)
-        connection.socket.close()
+        connection.socket.shutdown(socket.SHUT_RDWR)
     endpoint.pause(0.3)
     assert box.names(place) == set()
     assert box.put(data, place).is_success

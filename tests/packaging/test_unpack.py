@@ -46,7 +46,7 @@ def build(folder: Path, program: str) -> Path:
     modules = folder / "modules"
     (modules / "pycrictl").mkdir(parents=True)
     (modules / "pycrictl" / "__main__.py").write_text(program)
-    for tag in ("311", "312", "313", "314"):
+    for tag in ("311", "312", "313", "314", "315"):
         (modules / f"it.cpython-{tag}-{os.uname().machine}-linux-gnu.so").write_bytes(b"")
     path = folder / "pycrictl.pyz"
     command = [sys.executable, "-c", BUILD, str(modules), str(path)]
