@@ -33,8 +33,10 @@ SMALL_BYTES: Final = 32 * 1024
 """What is copied through this program's memory, whatever holes it has."""
 
 _WRITE_BYTES: Final = 256 * 1024
-"""What is written at once: of more, the kernel would keep each part in one large piece of memory,
-which it often has to make room for first."""
+"""What is written at once where a page begins: of more, the kernel would keep each part in one
+large piece of memory, which it often has to make room for first."""
+
+_PAGE_BYTES: Final = 4096
 
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE of <linux/falloc.h>
 _MAX_SEGMENTS: Final = 10_000
@@ -141,7 +143,8 @@ def write_all(target: int, data: bytes | memoryview, position: int) -> None:
     """Write all of ``data`` at ``position``."""
     view = memoryview(data)
     while view:
-        done = os.pwrite(target, view[:_WRITE_BYTES], position)
+        count = len(view) if position % _PAGE_BYTES else _WRITE_BYTES
+        done = os.pwrite(target, view[:count], position)
         position += done
         view = view[done:]
 
