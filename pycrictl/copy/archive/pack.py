@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import Final
 
 from pycrictl.copy.tree.content import HOLE_BYTES, OnBytes, segments, shrunk
 from pycrictl.copy.tree.places import Source
@@ -22,13 +23,20 @@ _ZEROS: Final = memoryview(bytes(PIECE_BYTES))
 OnEntry = Callable[[Entry], None]
 
 
-class _FilePart(NamedTuple):
+@dataclass(frozen=True)
+class FilePart:
     """Content that is still in its file, readable until the next part is asked for."""
 
     fd: int
     offset: int
     size_bytes: int
     shown: bytes
+
+    def __len__(self) -> int:
+        return self.size_bytes
+
+
+Part = bytes | memoryview | FilePart
 
 
 def pack(
@@ -47,13 +55,13 @@ def pack(
         offset: where to begin; what is before that is not read, as far as that can be.
     """
     piece, used = memoryview(bytearray(PIECE_BYTES)), 0
-    with closing(_unread(source, on_skip, on_entry)) as parts:
+    with closing(unread(source, on_skip, on_entry)) as parts:
         for part in parts:
-            size_bytes = part.size_bytes if isinstance(part, _FilePart) else len(part)
+            size_bytes = len(part)
             position = min(offset, size_bytes)
             offset -= position
             while position < size_bytes:
-                done = _read(part, position, piece[used : used + size_bytes - position])
+                done = read_part(part, position, piece[used : used + size_bytes - position])
                 position += done
                 used += done
                 if on_bytes is not None and not isinstance(part, bytes):
@@ -65,8 +73,9 @@ def pack(
         yield piece[:used]
 
 
-def _read(part: bytes | memoryview | _FilePart, position: int, into: memoryview) -> int:
-    if not isinstance(part, _FilePart):
+def read_part(part: Part, position: int, into: memoryview) -> int:
+    """Read some of a part, from a position on; return how much."""
+    if not isinstance(part, FilePart):
         into[:] = part[position : position + len(into)]
         return len(into)
     try:
@@ -89,9 +98,9 @@ def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, N
         offset += count
 
 
-def _unread(
+def unread(
     source: Source, on_skip: OnSkip, on_entry: OnEntry | None
-) -> Generator[bytes | memoryview | _FilePart, None, None]:
+) -> Generator[Part, None, None]:
     """Yield the same bytes as ``pack``: headers as ``bytes``, content in its file, or as zeros."""
     shown = source.text.path
     padding = b""
@@ -109,16 +118,16 @@ def _unread(
         raise to_error(exc, "copy", shown) from exc
 
 
-def _content(fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | _FilePart]:
+def _content(fd: int, size_bytes: int, shown: bytes) -> Iterator[memoryview | FilePart]:
     if size_bytes < HOLE_BYTES:
-        yield _FilePart(fd, 0, size_bytes, shown)
+        yield FilePart(fd, 0, size_bytes, shown)
         return
     position = 0
     for start, end in [*segments(fd, size_bytes), (size_bytes, size_bytes)]:
         for begin in range(position, start, PIECE_BYTES):
             yield _ZEROS[: start - begin]
         if start < end:
-            yield _FilePart(fd, start, end - start, shown)
+            yield FilePart(fd, start, end - start, shown)
         position = end
     if os.fstat(fd).st_size < size_bytes:
         raise shrunk(shown)

@@ -75,7 +75,11 @@ def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
     assert into.stat().st_mtime_ns == 5 * 10**9
 
 
-def test_what_is_measured_is_what_is_packed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared_bytes", [16 * MIB, 262_143])
+def test_what_is_measured_is_what_is_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_bytes: int
+) -> None:
+    monkeypatch.setattr("pycrictl.copy.archive.measure._SHARED_BYTES", shared_bytes)
     top = tmp_path / "d"
     top.mkdir()
     for number, size in enumerate((0, 1, 262_143, 262_144, 3 * MIB + 5)):
