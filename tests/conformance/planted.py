@@ -24,6 +24,7 @@ from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
+from urllib.error import HTTPError
 
 import grpc
 from google.protobuf.message import Message
@@ -265,6 +266,8 @@ class Planted:
                 found.append(bytes(data))
         except OSError as exc:
             pull.error = str(exc)
+            if isinstance(exc, HTTPError):
+                exc.close()
         else:
             if not pull.error:
                 self.images[pull.image] = found
