@@ -19,7 +19,7 @@ from tests.packaging.roots import Root, debian
 LINK = "/bin/crictl"
 QEMU = "/qemu-aarch64-static"
 
-INTERPRETER = Path(sys.base_prefix, "bin", "python3")
+INTERPRETER = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
 """One that has no modules but its own."""
 
 
