@@ -10,11 +10,15 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
+import stat
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Final
 
 from pycrictl.agent.api.names import GROUP
@@ -25,6 +29,9 @@ from pycrictl.streaming.target import Target
 
 READY_S: Final = 20.0
 """How long kubectl may take until it listens; a busy machine loads it slowly."""
+
+_LEFT_S: Final = 3 * READY_S
+"""How old a folder is that nobody uses any more."""
 
 _PREFIX: Final = "pycrictl-kubectl-"
 _LONGEST_PATH: Final = 100
@@ -67,6 +74,7 @@ class KubectlProxy:
 
     def _start(self) -> None:
         self._running.close()
+        _sweep(self._parent)
         with (
             tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
             ExitStack() as stack,
@@ -91,6 +99,17 @@ class KubectlProxy:
             stack.callback(os.close, socket)
             self._process, self._socket = process, f"/proc/self/fd/{socket}"
             self._running = stack.pop_all()
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of programs that were killed before kubectl listened."""
+    for path in Path(parent).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            status = path.lstat()
+            is_old = time.time() - status.st_mtime > _LEFT_S
+            # Nobody else can put another folder in the place of our own.
+            if is_old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                shutil.rmtree(path)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
