@@ -118,7 +118,7 @@ def strict(value: object, read: Callable[[object], T]) -> T | None:
     if value is None:
         return None
     if (found := read(value)) != value:
-        raise ValueError("a value is of another kind")
+        raise ValueError("a value has the wrong type")
     return found
 
 
@@ -203,7 +203,7 @@ _KINDS: Final[dict[str, Callable[[object, Mapping[str, Any], list[str], str], An
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no number of JSON")
+    raise ValueError(f"{constant} is not a JSON number")
 
 
 _DECODER: Final = json.JSONDecoder(parse_constant=_refuse)

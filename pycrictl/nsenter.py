@@ -52,7 +52,7 @@ def check_static(path: Path) -> None:
     except OSError as exc:
         raise PycrictlError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
     if head[:5] != b"\x7fELF\x02":
-        raise PycrictlError(f"{name} is no program for this machine")
+        raise PycrictlError(f"{name} is not a program for this machine")
     if _LOADER.search(head):
         raise PycrictlError(
             f"{name} is dynamically linked, and the shell has no libraries",

@@ -144,5 +144,5 @@ def load(
 
 def _named(name: str, what: str) -> str:
     if name and not is_name(name):
-        raise UsageError(f"{what} cannot be called {quote(name)}")
+        raise UsageError(f"invalid name of {what}: {quote(name)}")
     return name

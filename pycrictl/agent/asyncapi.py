@@ -36,7 +36,7 @@ class AsyncApiClient(ApiBase):
         while True:
             page = await self.get(path, more)
             if not isinstance(page, dict):
-                raise RemoteProtocolError("the API server's list is not one")
+                raise RemoteProtocolError("the API server did not return a list")
             yield page
             if not (follows := text(mapping(page.get("metadata")).get("continue"))):
                 return

@@ -91,7 +91,7 @@ class _Source:
         except PycrictlError as exc:
             error = exc
         except Exception as exc:  # a thread's fault must not go unseen
-            error = PycrictlError(f"the source broke: {exc!r}")
+            error = PycrictlError(f"the source failed: {exc!r}")
         self._owner.tell(self._owner.source_ended, self, error)
 
     def show(self, view: View) -> None:

@@ -208,7 +208,7 @@ class Trial:
             reason = getattr(exc, "reason", None) or exc
             if isinstance(reason, urllib3.exceptions.TimeoutError):
                 raise TimeoutError from None
-            raise OSError(f"no answer by HTTP: {reason}") from None
+            raise OSError(f"no HTTP answer: {reason}") from None
 
     def _connect(self) -> socket.socket:
         return socket.create_connection((self._host, self._port), timeout=STEP_S)

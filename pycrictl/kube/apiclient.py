@@ -182,7 +182,7 @@ class ApiExchange(threading.Thread):
             error = exc
         except ssl.SSLCertVerificationError as exc:
             reason = escape(exc.verify_message)
-            error = ConnectError(f"the certificate of {server} is not good: {reason}")
+            error = ConnectError(f"the certificate of {server} is not valid: {reason}")
         except (OSError, HTTPException) as exc:
             reason = escape(getattr(exc, "strerror", None) or str(exc) or type(exc).__name__)
             error = ConnectError(f"cannot reach {server}: {reason.lower()[:_TEXT_LIMIT]}")

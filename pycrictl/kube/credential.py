@@ -143,7 +143,7 @@ def _credential(
     name, folder = quote(path, 4096), Path(path).parent
     server = text(cluster.get("server"))
     if not server.startswith("https://"):
-        raise ConfigError(f"{name} names no server that is asked by https")
+        raise ConfigError(f"{name} names no server with an https URL")
 
     def pem(entry: dict[str, Any], key: str) -> str:
         if data := text(entry.get(f"{key}-data"), _MAX_CHARS):

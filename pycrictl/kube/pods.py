@@ -90,7 +90,7 @@ class Pod(NamedTuple):
 def list_pods(client: ApiClient) -> tuple[Pod, ...]:
     answer = client.get("/api/v1/pods", {"fieldSelector": f"spec.nodeName={client.node}"})
     if not isinstance(answer, dict):
-        raise RemoteProtocolError("the API server's list of pods is not one")
+        raise RemoteProtocolError("the API server did not return a list of pods")
     return tuple(filter(None, map(parse_pod, mappings(answer.get("items")))))
 
 

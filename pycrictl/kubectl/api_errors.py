@@ -116,7 +116,7 @@ def other_version(versions: list[str], install: str = INSTALL) -> PycrictlError:
     offered = ", ".join(versions) or "nothing"
     return Unimplemented(
         f"the agent of this cluster offers {offered} of {GROUP}, this program knows {VERSION}",
-        hint="install the version of this program that fits the agent, or the other way round",
+        hint="install matching versions of this program and the agent",
     )
 
 

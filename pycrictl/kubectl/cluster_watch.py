@@ -160,7 +160,7 @@ class _Listing:
         try:
             reports = self._pulls.receive_list(body)
         except ValueError:
-            raise RemoteProtocolError("the agent's list of pulls is not one") from None
+            raise RemoteProtocolError("the agent did not return a list of pulls") from None
         for report in reports:
             on_report(report)
         for node, why in self._pulls.silent.items():

@@ -47,7 +47,7 @@ class Asked(NamedTuple):
         check_name("a node", self.node)
         for name in self.names:
             if name.startswith("-"):
-                raise UsageError(f"a pod cannot be called {quote(name)}")
+                raise UsageError(f"invalid name of a pod: {quote(name)}")
 
 
 UNSEEN: Final = "?"
@@ -123,7 +123,7 @@ class PodSelection:
 
 def check_name(what: str, text: str) -> None:
     if text and not is_name(text):
-        raise UsageError(f"{what} cannot be called {quote(text)}")
+        raise UsageError(f"invalid name of {what}: {quote(text)}")
 
 
 def find(kubectl: Kubectl, asked: Asked) -> PodSelection:

@@ -85,7 +85,7 @@ def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
         return int((now - ago_s) // 1) * _SECOND_NS
     except ValueError:
         raise UsageError(
-            f"{quote(text)} is not a time to begin at",
+            f"{quote(text)} is not a valid start time",
             hint="give a duration, 10m, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
         ) from None
 

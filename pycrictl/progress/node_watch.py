@@ -215,7 +215,7 @@ def _watch_inside(
     if references is None and not image and target.container is not None:
         image = target.container.image.user_specified_image or target.container.image.image
         name = quote_reference(image)
-        sink.note(f"{runtime} does not say whom a pull is for: showing pulls of {name}")
+        sink.note(f"{runtime} does not say which pod a pull is for: showing pulls of {name}")
     elif references is None and not image and target.pod is not None:
         known = "; pycrictl proxy knows" if is_crio else ""
         every = f"showing every pull on the node{known}"

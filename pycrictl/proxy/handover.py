@@ -345,7 +345,7 @@ class Predecessor:
         try:
             return cls(lines, offer)
         except (ValueError, KeyError, TypeError):
-            raise RemoteProtocolError(f"{where} does not hand over as this program does") from None
+            raise RemoteProtocolError(f"{where} has another hand-over protocol") from None
 
     async def take(self, own: str, limiter: PullLimiter, *, port: bool) -> int:
         """Say that this program listens at ``own``; take over the pulls that run.
@@ -355,7 +355,7 @@ class Predecessor:
         self._lines.send({"socket": own, "port": port})
         state = await self._next(STEP_S)
         if state is None:
-            raise RemoteProtocolError("the proxy that was to hand over has ended")
+            raise RemoteProtocolError("the proxy ended before it handed over")
         loop = asyncio.get_running_loop()
         for document in state["running"]:
             end = self.pulls[document["pull"]] = loop.create_future()

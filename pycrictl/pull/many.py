@@ -138,6 +138,6 @@ def _of_yaml(text: str) -> list[str]:
     for number, one in enumerate(listed, 1):
         name = (one.get("name") or one.get("image")) if isinstance(one, dict) else one
         if not isinstance(name, str) or not name.strip() or len(name.split()) > 1:
-            raise ConfigError(f"images, entry {number}: it is no image")
+            raise ConfigError(f"images, entry {number}: it is not an image")
         found.append(name.strip())
     return found

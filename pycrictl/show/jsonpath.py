@@ -56,7 +56,7 @@ def _follow(steps: Sequence[Step], value: Any, document: Any) -> Sequence[Any]:
     for step in steps:
         values = [found for select in step for each in values for found in select(each, document)]
         if len(values) > MAX_VALUES:
-            raise JsonPathError("the JSONPath leads to too many values")
+            raise JsonPathError("the JSONPath selects too many values")
     return values
 
 

@@ -95,7 +95,7 @@ def test_names_that_cannot_be(refused: list[str], name: str) -> None:
     ):
         run = Run(*refused, *words, environ=environ)
         assert run.code == 1
-        assert run.stderr.startswith(f'pycrictl: a {what} cannot be called "{name[:40]}')
+        assert run.stderr.startswith(f'pycrictl: invalid name of a {what}: "{name[:40]}')
         assert len(run.stderr.splitlines()) == 1
 
 

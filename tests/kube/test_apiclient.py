@@ -88,8 +88,8 @@ REFUSED = r"^cannot reach the API server at https://127.0.0.1:"
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"server_name": "other.test"}, r"certificate of .* is not good: Hostname mismatch"),
-        ({"authority": "other"}, "is not good: "),
+        ({"server_name": "other.test"}, r"certificate of .* is not valid: Hostname mismatch"),
+        ({"authority": "other"}, "is not valid: "),
         ({"certificate": "other", "key": "other"}, REFUSED),
         ({"certificate": "no"}, UNUSABLE),
         ({"authority": "no"}, UNUSABLE),

@@ -83,8 +83,8 @@ def test_a_token_needs_the_hosts_name(api: ApiServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"server": "http://127.0.0.1:1"}, "names no server that is asked by https"),
-        ({"server": 7}, "names no server that is asked by https"),
+        ({"server": "http://127.0.0.1:1"}, "names no server with an https URL"),
+        ({"server": 7}, "names no server with an https URL"),
         ({"client_key_data": "%"}, "client-key-data is not base64"),
         ({"client_key_data": "", "client_key": "/missing.pem"}, 'cannot read "/missing.pem"'),
         ({"client_key_data": ""}, "has no credential"),

@@ -35,7 +35,7 @@ def test_since_keeps_nanoseconds() -> None:
     "text", ["soon", "2024-13-01", "10 m", "5x", "", "9" * 40, "9" * 30 + "h", "-10s"]
 )
 def test_what_is_no_time(text: str) -> None:
-    with pytest.raises(UsageError, match="is not a time to begin at"):
+    with pytest.raises(UsageError, match="is not a valid start time"):
         parse_since(text, now=NOW)
 
 

@@ -145,7 +145,7 @@ def serves(program: Installed, lab: Lab, *, hands_over: bool) -> None:
         if not hands_over:
             return
         reloaded = program.run(*words, "--reload")
-        found = re.search(r"process (\d+) serves now", reloaded.stderr)
+        found = re.search(r"process (\d+) now serves", reloaded.stderr)
         assert found is not None, reloaded.stderr
         later = int(found[1])
         proxy.kill()  # it would give its clients a minute to move

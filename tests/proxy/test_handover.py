@@ -350,7 +350,7 @@ def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folde
     before = proxy.socket_path.readlink()
     done = proxy.run("--config", str(config), "--reload")
     assert (done.returncode, done.stdout) == (0, "")
-    told = re.fullmatch(r"pycrictl: process (\d+) serves now\n", done.stderr)
+    told = re.fullmatch(r"pycrictl: process (\d+) now serves\n", done.stderr)
     assert told is not None
     new = int(told[1])
     assert proxy.wait() == 0

@@ -184,7 +184,7 @@ def test_what_would_take_all_memory_ends(template: str, monkeypatch: pytest.Monk
     document: Any = [[] for _ in range(30)]
     for _ in range(30):
         document = [document]
-    with pytest.raises(JsonPathError, match="leads to too many values"):
+    with pytest.raises(JsonPathError, match="selects too many values"):
         JsonPathTemplate(template).render(document)
 
 

@@ -139,7 +139,7 @@ class Kills:
             settled(lambda: stages_in(target.parent) == [])
         faults = self._judge(victim)
         goes_on = victim == "resumed" or (is_moving and victim in OUTLIVED)
-        if goes_on and ended.status and "while the copy was put into its place" not in ended.stderr:
+        if goes_on and ended.status and "moving the copy into place" not in ended.stderr:
             faults.append("it did not go on")
         unit = "of its bytes" if by_bytes else "of its time"
         about = f"{way} {kind} {flags} at {share:.0%} {unit}"

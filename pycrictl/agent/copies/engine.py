@@ -114,5 +114,5 @@ def replaced(place: Place) -> FailedPrecondition:
         f"container {quote(place.container)} of pod {quote(place.whole_pod)} was stopped or"
         " replaced since the copy began: the copy cannot be resumed",
         code="FailedPrecondition",
-        hint="begin again",
+        hint="start the copy again",
     )

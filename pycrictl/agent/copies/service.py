@@ -215,7 +215,7 @@ class Copies:
         why = refused(end)
         if isinstance(end, ConnectError) and session.spec.direction is Direction.TO:
             # A proxy of this node has gone, or lost its patience while the client was away.
-            why = Refused(404, f"{why.message}; begin again")
+            why = Refused(404, f"{why.message}; start the copy again")
         self._loop.call_soon_threadsafe(self._fail, session, why)
         return encode_refusal(lasting(why))
 
@@ -233,7 +233,7 @@ class Copies:
             404,
             f"copy {quote(name[:32])} is not known on the node of"
             f" pod {quote(whole_pod)}: the agent was restarted, there was no request"
-            " about it for 15 minutes, or the pod was replaced; begin again",
+            " about it for 15 minutes, or the pod was replaced; start the copy again",
         )
 
     def expires(self, session: Session) -> str:

@@ -138,7 +138,7 @@ def parse_spec(document: object) -> CopySpec:
     try:
         path = os.fsencode(_required(spec, "path", text))
     except UnicodeEncodeError:
-        raise UsageError("spec.path has a character that no path can have") from None
+        raise UsageError("spec.path has a character that is not valid in a path") from None
     check_container_path(path)
     options = _optional(spec, "options", mapping)
     found = {name: _optional(options, key, flag) for key, name in _OPTIONS.items()}
@@ -320,7 +320,7 @@ def _optional(found: object, key: str, read: Callable[[object], T]) -> T | None:
     try:
         return strict(mapping(found).get(key), read)
     except ValueError:
-        raise UsageError(f"{key} has a value of another kind") from None
+        raise UsageError(f"{key} has a value of the wrong type") from None
 
 
 def _required(found: object, key: str, read: Callable[[object], T]) -> T:

@@ -58,7 +58,7 @@ def why(
     if pod is not None:
         checked([pod], "pod")
     if watch and (pod is not None or not chosen.is_table):
-        raise UsageError("--watch goes with the table of all pods only")
+        raise UsageError("--watch works only with the table of all pods")
     root = Path(noderoot.directory())
     with app.open_clients(needs_images=True) as (client, images):
         proxy = proxy_of(client, admin_socket)

@@ -45,7 +45,7 @@ def why(
     )
     chosen = Format(output)
     if watch and not chosen.is_table:
-        raise UsageError("--watch goes with the table only")
+        raise UsageError("--watch works only with the table")
     kubectl = Kubectl(app.handed_on, app.env.note)
     asked.check()
     list_options.show_survey(

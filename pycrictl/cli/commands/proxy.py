@@ -40,7 +40,7 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     )
     if found.reloads:
         answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
-        app.env.note(f"process {answer['pid']} serves now")
+        app.env.note(f"process {answer['pid']} now serves")
         return
     write_to(app.env.stderr, found.log_format, found.log_level, environ)
     run(found, environ)

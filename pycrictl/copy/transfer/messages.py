@@ -218,7 +218,7 @@ class Arriving:
         """Return the bytes of some content, which counts from now on."""
         data, offset, announced = content
         if offset is not None and offset != self.offset:
-            raise RemoteProtocolError(f"a piece at {offset} where one at {self.offset} belongs")
+            raise RemoteProtocolError(f"a piece at offset {offset}, but {self.offset} was expected")
         if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
         if announced is None:

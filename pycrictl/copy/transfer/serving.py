@@ -330,5 +330,5 @@ class Download(Transfer):
     def _take_event(self, event: Event) -> None:
         if isinstance(event, Acknowledgement):
             if event.offset > self.spool.size_bytes:
-                raise RemoteProtocolError("the client acknowledges more than there is")
+                raise RemoteProtocolError("the client acknowledges more bytes than the copy has")
             self._on_progress(event.offset)

@@ -199,5 +199,5 @@ class Patience:
             raise exc
         if self._failures == 1:
             reason = "not now" if isinstance(exc, Exhausted) else "the copy was interrupted"
-            self.note(f"{reason}: {exc.message}; it goes on as soon as it can")
+            self.note(f"{reason}: {exc.message}; retrying")
         self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))

@@ -70,7 +70,7 @@ FINISH_RETRIES: Final = 5
 MAX_SESSIONS: Final = 10
 """How many sessions are begun for one copy, as agents end or a node forgets them."""
 
-_ANEW: Final = "the agent does not know the copy any more, as after a restart: it begins anew"
+_ANEW: Final = "the agent no longer knows the copy, as after a restart: starting over"
 
 ABANDON_S: Final = 5.0
 """How long the end of the program may wait to say that the session is not wanted any more."""
@@ -181,7 +181,7 @@ class OverApi:
         """Take up the session of a program that was killed or gave up, if that can go on."""
         saved = self.saved
         if not saved.take_up(self.record):
-            self._watch.note("there is no interrupted copy to resume: it begins anew")
+            self._watch.note("there is no interrupted copy to resume: starting over")
             return False
         is_same = saved.record.spec == self.record.spec
         failure, why = None, "the interrupted copy is gone"
@@ -196,7 +196,7 @@ class OverApi:
         self._abandon()
         if failure is not None:
             raise failure
-        self._watch.note(f"{why}: it begins anew")
+        self._watch.note(f"{why}: starting over")
         return False
 
     def _abandon(self) -> None:
@@ -213,7 +213,7 @@ class OverApi:
             self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
-                raise RemoteProtocolError("the agent has more than there is")
+                raise RemoteProtocolError("the agent claims more bytes than the copy has")
             with closing(archive.pieces(offset)) as found:
                 send(
                     link, protocol, found, self._take,
@@ -282,7 +282,7 @@ class OverApi:
                 if not is_asked:
                     raise
                 raise CopyError(
-                    "the agent was restarted while the copy was put into its place:"
+                    "the agent was restarted while it was moving the copy into place:"
                     " see whether it is there before you copy again"
                 ) from None
             except PycrictlError as exc:
@@ -362,7 +362,7 @@ def _failure(found: dict[str, Any]) -> CopyError | None:
 
 def _status(found: dict[str, Any]) -> dict[str, Any]:
     if not (status := mapping(found.get("status"))):
-        raise RemoteProtocolError("the agent's answer is not a copy")
+        raise RemoteProtocolError("the agent did not return a copy")
     return status
 
 

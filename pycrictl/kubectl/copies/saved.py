@@ -84,9 +84,7 @@ class Saved:
         try:
             self._folder = _opened(state)
         except OSError as exc:
-            note(
-                f"cannot keep copies in {_described(state, exc)}; if this is killed, it begins anew"
-            )
+            note(f"cannot keep copies in {_described(state, exc)}; if killed, it cannot be resumed")
         else:
             self._sweep()
 
@@ -148,7 +146,7 @@ class Saved:
     def _give_up(self, exc: OSError) -> None:
         """Go on without what arrives: only a program that is killed would need it."""
         reason = os.strerror(exc.errno or 0).lower()
-        self._note(f"cannot keep what arrives: {reason}; if this is killed, it begins anew")
+        self._note(f"cannot keep what arrives: {reason}; if killed, it cannot be resumed")
         with suppress(OSError):
             os.unlink(self.record.session + _ARRIVED, dir_fd=self._folder)
         if self._arrived >= 0:

@@ -1,8 +1,8 @@
 """PullImage under the limit: the asyncio shell around ``queue``.
 
 1. ``proxy.server`` has a handler for ``PullImage``; other methods pass through ``proxy.upstream``.
-2. The limiter parses the request to learn the image and the pod; ``proxy.lookup`` asks the runtime
-   whether the image is present, in which case it takes no slot.
+2. The limiter parses the request for its image and pod; ``proxy.runtime_lookup`` asks the runtime
+   whether the image is present. If so, the pull takes no slot.
 3. ``queue``, which is pure, decides: start, wait for a slot, or wait for an equal pull. It alone
    writes ``book``, where each call is kept once, from its arrival to its end; status, failures and
    pod streams are read from there.

@@ -84,7 +84,7 @@ class OwnSocket:
         found = _leads_to(self.link)
         if found is not None and self._is_ours(found):
             if found not in before and _is_served(self.link):
-                raise UsageError(f"another proxy serves {quote(str(self.link))}")
+                raise UsageError(f"another proxy listens on {quote(str(self.link))}")
             return
         try:
             mode = self.link.lstat().st_mode
@@ -94,7 +94,7 @@ class OwnSocket:
             raise UsageError(f"{quote(str(self.link))} exists and is not a socket")
         if _is_served(self.link):
             raise UsageError(
-                f"somebody else serves {quote(str(self.link))}",
+                f"another program listens on {quote(str(self.link))}",
                 hint="if it is the socket unit of an older version, stop and disable that",
             )
 
@@ -119,7 +119,7 @@ def _check_directory(directory: Path) -> None:
     mode = directory.stat().st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         raise UsageError(
-            f"the directory {quote(str(directory))} is open to other users",
+            f"the directory {quote(str(directory))} is writable by other users",
             hint=f"give the socket a directory of its own, or run chmod go-w {directory}",
         )
 
@@ -139,5 +139,5 @@ def _locked(path: Path) -> BinaryIO:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         lock.close()
-        raise UsageError(f"another proxy serves {quote(str(path.with_suffix('')))}") from None
+        raise UsageError(f"another proxy listens on {quote(str(path.with_suffix('')))}") from None
     return lock

@@ -160,7 +160,7 @@ class TarReader:
         while True:
             size_bytes += len(self._unread)
             if size_bytes > MAX_TRAILER_BYTES or bytes(self._unread).strip(b"\0"):
-                raise RemoteProtocolError("something follows the end of the archive")
+                raise RemoteProtocolError("there is data after the end of the archive")
             yield
 
     def _take(self, size_bytes: int) -> _Reading[bytes]:
@@ -225,7 +225,7 @@ class TarReader:
         if kind == _PAX_GLOBAL:
             self._extension_bytes -= len(body)  # it belongs to no entry
             if not INTERPRETED_RECORDS.isdisjoint(decode_records(body)):
-                raise RemoteProtocolError("a global header of the archive is about single entries")
+                raise RemoteProtocolError("a global header of the archive describes single entries")
         elif kind == _PAX:
             if self._records is not None:
                 raise RemoteProtocolError("an entry of the archive has two pax headers")

@@ -173,7 +173,7 @@ GOOD = archive(file(b"./f", b"new"))
         (0, archive(member(b"../f")), b"", 'contains ".."'),
         (0, archive(member(b"./g")), b"", "not below"),
         (0, GOOD[:-1024] + archive(file(b"./f", b"2")), b"", "the same name came before"),
-        (0, GOOD + b"x" * 512, b"", "something follows the end"),
+        (0, GOOD + b"x" * 512, b"", "there is data after the end"),
     ],
 )
 def test_what_tar_must_not_write(

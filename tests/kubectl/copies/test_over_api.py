@@ -175,7 +175,7 @@ def test_the_agent_stays_away(work: Workstation) -> None:
     assert (work.there / "f").read_bytes() == content
     assert work.left() == []
     work.into(work.here / "f", "/to")
-    assert "begins anew" in work.notes[-1]
+    assert "starting over" in work.notes[-1]
 
 
 # Who is killed
@@ -210,7 +210,7 @@ def test_an_agent_that_is_killed(way: str, work: Workstation) -> None:
             except CopyError as exc:
                 error = exc.message
         if error:
-            assert "restarted while the copy was put into its place" in error
+            assert "restarted while it was moving the copy into place" in error
         assert (error and not target.exists()) or target.read_bytes() == content
         # It begins anew with the next agent, once.
         assert work.relay.passed - before < 2 * len(content) + 3 * MIB
@@ -402,7 +402,7 @@ def test_a_restart_of_the_agent(work: Workstation) -> None:
     with work.meanwhile(3 * MIB, restart):
         work.out("/to/f", work.here / "g")
     assert (work.here / "g").read_bytes() == bytes(8 * MIB)
-    assert [note for note in work.notes if "it begins anew" in note]
+    assert [note for note in work.notes if "starting over" in note]
     wait_until(lambda: work.left() == [])
 
 

@@ -40,7 +40,7 @@ def test_without_a_home_that_can_be_written(home: str) -> None:
     assert not saved.take_up(RECORD)
     (note,) = notes
     assert note.startswith('cannot keep copies in "')
-    assert note.endswith("; if this is killed, it begins anew")
+    assert note.endswith("; if killed, it cannot be resumed")
 
 
 def test_files_of_others_and_of_other_versions_stay(folder: Path) -> None:
@@ -92,7 +92,7 @@ def test_no_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved.append(memoryview(b"def"), 3)
     saved.append(memoryview(b"ghi"), 6)
     assert notes == [
-        "cannot keep what arrives: no space left on device; if this is killed, it begins anew"
+        "cannot keep what arrives: no space left on device; if killed, it cannot be resumed"
     ]
     assert [one.name for one in folder.iterdir()] == [NAME]
     saved.remove()

@@ -113,13 +113,13 @@ def test_only_its_heir_may_take_a_path(folder: Path) -> None:
     path = folder / "cri.sock"
     first = OwnSocket(path)
     with served(first):
-        assert refusal(path) == f'another proxy serves "{path}"'
+        assert refusal(path) == f'another proxy listens on "{path}"'
         second = OwnSocket(path, [first.folder.name])
-        assert refusal(path).startswith("another proxy serves ")  # it starts
+        assert refusal(path).startswith("another proxy listens on ")  # it starts
         with served(second):
             first.close()
             assert answers(path)
-            assert refusal(path).startswith("another proxy serves ")
+            assert refusal(path).startswith("another proxy listens on ")
     assert not path.is_symlink()
 
 
@@ -142,11 +142,11 @@ def test_somebody_elses_socket_is_left_alone(folder: Path) -> None:
         other, *clients = (stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(4))
         other.bind(str(path))
         other.listen(0)
-        assert refusal(path) == f'somebody else serves "{path}"'
+        assert refusal(path) == f'another program listens on "{path}"'
         for client in clients:
             client.setblocking(False)
         assert errno.EAGAIN in [client.connect_ex(str(path)) for client in clients]
-        assert refusal(path) == f'somebody else serves "{path}"'
+        assert refusal(path) == f'another program listens on "{path}"'
     # The failed attempt has not kept the lock.
     OwnSocket(path).close()
 
@@ -177,7 +177,7 @@ def test_directory_of_others_is_refused(folder: Path) -> None:
     shared = folder / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    assert refusal(shared / "cri.sock") == f'the directory "{shared}" is open to other users'
+    assert refusal(shared / "cri.sock") == f'the directory "{shared}" is writable by other users'
     shared.chmod(0o1777)
     OwnSocket(shared / "cri.sock").close()
 
