@@ -46,10 +46,9 @@ class Flags(NamedTuple):
 class Config(NamedTuple):
     """All settings in force.
 
-    ``runtime_endpoint`` is None if none was given: the client then looks for a runtime.
-    ``image_endpoint`` equals it unless it is set on its own; an empty one always stands for the
-    runtime's. ``path`` is the file that was read, None without one; ``warnings`` are lines for the
-    user.
+    ``runtime_endpoint`` is None if none was given: the client then searches for a runtime.
+    ``image_endpoint`` equals it unless set separately; an empty one always means the runtime's.
+    ``path`` is the file that was read, or None; ``warnings`` are lines for the user.
     """
 
     runtime_endpoint: str | None = None
@@ -70,19 +69,19 @@ def load(
     default_path: str = DEFAULT_PATH,
     executable: str | None = None,
 ) -> Config:
-    """Read the configuration file and settle every value.
+    """Read the configuration file and determine every setting.
 
     Args:
-        default_path: the file of the node that is read when none is named; it may be missing.
-        executable: the program's own path: ``crictl.yaml`` beside it is read when the file that was
-            named, or the one at the default path, does not exist.
+        default_path: the node's file, which is read if no other is named; it may be missing.
+        executable: the program's own path: ``crictl.yaml`` beside it is read if the named file, or
+            else the one at the default path, does not exist.
     """
     values, path, warnings = _read_first(flags, environ, default_path, executable)
     in_file = values.get
     runtime_endpoint = _first(
         flags.runtime_endpoint,
         environ.get("CONTAINER_RUNTIME_ENDPOINT"),
-        # crictl's `config --set` writes every other key at its zero value: that is no choice.
+        # crictl's `config --set` writes all other keys with zero values, which are not choices.
         in_file("runtime-endpoint") or None,
     )
     image_endpoint = _first(
@@ -108,7 +107,7 @@ def _first(*values: T | None) -> T | None:
 
 
 def socket_path(endpoint: str, option: str) -> str:
-    """Return the path of an endpoint's socket: of ``unix:///path``, or the path itself."""
+    """Return the socket path of an endpoint: that of ``unix:///path``, or the path itself."""
     if not endpoint:
         raise UsageError(f"--{option} is not set", hint="name a socket, or leave it out")
     path = endpoint
@@ -134,10 +133,10 @@ def socket_path(endpoint: str, option: str) -> str:
 def parse_file(text: str) -> dict[str, Any]:
     """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
-    A key given twice has its last value; a key without a value counts as not given. Values are read
-    from their text, as crictl does: ``timeout: "5"`` is fine and ``debug: yes`` is not.
+    The last value of a repeated key counts; a key without a value counts as not given. Values are
+    parsed from their text, as by crictl: ``timeout: "5"`` is valid and ``debug: yes`` is not.
     """
-    from pycrictl import yamltree  # noqa: PLC0415 - without a file not needed
+    from pycrictl import yamltree  # noqa: PLC0415 - not needed without a file
 
     found: dict[str, Any] = {}
     try:

@@ -1,10 +1,10 @@
 """``crictl.yaml`` as the ``config`` command shows and changes it.
 
-In a file of lines ``key: value``, only the values of the keys that are set change, and comments
-stay. A file in any other form of YAML or JSON is written anew as such lines, without its comments.
-crictl's own way (``is_whole``) is to write every key, and no blank lines; but crictl 1.36.0 knows
-no ``max-retries``, and rejects a file that has it, so it is written and listed only where it stands
-or is set.
+In a file of ``key: value`` lines, only the values of the keys being set change, and comments are
+kept. A file in any other form of YAML or JSON is rewritten as such lines, without its comments.
+With ``is_whole``, every key is written and no blank lines, as by crictl. But crictl 1.36.0 lacks
+``max-retries`` and rejects a file that has it, so that key is written and listed only if it is
+present or being set.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ NEW_FILE_MODE: Final = 0o600
 NEW_FOLDER_MODE: Final = 0o755
 
 _NEWER: Final = "max-retries"
-"""The key that crictl 1.36.0 does not know yet."""
+"""The key that crictl 1.36.0 does not have yet."""
 _PLAIN: Final = re.compile(r"(?:unix://)?/[A-Za-z0-9/._+@-]*")
-"""Texts that need no quotes for any reader of YAML."""
+"""Values that need no quotes for any YAML reader."""
 
 
 def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
-    """Return the file to show or change, which is never one beside the program."""
+    """Return the path of the file to show or change, never the one beside the program."""
     path = environ.get("CRI_CONFIG_FILE", config.DEFAULT_PATH) if flag is None else flag
     if not path:
         raise UsageError("the path of the config file is empty")
@@ -42,7 +42,7 @@ def path_of(flag: str | None, environ: Mapping[str, str]) -> str:
 
 
 def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
-    """Return every key with its value in the file, as text; missing keys as crictl has them.
+    """Return every key with its value in the file, as text; missing keys have crictl's values.
 
     ``is_whole`` omits ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
     """
@@ -55,7 +55,7 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
 
 
 def create(path: str) -> bool:
-    """Write a file that has every key of crictl as zero; return False if the file exists."""
+    """Write a file with all of crictl's keys at zero values; return False if the file exists."""
     if _read(path) is not None:
         return False
     change(path, {}, is_whole=True)
@@ -73,8 +73,8 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     """Set keys in the file, which is created if it does not exist; write all of them or none.
 
     Args:
-        is_whole: whether to write as crictl does: also the keys that the file lacks, as zero, and
-            endpoints that are not unix sockets.
+        is_whole: whether to write as crictl does: also the keys that the file lacks, with zero
+            values, and endpoints that are not unix sockets.
     """
     checked = {key: _checked(key, text, any_endpoint=is_whole) for key, text in settings.items()}
     before = _read(path)
@@ -102,7 +102,7 @@ def changed(text: str, settings: Mapping[str, Any], *, is_whole: bool = False) -
         is_right = config.parse_file(after) == wanted
     except ConfigError:
         is_right = False
-    if not is_right:  # no file of plain lines
+    if not is_right:  # not a file of plain lines
         return "".join(f"{_line(*pair)}\n" for pair in wanted.items())
     return re.sub(r"(?m)^[ \t]*\n", "", after) if is_whole else after
 
@@ -149,7 +149,7 @@ def _read(path: str) -> str | None:
 
 
 def _write(path: str, text: str, *, is_new: bool) -> None:
-    """Replace the file in one step; keep its mode and owner, and links that point to it."""
+    """Replace the file atomically; keep its mode and owner, and links that point to it."""
     target = Path(path).resolve()
     if is_new:
         target.parent.mkdir(mode=NEW_FOLDER_MODE, parents=True, exist_ok=True)

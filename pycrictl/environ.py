@@ -1,8 +1,8 @@
-"""What surrounds the process: streams, environment variables, clocks and facts of the terminal.
+"""The environment of the process: streams, variables, clocks and properties of the terminal.
 
-Facts are looked up when asked, never at import and never kept: a terminal changes its size, and
-tests change everything. Nothing here knows what is printed. This module is loaded at every start:
-what it imports at the top costs nothing.
+Properties are read when needed, never at import, and never cached: a terminal changes its size, and
+tests change everything. Nothing here depends on what is printed. This module is loaded at every
+start, so its imports at the top must cost nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FALLBACK_SIZE = (80, 24)
 
 OWN_NAME = "pycrictl"
 CRICTL = "crictl"
-"""The name under which the program writes what scripts know of crictl."""
+"""The program name under which messages have the form that scripts expect of crictl."""
 
 
 def is_terminal(stream: TextIO) -> bool:
@@ -37,17 +37,17 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Return whether a terminal cannot move its cursor, or ``TERM`` does not tell."""
+    """Return whether a terminal cannot move its cursor, or ``TERM`` is not set."""
     return environ.get("TERM", "") in ("", "dumb")
 
 
 def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether every character can be written to ``stream``, and is shown as it is meant.
+    """Return whether every character can be written to ``stream`` and is shown correctly.
 
-    The locale is asked as well: where it is C or POSIX, Python writes UTF-8 all the same. Without
-    a variable that names a locale or a charset, only the stream's encoding counts.
+    The locale counts as well: Python writes UTF-8 even if the locale is C or POSIX. If no variable
+    names a locale or a charset, only the stream's encoding counts.
     """
-    # At its start Python sets LC_CTYPE to C.UTF-8 where LC_CTYPE or LANG, but not LC_ALL, is C.
+    # At its start Python sets LC_CTYPE to C.UTF-8 if LC_CTYPE or LANG, but not LC_ALL, is C.
     named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, named), "")
     encoding = getattr(stream, "encoding", None) or ""
@@ -62,8 +62,8 @@ def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:
     """Return the columns and rows of the terminal at ``stream``.
 
-    The terminal itself is asked first, since ``COLUMNS`` and ``LINES`` do not follow a window's
-    size. They count where the terminal does not know (a serial line says 0 by 0), then 80 by 24.
+    The terminal's own size comes first, since ``COLUMNS`` and ``LINES`` do not follow a window's
+    size. They count if the terminal reports none (a serial line reports 0 by 0), then 80 by 24.
     """
     try:
         columns, rows = os.get_terminal_size(stream.fileno())
@@ -84,7 +84,7 @@ def _line(text: str) -> str:
 
 
 class _Nowhere(io.StringIO):
-    """Stands for a standard stream that was closed before the program began."""
+    """Replaces a standard stream that was closed before the program started."""
 
     def write(self, text: str, /) -> int:
         return len(text)
@@ -93,7 +93,7 @@ class _Nowhere(io.StringIO):
 class Environment:
     """The streams, variables and clocks that one run of the program uses.
 
-    ``clock`` never goes back, ``wall_clock`` counts from 1970, and ``program`` begins every
+    ``clock`` is monotonic, ``wall_clock`` counts from 1970, and ``program`` is the prefix of every
     message.
     """
 
@@ -131,7 +131,7 @@ class Environment:
 
     @property
     def columns(self) -> int:
-        """Columns of the terminal that results are read on; 0 elsewhere."""
+        """Columns of the terminal at standard output; 0 if it is not a terminal."""
         return terminal_size(self.stdout, self.environ)[0] if self.stdout_is_terminal else 0
 
     def terminal_size(self) -> tuple[int, int]:
@@ -177,7 +177,7 @@ class Environment:
             self.stderr.write(lines)
             self.stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody reads it; the exit status still says it
+            pass  # nobody reads it; the exit status remains
 
     def configure_logging(self, *, debug: bool) -> None:
         class OneLine(logging.Formatter):

@@ -1,9 +1,9 @@
-"""Everything that can go wrong, as exceptions that know how to be shown.
+"""All errors of the program, as exceptions with the texts that the user sees.
 
-Each class carries a ``reference`` (kebab-case, stable: the reason in the status of a failed copy)
-and the ``exit_code`` of a program that ends with it. They are raised at three walls only: for gRPC
-statuses in ``cri.calls.errmap``, for protocol violations in ``wire``, for ``OSError`` at the file
-system. ``cli.main`` alone catches them and prints ``pycrictl: <message>`` and the hint.
+Each class has a ``reference`` (kebab-case, stable: the reason in the status of a failed copy) and
+the ``exit_code`` of a program that ends with it. Other errors become these at three walls only:
+gRPC statuses in ``cri.calls.errmap``, protocol violations in ``wire``, ``OSError`` at the file
+system. Only ``cli.main`` prints them, as ``pycrictl: <message>`` and the hint.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class UsageError(PycrictlError):
 
 
 class OptionError(UsageError):
-    """An option is unknown, lacks its value, or has one that cannot be read.
+    """An option is unknown, lacks its value, or has an invalid one.
 
-    ``flag_error`` is the same in the words of Go's flag package, which scripts may know.
+    ``flag_error`` is the message of Go's flag package for it, which scripts may expect.
     """
 
     def __init__(self, message: str, *, flag_error: str, hint: str | None = None) -> None:
@@ -66,7 +66,7 @@ class ExtraArgument(UsageError):
 
 
 class UnknownFormat(UsageError):
-    """The command has no such output format, which is given in quotes and printable."""
+    """The command has no such output format; ``output`` is quoted and printable."""
 
     def __init__(self, output: str, formats: Sequence[str]) -> None:
         super().__init__(
@@ -208,7 +208,7 @@ class RemoteProtocolError(StreamError):
 
 
 class UpgradeRefused(StreamError):
-    """The server answered, but does not offer the stream; ``body`` begins what it said."""
+    """The server answered but refused the upgrade; ``body`` is the start of its response."""
 
     reference = "upgrade-refused"
 
@@ -227,7 +227,7 @@ class PullFailed(PycrictlError):
 
 
 class CopyError(PycrictlError):
-    """A copy failed; unless the message says otherwise, the destination is as it was."""
+    """A copy failed; unless the message says otherwise, the destination is unchanged."""
 
     reference = "copy"
 
@@ -237,9 +237,9 @@ class NoSpace(CopyError):
 
 
 class EntryRefused(CopyError):
-    """An entry of the archive or tree breaks a rule, and so nothing of it was copied.
+    """An entry of the archive or tree breaks a rule, so nothing was copied.
 
-    ``path`` is the entry's name as it came; ``rule`` has a stable short name, for scripts.
+    ``path`` is the entry's name, unchanged; ``rule`` is the rule's short name, stable for scripts.
     """
 
     reference = "entry-refused"
@@ -252,7 +252,7 @@ class EntryRefused(CopyError):
 
 
 class Interrupted(PycrictlError):
-    """The user ended the program; the message says what goes on without it."""
+    """The user ended the program; the message says what continues without it."""
 
     reference = "interrupted"
     exit_code = ExitCode.INTERRUPTED

@@ -1,7 +1,7 @@
-"""JSON from other programs: read into values within bounds, and then field by field. Pure.
+"""JSON from other programs: parsed within limits, and then read field by field. Pure.
 
-For a value of another kind, a reader here returns the empty value of its own. Where the difference
-matters, ``fit`` judges by a schema and says what was left out.
+For a value of the wrong type, a reader here returns the empty value of its own type. Where the
+difference matters, ``fit`` checks values against a schema and reports what it left out.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pycrictl.units import escape
 
 INT64_MAX: Final = 2**63 - 1
 MAX_CHARS: Final = 4096
-"""Of a text; of one for people, the rest is cut off."""
+"""Longest text by default: readers truncate a longer one, ``fit`` rejects it."""
 
 MAX_ITEMS: Final = 1000
-"""Of a list for which a schema names no other number."""
+"""Longest list, unless its schema has another limit."""
 
 T = TypeVar("T")
 
@@ -33,10 +33,10 @@ _MOMENT: Final = re.compile(
 def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
     """Return the value of a JSON text (RFC 8259, so without NaN and infinity).
 
-    ``most`` values are counted before any is made; 0 for any number.
+    At most ``most`` values are allowed, counted before any is created; 0 means any number.
 
     Raises:
-        ValueError: it is none, has too many values or digits, or is nested too deeply.
+        ValueError: the text is not JSON, has too many values or digits, or is nested too deeply.
     """
     if most:
         whole = content.encode() if isinstance(content, str) else content
@@ -49,7 +49,7 @@ def parse(content: str | bytes | bytearray, *, most: int = 0) -> Any:
 
 
 def parsed(content: str | bytes | bytearray) -> dict[str, Any]:
-    """Return the object of a JSON text; empty if it is none."""
+    """Return the object of a JSON text; empty if it is not one."""
     try:
         return mapping(parse(content))
     except ValueError:
@@ -68,7 +68,7 @@ def mappings(value: object) -> list[dict[str, Any]]:
 
 
 def text(value: object, most: int = MAX_CHARS) -> str:
-    """Return a text, cut to so many characters; empty if it is none."""
+    """Return a text, truncated to ``most`` characters; empty if the value is not one."""
     return value[:most] if isinstance(value, str) else ""
 
 
@@ -77,12 +77,12 @@ def texts(value: object, most: int = MAX_CHARS) -> list[str]:
 
 
 def count(value: object, most: int = INT64_MAX) -> int:
-    """Return a whole number from 0 to ``most``; 0 if it is none."""
+    """Return a whole number from 0 to ``most``; 0 if the value is not one."""
     return value if type(value) is int and 0 <= value <= most else 0
 
 
 def whole(value: object) -> int:
-    """Return a whole number of 64 bits, also one written as ``5.0``; 0 if it is none."""
+    """Return a whole number of 64 bits, even if written as ``5.0``; 0 if the value is not one."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     return value if type(value) is int and -INT64_MAX - 1 <= value <= INT64_MAX else 0
@@ -93,14 +93,14 @@ def flag(value: object) -> bool | None:
 
 
 def number(value: object) -> float | None:
-    """Return a number from 0 on; None if it is none."""
+    """Return a number that is not negative; None if the value is not one."""
     if type(value) not in (int, float):
         return None
     return float(value) if 0 <= value <= INT64_MAX else None  # type: ignore[operator,arg-type]
 
 
 def moment(value: object) -> float:
-    """Return a time as the API server writes it (RFC 3339), in Unix seconds; 0 if it is none."""
+    """Return a time as the API server writes it (RFC 3339), in Unix seconds; 0 if it is not one."""
     if not isinstance(value, str) or not _MOMENT.fullmatch(value):
         return 0.0
     try:
@@ -110,10 +110,10 @@ def moment(value: object) -> float:
 
 
 def strict(value: object, read: Callable[[object], T]) -> T | None:
-    """Return what a reader here makes of a value; None of null.
+    """Return a value as a reader here returns it; None for null.
 
     Raises:
-        ValueError: the value is of another kind, or beyond the reader's bounds.
+        ValueError: the value has the wrong type, or exceeds the reader's limits.
     """
     if value is None:
         return None
@@ -131,12 +131,12 @@ def cleaned(value: Any) -> Any:
 
 
 def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = "") -> Any:
-    """Return the part of a value of JSON that fits a schema, with texts escaped; None if none does.
+    """Return the part of a JSON value that fits a schema, with texts escaped; None if none does.
 
     Args:
-        schema: of OpenAPI. Numbers are never negative and lists and texts never endless, also
-            where it does not say so. Unknown and null fields are left out.
-        wrong: gets the paths of fields that do not fit.
+        schema: an OpenAPI schema. Unless it says otherwise, numbers must not be negative, and lists
+            and texts have default limits. Unknown and null fields are left out.
+        wrong: receives the paths of fields that do not fit.
     """
     found = _KINDS[schema["type"]](value, schema, wrong, path)
     if found is None and path:
@@ -185,7 +185,7 @@ def _number(value: object, schema: Mapping[str, Any], *_: object) -> float | Non
         return None
     top = _INT32_MAX if schema.get("format") == "int32" else INT64_MAX
     least, most = schema.get("minimum", 0), schema.get("maximum", top)
-    return value if least <= value <= most else None  # which NaN never is
+    return value if least <= value <= most else None  # NaN fails this
 
 
 def _boolean(value: object, *_: object) -> bool | None:

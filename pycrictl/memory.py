@@ -1,4 +1,4 @@
-"""Memory of a service that is free again, or would be: how it is given back."""
+"""Returns memory that a service no longer needs to the system."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Final
 
 LOOK_S: Final = 0.1
-"""How soon after a call the memory is looked at."""
+"""How soon after a call the memory is checked."""
 
 GROWTH_BYTES: Final = 16 * 1024 * 1024
-"""By how much it may have grown since the start, or since it was last cleared."""
+"""How much the memory may grow after the start, or after the last collection."""
 
 _PAGES: Final = Path("/proc/self/statm")
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 def trim_memory() -> None:
-    """Give free memory back to the system, where the C library can (malloc_trim(3))."""
+    """Return free memory to the system, if the C library can (malloc_trim(3))."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
@@ -29,15 +29,15 @@ def trim_memory() -> None:
 class Reclaimer:
     """Collects reference cycles when the memory of the process has grown.
 
-    gRPC's server leaves each call that it refuses in a cycle, and with the call its connection and
-    all that came on it: megabytes of headers. Python's collector counts objects, not their bytes,
-    and would come after a hundred such calls.
+    gRPC's server leaves each call that it refuses in a cycle, with the call's connection and all
+    data received on it: megabytes of headers. Python's collector counts objects, not their bytes,
+    and would run only after a hundred such calls.
     """
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._loop = loop
         self._timer: TimerHandle | None = None
-        gc.freeze()  # a collection takes a thousandth of the time without all that is there now
+        gc.freeze()  # collections take a thousandth of the time without the objects that exist now
         self._most_bytes = _resident_bytes() + GROWTH_BYTES
 
     def call_began(self) -> None:

@@ -1,4 +1,4 @@
-"""A service's page of metrics, by the library of Prometheus; only a service imports it."""
+"""A service's metrics page, by the Prometheus library; only services import this module."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 Counts: TypeAlias = float | Mapping[tuple[str, ...], float]
-"""A number, or numbers by the values of labels."""
+"""A number, or numbers by label values."""
 
 
 class MetricsPage(Collector):
@@ -34,9 +34,9 @@ class MetricsPage(Collector):
         return made
 
     def counted(self, name: str, help: str, read: Callable[[], Counts], *labels: str) -> None:
-        """Add a counter that something else keeps.
+        """Add a counter whose value is kept elsewhere.
 
-        The library's own take a lock for each number, which is too slow for the way of a call.
+        The library's own counters take a lock for each number, which is too slow during a call.
         """
         self._elsewhere.append((self._prefix + name, help, labels, read))
 
@@ -51,5 +51,5 @@ class MetricsPage(Collector):
             yield family
 
     def text(self) -> bytes:
-        """Return the page. It blocks for some milliseconds."""
+        """Return the page. This blocks for some milliseconds."""
         return generate_latest(self.registry)

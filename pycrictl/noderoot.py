@@ -1,9 +1,9 @@
-"""Where the files of the node are for this process: at their own paths, or below a directory.
+"""Translates paths of the node to paths of this process: the same, or below a directory.
 
 ``--host-root`` names the directory; in a pod of ``kubectl debug node/NAME`` it is ``/host``. Below
-it are the runtime's sockets, logs, ``/proc`` and configuration. This module is the one place that
-turns a path of the node into one of this process. Links of the node lead where they lead on the
-node: absolute ones begin below the directory, and ``..`` does not lead out of it.
+it are the runtime's sockets, logs, ``/proc`` and configuration. Only this module translates paths
+of the node. Links resolve as they do on the node: absolute ones start at the directory, and ``..``
+does not lead out of it.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ DEBUG_ROOT: Final = "/host"
 """Where ``kubectl debug node`` mounts the root of the node."""
 
 FILE_LIMIT_BYTES: Final = 1024 * 1024
-"""Of a file that something on the node names."""
+"""Largest file that is read by a path found on the node."""
 
 MAX_LINKS: Final = 40
-"""As many as Linux follows for one path."""
+"""Most links followed for one path, as in Linux."""
 
 _root = ""
 
 
 def use(root: str) -> None:
-    """Look for the node's files below a directory from now on; ``/`` means at their own paths."""
+    """Use the node's files below a directory from now on; ``/`` means at their own paths."""
     global _root
     whole = os.path.abspath(root)  # noqa: PTH100 (pathlib costs 5 ms at every start)
     if not root or not os.path.isdir(whole):  # noqa: PTH112 (the same)
@@ -51,9 +51,9 @@ def is_node(root: str) -> bool:
 
 
 def locate(path: str, *, follow: bool = True) -> str:
-    """Return where an absolute path of the node is for this process.
+    """Translate an absolute path of the node to one of this process.
 
-    ``follow`` resolves a link in the last component too; links before it always are.
+    ``follow`` resolves a link in the last component too; links before it are always resolved.
     """
     if not _root:
         return path
@@ -65,7 +65,7 @@ def locate(path: str, *, follow: bool = True) -> str:
 
 
 def below(root: str, path: str, *, follow: bool = True) -> str:
-    """Return where an absolute path of a node is whose root is at ``root``; as ``locate``."""
+    """Translate an absolute path of a node whose root is at ``root``, like ``locate``."""
     root = root.rstrip("/")
     done: list[str] = []
     todo = deque(path.split("/"))
@@ -78,7 +78,7 @@ def below(root: str, path: str, *, follow: bool = True) -> str:
             del done[-1:]
             continue
         done.append(part)
-        if done == ["proc"]:  # its links have meanings of their own
+        if done == ["proc"]:  # links in /proc are special
             done.append(os.path.normpath("/".join(("/", *todo))).strip("/"))
             break
         if not todo and not follow:
@@ -86,7 +86,7 @@ def below(root: str, path: str, *, follow: bool = True) -> str:
         try:
             target = os.readlink("/".join((root, *done)))  # noqa: PTH115 (quick)
         except OSError:
-            continue  # no link, or nothing at all
+            continue  # not a link, or nothing at all
         links += 1
         if links > MAX_LINKS:
             raise PycrictlError(f"{quote(path)} below {quote(root)}: too many symbolic links")
@@ -96,7 +96,7 @@ def below(root: str, path: str, *, follow: bool = True) -> str:
 
 
 def given(path: str) -> str:
-    """Return where a path is that somebody named: below the root if it is there, else as it is."""
+    """Translate a path given by the user: below the root if it exists there, else unchanged."""
     if not _root or not path.startswith("/"):
         return path
     found = locate(path)
@@ -104,9 +104,9 @@ def given(path: str) -> str:
 
 
 def read_named(path: str) -> bytes:
-    """Return the content of a file that a process or another file of the node names.
+    """Return the content of a file whose path was found in a process or file of the node.
 
-    One that is not regular or too large is an OSError. A pipe is not waited for.
+    Raise OSError if it is not a regular file or too large. Do not wait for a pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
@@ -126,10 +126,10 @@ def content_of(descriptor: int, most_bytes: int = FILE_LIMIT_BYTES) -> bytes:
 
 
 def is_nodes_own(pid: int, root: str = "") -> bool:
-    """Return whether the paths that a process names can be believed.
+    """Return whether the paths that a process names can be trusted.
 
-    Anybody, in any container, may call a process ``kubelet`` and let it name files to be read, and
-    a server to send them to. The node's own has the user and the file systems of the first process,
+    Any container may run a process called ``kubelet`` that names files to be read, and a server to
+    send them to. The node's own kubelet has the user and the mount namespace of the first process,
     or of this program.
     """
     root = root or directory()
@@ -140,7 +140,7 @@ def is_nodes_own(pid: int, root: str = "") -> bool:
 
 
 def _standing(process: str) -> tuple[list[str], str] | None:
-    """Return the user IDs of a process and its mount namespace; None where they are not seen."""
+    """Return the user IDs of a process and its mount namespace; None if they cannot be read."""
     try:
         with open(f"{process}/status", encoding="utf-8", errors="replace") as lines:  # noqa: PTH123
             users = [line for line in lines if line.startswith("Uid:")]

@@ -1,9 +1,9 @@
-"""Runs a program in the namespaces of a container, beside its file system, not in it.
+"""Runs a program in the namespaces of a container, but with a root file system of its own.
 
-The program's root is a file system in memory: a static busybox and nothing else, or the layers of
-an image below it, which are only read. It is in a mount namespace of its own, and gone with its
-last process. The container's files are below ``/container``, a link to ``/proc/PID/root`` as the
-container's PID namespace numbers its process. Linux, as root only.
+The program's root is a file system in memory, with a static busybox and nothing else, or on top of
+an image's layers, which are only read. It is in a mount namespace of its own, and disappears with
+its last process. The container's files are below ``/container``, a link to ``/proc/PID/root`` with
+the PID in the container's PID namespace. Works on Linux only, as root.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.units import quote
 
 NAMESPACES: Final = ("ipc", "uts", "net", "pid")
-"""Those of the container; its user and mount namespaces are not joined."""
+"""The container's namespaces to join; its user and mount namespaces are not joined."""
 
 _CLONE_NEWNS: Final = 0x20000
 _MS_NOSUID: Final = 2
@@ -38,7 +38,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _FAILED: Final = 125
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOADER: Final = re.compile(rb"/[^\0]*/ld-[^\0]*\0")
-"""What a program that is dynamically linked names near its beginning (elf(5), PT_INTERP)."""
+"""The loader that a dynamically linked program names near its start (elf(5), PT_INTERP)."""
 
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -61,12 +61,12 @@ def check_static(path: Path) -> None:
 
 
 class Tools(NamedTuple):
-    """What the program's root has.
+    """The content of the program's root.
 
     Attributes:
-        environ: variables that belong to it.
-        busybox: a static busybox, with its applets in ``/bin``; nothing else is there.
-        layers: else the directories of an image's layers, the uppermost first.
+        environ: environment variables that belong to it.
+        busybox: a static busybox, installed with its applets in ``/bin`` as the only content.
+        layers: otherwise, the directories of an image's layers, the uppermost first.
     """
 
     environ: Mapping[str, str]
@@ -77,7 +77,7 @@ class Tools(NamedTuple):
 class Helper:
     """A process that becomes the parent of the program.
 
-    It is forked before the first connection to a runtime: gRPC may abort what is forked later.
+    It is forked before the first connection to a runtime: gRPC may abort a process forked later.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class Helper:
 
 
 def _inner_pid(pid: int) -> int:
-    """Return the number of a process in its own PID namespace (``NSpid``, proc(5))."""
+    """Return the ID of a process in its own PID namespace (``NSpid``, proc(5))."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -146,7 +146,7 @@ def _enter(pid: int, number: int, tools: Tools, words: Sequence[str]) -> int:
     for descriptor in opened:
         _check(_libc.setns(descriptor, 0), "setns")
         os.close(descriptor)
-    child = os.fork()  # only a child is in the PID namespace
+    child = os.fork()  # only a child enters the PID namespace
     if not child:
         _become(tools, words, number)
     _, status = os.waitpid(child, 0)
@@ -185,7 +185,7 @@ def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
 
 
 def _make_root(tools: Tools) -> Path:
-    """Mount a root for the program, over a directory that each Linux has, and return where."""
+    """Mount a root for the program over a directory that every Linux has; return its path."""
     folder = Path("/proc")
     content = Path(tools.busybox).read_bytes() if tools.busybox else b""
     _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
@@ -206,7 +206,7 @@ def _make_root(tools: Tools) -> Path:
 def _change_root(root: Path) -> None:
     """Make a mount the root of this process alone, with the node's devices.
 
-    What an image has in their place may be links: they are followed in the new root only.
+    An image may have links in place of the mount points: they are followed in the new root only.
     """
     former = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     os.chdir(root)
@@ -223,7 +223,7 @@ def _change_root(root: Path) -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel end this process with its parent, even a killed one (prctl(2))."""
+    """Have the kernel kill this process when its parent ends, even by SIGKILL (prctl(2))."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
 
 

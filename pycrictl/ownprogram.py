@@ -1,4 +1,4 @@
-"""Functions of this program in a process of their own, whichever way the program was started."""
+"""Runs functions of this program in separate processes, however the program was started."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ call(*sys.argv[2:])
 
 
 def command(target: str) -> list[str]:
-    """Return the command that calls a function, ``MODULE:NAME``, with the words that follow it."""
+    """Return the command that calls ``MODULE:NAME`` with the arguments that are appended to it."""
     if getattr(sys, "frozen", False):
         return [sys.executable, ENTRY, target]
     package = os.path.abspath(__file__)  # noqa: PTH100 (in an archive of modules it is not a file)
     for _ in __name__.split("."):
         package = os.path.dirname(package)  # noqa: PTH120 (the same)
-    # Relative ones would mean something else there.
+    # Relative paths would mean something else in the new process.
     folders = [package, *filter(os.path.isabs, sys.path)]
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, os.pathsep.join(folders), target]
 
@@ -40,10 +40,10 @@ def call(target: str, *words: str) -> None:
 
 
 def start_orphan(environ: Mapping[str, str]) -> int:
-    """Start a program by the command line of this one, not as its child; return its process ID.
+    """Start this command line again, but not as a child process; return the process ID.
 
-    systemd notices the end of the service's main process only if that is its own child. A program
-    that has threads cannot fork itself, so another one does it.
+    systemd notices the end of a service's main process only if it is systemd's own child. A program
+    with threads cannot fork itself, so another one forks.
     """
     # A standalone program is its own interpreter.
     words = sys.argv[1:] if getattr(sys, "frozen", False) else sys.orig_argv[1:]

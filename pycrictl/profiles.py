@@ -1,4 +1,4 @@
-"""Profiles of a run of the program itself, written to files that its user names."""
+"""Profiles of the program's own run, written to files that the user names."""
 
 from __future__ import annotations
 

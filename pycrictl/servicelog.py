@@ -1,4 +1,4 @@
-"""What a service tells the outside: log lines, at a limited rate, and its state to systemd."""
+"""The output of a service: log lines at a limited rate, and state notifications to systemd."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from pycrictl.wire import limits
 
 MAX_VALUE_CHARS: Final = 500
 
-# Of syslog(3).
+# From syslog(3).
 _PRIORITIES: Final = {logging.CRITICAL: 2, logging.ERROR: 3, logging.WARNING: 4, logging.INFO: 6}
 _DEBUG_PRIORITY: Final = 7
 
 
 class Whole(str):
-    """A value that is written whole: its length is bounded elsewhere, and its end matters."""
+    """A value that is never truncated: its length is limited elsewhere, and its end matters."""
 
     __slots__ = ()
 
@@ -34,8 +34,8 @@ class Whole(str):
 def pairs(event: str, fields: dict[str, object]) -> str:
     """Return one line: the event's name, then each field that is not empty.
 
-    A value that is more than one plain word is written as a JSON string: nothing from outside can
-    begin a line or a field of its own.
+    A value that is not one plain word is written as a JSON string: outside data cannot start a line
+    or a field of its own.
     """
     words = [event]
     for key, value in fields.items():
@@ -69,7 +69,7 @@ class Log:
         self._write(logging.WARNING, event, fields)
 
     def unwritten(self, event: str, **fields: object) -> None:
-        """Report to the watchers alone what ``Seldom`` leaves out."""
+        """Report an event that ``Seldom`` leaves out to the watchers only."""
         for watch in self.watchers:
             watch(event, fields)
 
@@ -84,7 +84,7 @@ class Log:
 
     @contextmanager
     def of_library(self, name: str) -> Iterator[None]:
-        """Write what a library logs, from warnings on, as lines of this log."""
+        """Write a library's log messages, from warnings on, as lines of this log."""
         logger = logging.getLogger(name)
         handler, before = _OfLibrary(self, name), logger.propagate
         logger.addHandler(handler)
@@ -109,14 +109,14 @@ class LogLevel(StrEnum):
 
 
 def write_to(stream: TextIO, form: LogFormat, level: LogLevel, environ: Mapping[str, str]) -> None:
-    """Send the lines of services to a stream, with priorities if it is the journal's."""
+    """Send the log lines of services to a stream, with priorities if it is the journal's."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_LineFormat(form, has_priorities=is_journal(stream, environ)))
     logger = logging.getLogger("pycrictl")
     logger.handlers = [handler]
     logger.propagate = False
     least = getattr(logging, level.name)
-    # Of other rooms, only what a service's own log does not say.
+    # Services log their own events: other rooms log less than warnings only for debugging.
     logger.setLevel(least if level is LogLevel.DEBUG else max(least, logging.WARNING))
     for service in ("proxy", "agent"):
         logging.getLogger(f"pycrictl.{service}").setLevel(least)
@@ -147,7 +147,7 @@ class _LineFormat(logging.Formatter):
 
 
 class Seldom:
-    """Logs some of the events that peers can cause as often as they like, and their number."""
+    """Logs some of the events that peers can cause at will, and the number of the others."""
 
     def __init__(self, write: Callable[..., None], event: str, **common: object) -> None:
         self._write = write
@@ -158,7 +158,7 @@ class Seldom:
         self.count = 0
 
     def __call__(self, **fields: object) -> bool:
-        """Report one, in a running loop; return whether it got a line of its own."""
+        """Report an event, in a running loop; return whether it got a line of its own."""
         self.count += 1
         loop = asyncio.get_running_loop()
         if self._allowance.take(loop.time()):
@@ -191,7 +191,7 @@ class _OfLibrary(logging.Handler):
 
 
 def _described(exc: BaseException | None) -> dict[str, object]:
-    """Return an error in one line, with the places in the source that led to it."""
+    """Return the fields for an error: its one-line text, and the source lines that led to it."""
     if exc is None:
         return {}
     places = [f"{PurePath(at.filename).name}:{at.lineno}" for at in extract_tb(exc.__traceback__)]

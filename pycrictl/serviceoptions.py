@@ -1,7 +1,7 @@
-"""The options of a service, each in one row: a field of its settings, made by a ``Row``.
+"""The options of a service, each declared once: a field of its settings, made by a ``Row``.
 
-From the row come the flag, the key in the service's TOML file, the help, the man page and the check
-of what is given. ``cli.service_command`` makes the flags; the functions here read them.
+The row defines the flag, the key in the service's TOML file, the help, the man page and the
+validation. ``cli.service_command`` makes the flags; the functions here read them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pycrictl.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.units import parse_duration, parse_size, quote
 
 Read: TypeAlias = Callable[[object], Any]
-"""Returns the value of what was given; a ValueError says what is wrong with it."""
+"""Converts a given value; a ValueError says what is wrong with it."""
 
 MAX_COUNT: Final = 10_000
 _LONGEST_S: Final = 86_400.0
@@ -31,7 +31,7 @@ _ROW: Final = "option"
 
 @dataclass(frozen=True)
 class Row:
-    """An option, or what is the same of all options of a kind."""
+    """An option, or the common properties of all options of a kind."""
 
     read: Read
     metavar: str = ""
@@ -49,7 +49,7 @@ class Row:
         shown: str = "",
         is_key: bool = True,
     ) -> Any:
-        """Return the field of an option; ``shown`` is what the help says of the default."""
+        """Return the field of an option; ``shown`` is the default as the help shows it."""
         if not shown and default and default is not True:
             shown = str(default)
         sentence = f"{help} (default: {shown})." if shown else f"{help}."
@@ -70,7 +70,7 @@ class Given(NamedTuple):
 
 
 def read_flags(settings: type[Any], flags: Mapping[str, object]) -> Given:
-    """Check flags, by their names; None stands for one that is not given."""
+    """Check flags by name; None means that a flag is not given."""
     found = {}
     for name, option in options(settings):
         if (value := flags.get(option.name)) is not None:
@@ -112,7 +112,7 @@ def _parsed(path: str, *, is_required: bool) -> dict[str, Any]:
         raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None
 
 
-# What options may be
+# Readers of values
 
 
 def read_text(value: object) -> str:
@@ -190,7 +190,7 @@ def _one_of(kind: type[StrEnum], value: object) -> StrEnum:
 
 
 def maybe(read: Read, *, empty: Any = "") -> Read:
-    """Return what reads a value that may be an empty string, which stands for ``empty``."""
+    """Return a reader that also accepts an empty string, which means ``empty``."""
     return lambda value: empty if value == "" else read(value)
 
 
@@ -204,7 +204,7 @@ class Address(NamedTuple):
 
 
 def read_address(value: object) -> Address:
-    """Read ``IP:PORT``, with ``[…]`` around an address of version 6."""
+    """Parse ``IP:PORT``, with ``[…]`` around an IPv6 address."""
     given = read_text(value)
     try:
         host, port = _host_and_port(given)
@@ -221,7 +221,7 @@ def read_address_of_urls(value: object) -> Address:
     return found
 
 
-# Rows, by what an option is
+# Rows, by the type of an option
 
 
 def choice(kind: type[StrEnum]) -> Row:

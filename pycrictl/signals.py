@@ -1,10 +1,10 @@
-"""The signals that end this program, and work that they must not tear apart.
+"""The signals that end this program, and work that they must not interrupt.
 
-They raise an exception wherever the program is, so that it cleans up. Blocking them would not help:
-another thread would get the signal, and the exception would come all the same.
+They raise an exception wherever the program is, which makes it clean up. Blocking them would not
+help: another thread would get the signal, and the exception would be raised all the same.
 
-It may come anywhere: in the middle of a constructor, before a coroutine is begun, in a destructor.
-What such an object complains about when it is destroyed is not reported.
+It may be raised anywhere: inside a constructor, before a coroutine starts, in a destructor.
+Errors of such half-made objects when they are destroyed are not reported.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 REPEAT_S: Final = 0.5
-"""For how long after a signal another one counts as the same. They may come in pairs, from a
+"""How long after a signal another one counts as its repetition. Signals may arrive in pairs, from a
 terminal and a supervisor or an impatient user, and the second would interrupt the clean-up."""
 
 _AGAIN_S: Final = 0.01
-"""How long after it was dropped what ends the program is raised again."""
+"""Delay before a dropped exception that ends the program is raised again."""
 
 _Handler = Callable[[int, FrameType | None], object]
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold back what these signals do to this program until the end of the block.
+    """Defer the handlers of these signals until the end of the block.
 
-    Python runs their handlers in the main thread only; in others nothing is to be held back.
+    Python runs them in the main thread only; in other threads there is nothing to defer.
     """
     noted: list[tuple[_Handler, int]] = []
     try:
@@ -53,7 +53,7 @@ def undisturbed() -> Iterator[None]:
 @contextmanager
 def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
     handler = signal.getsignal(number)
-    # Without a handler it is ignored, or ends the program at once, as SIGKILL does.
+    # Without a handler the signal is ignored, or ends the program at once like SIGKILL.
     if not callable(handler):
         yield
         return
@@ -66,9 +66,9 @@ def _noting(number: int, noted: list[tuple[_Handler, int]]) -> Iterator[None]:
 
 @contextmanager
 def left_to_main_thread() -> Iterator[None]:
-    """Let no thread that is started in the block take these signals.
+    """Block these signals in threads that are started in the block.
 
-    One that a library's thread has taken does not interrupt what the main thread waits for.
+    A signal delivered to a library's thread does not interrupt a wait of the main thread.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
@@ -85,10 +85,10 @@ def let_kill() -> None:
 
 
 def raise_ending(ending: BaseException) -> NoReturn:
-    """Raise the like of what ends the program, from the handler of a signal.
+    """Raise a copy of the exception that ends the program, from the handler of a signal.
 
-    Where Python drops that, in a destructor, another is raised. Nothing more is reported of what is
-    destroyed, and no warnings.
+    If Python drops the copy, in a destructor, another is raised. From then on neither errors in
+    destructors nor warnings are reported.
     """
     sys.unraisablehook = _Dropped(ending)
     sys.warnoptions.append("ignore")  # read when the module is imported, for the first warning
@@ -98,15 +98,15 @@ def raise_ending(ending: BaseException) -> NoReturn:
 
 
 def ending() -> BaseException | None:
-    """Return the like of what was raised to end the program; None if nothing was."""
+    """Return a copy of the exception raised to end the program; None if none was."""
     hook = sys.unraisablehook
     return hook.ending if isinstance(hook, _Dropped) else None
 
 
 class _Dropped:
-    """Takes the exceptions that Python drops while the program is ended; see ``raise_ending``.
+    """Handles the exceptions that Python drops while the program ends; see ``raise_ending``.
 
-    It holds none that was raised: that would keep all alive that is to be destroyed.
+    It holds no exception that was raised, which would keep alive the objects of its traceback.
     """
 
     def __init__(self, ending: BaseException) -> None:

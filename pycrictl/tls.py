@@ -1,4 +1,4 @@
-"""TLS to the servers of a cluster, judged as Kubernetes and container runtimes judge them."""
+"""TLS to the servers of a cluster, verified as Kubernetes and container runtimes do it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import ssl
 def client_context(
     *, verifies: bool = True, ca_file: str | None = None, ca_data: str | None = None
 ) -> ssl.SSLContext:
-    """Return the settings of a client, the same with every Python.
+    """Return a client's context, with the same settings in every Python.
 
-    As Go does, any certificate that is trusted is the end of a chain, and an authority needs none
-    of the extensions that OpenSSL's strict mode asks for: since Python 3.13 the latter is the
-    default, which would refuse clusters that their own kubelets accept.
+    As in Go, any trusted certificate may end a chain, and an authority needs none of the extensions
+    that OpenSSL's strict mode requires: that mode is the default since Python 3.13, and would
+    refuse clusters that their own kubelets accept.
 
     Args:
         ca_file, ca_data: the only authorities to trust, in PEM; without both, the system's.
@@ -32,12 +32,12 @@ def client_context(
 
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
-    """Give a context a certificate and its key, both in PEM; neither touches a disk.
+    """Load a certificate and its key, both in PEM, into a context; neither touches a disk.
 
     Raises:
         OSError: they cannot be used.
     """
-    # The library reads them from a file only: from one that is in memory.
+    # The library reads them from a file only, so they are put into one in memory.
     with os.fdopen(os.memfd_create("pair"), "wb") as file:
         file.write(certificate + b"\n" + key)
         file.flush()

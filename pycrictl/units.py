@@ -1,4 +1,4 @@
-"""Durations, numbers, sizes, ages and quoted words as they are typed and shown. Pure.
+"""Parses and formats durations, numbers, sizes, ages and quoted words. Pure.
 
 The literals are Go's, since flags and configuration files were written for a Go program. Every
 parser raises ``ValueError`` with a short message that quotes its input; the caller says where the
@@ -54,7 +54,7 @@ def parse_duration(text: str) -> float:
         whole, fraction, unit = match.groups()
         if not (whole or fraction) or unit not in _NANOSECONDS:
             break
-        # More than 20 digits are out of range; Python refuses more than 4300 in its own words.
+        # More than 20 digits are out of range; above 4300 Python raises an error of its own.
         if len(whole.lstrip("0")) > 20:
             raise ValueError(f"{quote(text)} is too long a duration")
         scale = _NANOSECONDS[unit]
@@ -95,7 +95,7 @@ def parse_int(text: str) -> int:
         raise ValueError(f"{quote(text)} is not an integer")
     digits = text.lstrip("+-").replace("_", "").lower()
     octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
-    # Python refuses more than 4300 decimal digits in its own words.
+    # Above 4300 decimal digits Python raises an error of its own.
     if len(digits) < 4000:
         value = int(digits, 8 if octal else 0) * (-1 if text[0] == "-" else 1)
         if -_INT64_MAX - 1 <= value <= _INT64_MAX:
@@ -129,7 +129,7 @@ _UNIT_LETTERS: Final = "BKMGTPEZY"
 
 
 def format_bytes(size_bytes: float) -> str:
-    """Write a size for people: ``512 B``, ``12.3 MiB``; below 0, as a broken server may say."""
+    """Format a size for people: ``512 B``, ``12.3 MiB``; a broken server may report below 0."""
     size, power = float(abs(size_bytes)), 0
     # 1023.95 and more would be shown as 1024.0.
     while size >= (1024 if power == 0 else 1023.95) and power < len(_BINARY_UNITS) - 1:
@@ -143,7 +143,7 @@ def format_bytes(size_bytes: float) -> str:
 def format_part(
     done_bytes: int, total_bytes: int, *, is_estimated: bool = False, of: str = "/"
 ) -> str:
-    """Return ``3.1/12.3 MiB``, or only what is done while the total is unknown (0).
+    """Return ``3.1/12.3 MiB``, or only the part done while the total is unknown (0).
 
     ``3.1/~12.3 MiB`` if the total is an estimate.
     """
@@ -179,7 +179,7 @@ def parse_size(text: str) -> int:
 
 
 _AGES: Final = (("hours", 1, 1), ("days", 24, 7), ("weeks", 7 * 24, 30), ("months", 30 * 24, 365))
-"""Each unit in hours, and the next one in days, which begins at two."""
+"""Each unit, its hours, and the days of the next unit, which is used from two on."""
 
 
 def format_age(seconds: float) -> str:
@@ -199,7 +199,7 @@ def format_age(seconds: float) -> str:
     for unit, unit_hours, next_days in _AGES:
         if hours < 2 * 24 * next_days:
             return f"{hours // unit_hours} {unit}"
-    # Years alone count whole hours: nothing is three years old half an hour too early.
+    # Only years are not rounded to hours: nothing is three years old half an hour too early.
     return f"{whole // 3600 // (365 * 24)} years"
 
 
@@ -232,7 +232,7 @@ def ordinal(number: int) -> str:
 def escape(text: str) -> str:
     """Escape the control, format and other unprintable characters of ``text``.
 
-    What comes from outside passes through here before it may reach a terminal or a message.
+    All text from outside must be escaped before it reaches a terminal or a message.
     """
     if text.isprintable():
         return text
@@ -240,7 +240,7 @@ def escape(text: str) -> str:
 
 
 def _escaped(char: str) -> str:
-    # Python's stand-ins for bytes that are not UTF-8.
+    # Python's surrogates for bytes that are not UTF-8.
     return f"\\x{ord(char) - 0xDC00:02x}" if "\udc80" <= char <= "\udcff" else ascii(char)[1:-1]
 
 
@@ -254,7 +254,7 @@ def plural(number: int, noun: str, several: str = "") -> str:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut a text in the middle: how it ends tells most, as the cause of an error does."""
+    """Shorten a text in the middle: its end, such as the cause of an error, matters most."""
     if len(text) <= limit:
         return text
     start = limit // 3

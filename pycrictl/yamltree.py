@@ -1,9 +1,8 @@
-"""JSON and YAML text as trees that remember their lines. Pure.
+"""JSON and YAML text as trees with line numbers. Pure.
 
-All YAML that this program takes is read here. JSON is read as YAML, as JSON libraries give no
-positions, but the tabs and surrogate escapes that YAML lacks are replaced before. Whatever a text
-may hold, reading it takes time and memory in proportion to its length: there are no aliases, and
-nesting has a limit.
+All YAML that this program accepts is read here. JSON is read as YAML, as JSON libraries give no
+positions, but tabs and surrogate escapes, which YAML lacks, are replaced first. Reading any text
+takes time and memory in proportion to its length: aliases are refused, and nesting has a limit.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Scalar = str | int | float | bool | None
 MAX_NESTING: Final = 64
 
 _STRING_TAGS: Final = ("!", "tag:yaml.org,2002:str")
-# What a YAML 1.1 document may write without quotes, as crictl's parser reads it.
+# Values that YAML 1.1 allows without quotes, as crictl's parser reads them.
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE: Final = frozenset("true True TRUE yes Yes YES on On ON".split())
 _FALSE: Final = frozenset("false False FALSE no No NO off Off OFF".split())
@@ -38,12 +37,12 @@ class Node:
     """A value of a document.
 
     Attributes:
-        type: which of JSON's types it has.
+        type: its JSON type.
         line: where it begins, counted from 1.
-        text: of a scalar, as it is written, but without quotes and escapes.
-        value: of a scalar; integers have any size.
-        items: of a list.
-        members: of a mapping, in the document's order and with repeated keys.
+        text: a scalar as written, but without quotes and escapes.
+        value: a scalar's value; integers have any size.
+        items: a list's items.
+        members: a mapping's members, in the document's order and with repeated keys.
     """
 
     type: NodeType
@@ -68,11 +67,11 @@ class Member(NamedTuple):
 
 
 class Problem(ValueError):
-    """A document is not what it should be.
+    """A document is invalid.
 
     Attributes:
         line: where, counted from 1.
-        hint: what may have been meant, or None.
+        hint: advice for the user, or None.
     """
 
     def __init__(self, message: str, line: int, *, hint: str | None = None) -> None:
@@ -84,7 +83,7 @@ class Problem(ValueError):
 def parse(text: str) -> Node:
     """Return the tree of a document, JSON or YAML; an empty one is null.
 
-    Keys have at most 1,024 characters as they are written, in JSON too.
+    Keys have at most 1,024 characters as written, in JSON too.
 
     Raises:
         Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
@@ -97,10 +96,10 @@ def parse(text: str) -> Node:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, reason = mark.line + 1 if mark else 1, error.problem or "unreadable"
-    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character that YAML lacks
+    except (yaml.YAMLError, UnicodeEncodeError) as error:  # a character not allowed in YAML
         before = source.encode(errors="replace")[: getattr(error, "position", 0)]
         line, reason = before.count(b"\n") + 1, str(error).partition("\n")[0]
-    # What breaks off does so on its last line, not on the one that would follow.
+    # The error in a truncated document is on its last line, not on the one after it.
     last_line = max(len(source.rstrip().splitlines()), 1)
     language = "JSON" if is_json else "YAML"
     raise Problem(f"it is not {language}: {escape(reason)}", min(line, last_line))
@@ -126,7 +125,7 @@ def _type(value: Scalar) -> NodeType:
 
 
 def _number(text: str) -> int | float:
-    # Python refuses more than 4300 digits in its own words; nothing takes so many.
+    # Above 4300 digits Python raises an error of its own; nothing needs so many.
     if len(text) <= 40 and text.lstrip("-").isdigit():
         return int(text)
     return float(text)
@@ -147,7 +146,7 @@ def _line(event: yaml.Event) -> int:
 
 
 def _node(event: yaml.Event, events: Iterator[yaml.Event], depth: int) -> Node:
-    """Make the node that an event begins; the events that follow are taken up to its end."""
+    """Build the node that an event begins, and consume the events up to its end."""
     line = _line(event)
     if isinstance(event, yaml.ScalarEvent):
         return _scalar(event, line)

@@ -1,4 +1,4 @@
-"""The agent's settings: from flags, for the quotas of copies also from kubelet's configuration."""
+"""The agent's settings, from flags; the copy quotas also from kubelet's configuration."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def load(
     environ: Mapping[str, str],
     credential: Callable[[str], Credential],
 ) -> AgentSettings:
-    """Return the settings in force; ``credential`` reads that of a kubeconfig, or of this pod."""
+    """Return the effective settings; ``credential`` reads a kubeconfig's, or else this pod's."""
     values: dict[str, Any] = dict(options.read_flags(AgentSettings, flags).values)
     kubeconfig = values.get("kubeconfig", "")
     node = values.get("node") or environ.get("NODE_NAME", "") or credential(kubeconfig).node

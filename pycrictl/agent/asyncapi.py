@@ -1,4 +1,4 @@
-"""The client of the API server for coroutines: calls, lists in pages, watches."""
+"""An asyncio client of the API server: calls, paged lists, watches."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The image pulls of the cluster, queried from the nodes that have some.
 
-Which nodes those are, pods say: those that are pending, and wait for an image as far as is known.
-So a list costs as much as there are pulls, however many nodes and pods there are. A node that does
-not answer is named; its pulls are shown as the pods have them.
+These nodes are found by their pods, which are pending and, as far as is known, wait for an image.
+So the cost of a list depends on the number of pulls, not on that of nodes or pods. A node that does
+not answer is named in a warning; its pulls are shown with the state found in the pods.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PULLS: Final = "/node/v1alpha1/pulls"
 LISTED: Final = "/node/v1alpha1/listed"
 MAX_NAMED: Final = 10
 MAX_OTHERS: Final = 250
-"""How many objects of a node count beside those of pods that are known to wait there: its kubelet
+"""How many objects are accepted from a node beyond those of pods known to wait there: its kubelet
 has no more pods than that (``maxPods`` of the largest nodes)."""
 
 MAX_LISTED: Final = 20_000
@@ -38,7 +38,7 @@ _NAMED_FIELDS: Final = 5
 
 
 class Scope(NamedTuple):
-    """What is listed; empty for everything. Of a pod, pulls that are over are listed, too."""
+    """The scope of a list; empty fields match all. For one pod, finished pulls are listed, too."""
 
     namespace: str = ""
     pod: str = ""
@@ -48,9 +48,9 @@ class Scope(NamedTuple):
     def query(self) -> dict[str, str]:
         """The field selector of the list of pods.
 
-        Of many pods, only pending ones are asked for. A container that the kubelet starts again, or
-        an ephemeral one, pulls in a running pod: that is seen where a pod or a node is named, and
-        on nodes that are asked for another pull.
+        Without a pod or node, only pending pods are listed. A restarted or an ephemeral container
+        pulls in a running pod: such a pull is seen if its pod or node is given, or if its node is
+        queried because of another pull.
         """
         terms = {"metadata.name": self.pod, "spec.nodeName": self.node}
         found = [f"{key}={value}" for key, value in terms.items() if value]
@@ -70,7 +70,7 @@ class Scope(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What the nodes have answered.
+    """The answers of the nodes.
 
     Attributes:
         silent: nodes that did not answer, and why.
@@ -90,7 +90,7 @@ class Round(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """What one node answers; ``problem`` says why it does not."""
+    """The answer of one node; ``odd`` names what was left out, ``problem`` why there is none."""
 
     objects: list[Document]
     odd: str = ""
@@ -124,7 +124,7 @@ class Cluster:
         return Reflector(self._api, paths_of_pods(self._within(scope)), scope.query, parse_pod)
 
     def _within(self, scope: Scope) -> tuple[str, ...]:
-        """Return the namespaces that a list is about; none for all."""
+        """Return the namespaces to list; empty for all."""
         if not scope.namespace:
             return self._namespaces
         if self._namespaces and scope.namespace not in self._namespaces:
@@ -137,7 +137,7 @@ class Cluster:
         return found[0] if found else None
 
     async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
-        """Query the nodes of these pods, and those of ``also``, which has their addresses."""
+        """Query the nodes of these pods, and those in ``also``, which maps nodes to addresses."""
         by_node: defaultdict[str, list[Pod]] = defaultdict(list)
         objects: list[Document] = []
         for pod in pods:
@@ -158,7 +158,7 @@ class Cluster:
             problem, wants_all = f"node {node} did not answer: {why}", bool(scope.pod)
             objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
         for node, answer in answers.items():
-            # A node's answer counts for itself only.
+            # A node may only report its own pods.
             of_node = scope._replace(node=node)
             for one in answer.objects:
                 pod_name = one["metadata"]["namespace"], one["spec"]["podName"]
@@ -176,7 +176,7 @@ class Cluster:
         return Round(objects, silent, doubts)
 
     async def listed(self, scope: Scope, version: int) -> list[Document]:
-        """Return what another agent had listed at a version of its own; else raise VersionGone."""
+        """Return what another agent listed at its own version; raise VersionGone if unknown."""
         query = {**scope.query_of_peers, "resourceVersion": str(version)}
         for node in await self._peers.find(lambda node: is_of(version, node)):
             try:
@@ -213,7 +213,7 @@ class Cluster:
 
 
 def judged(items: object, most: int) -> tuple[list[Document], str]:
-    """Return what is valid of another agent's objects, and what was left out, empty for nothing."""
+    """Return another agent's valid objects, and a text of what was left out, empty for nothing."""
     if not isinstance(items, list):
         return [], "items"
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Lists and watches of one scope: one round for all clients, and none while there are none."""
+"""Lists and watches of one scope: all clients share its rounds; without clients there are none."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import end_tasks
 
 PACE_S: Final = 1.0
-"""The time between two rounds of a watch; longer where a round takes much of the processor."""
+"""The time between two rounds of a watch; longer if a round takes much CPU time."""
 
 LEAST_SHARE: Final = 0.1
-"""How much of a processor rounds may take, as a share of the time."""
+"""The share of one CPU that rounds may take at most."""
 
 FRESH_S: Final = 0.5
 DONE_S: Final = 30.0
-"""How long an object stays listed after the last node reported it: its pull has succeeded, or its
-node does not answer. Pods that wait on such a node have objects without it."""
+"""How long an object stays listed after its node last reported it, if its pull succeeded or the
+node does not answer. Pods that wait on such a node have objects anyway."""
 
 IDLE_S: Final = 120.0
-"""How long is remembered what was listed last, so that a watch can go on from there."""
+"""How long the last list is remembered, for watches that resume from it."""
 
 MAX_FEEDS: Final = 256
 POD_LIST_S: Final = 10.0
@@ -53,7 +53,7 @@ class Feed:
         self._changed = asyncio.Event()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}
-        self._left: dict[Key, float] = {}  # when unreported objects were reported last
+        self._left: dict[Key, float] = {}  # when objects that are now missing were last reported
         self._log = Log(__name__)
 
     @property
@@ -61,7 +61,7 @@ class Feed:
         return not self.watchers and time.monotonic() - self.used_at > IDLE_S
 
     async def refresh(self, version: int = 0) -> None:
-        """Have a round made if the last one is old, or older than another agent's ``version``."""
+        """Make a round if the last one is old, or older than another agent's ``version``."""
         self.used_at = time.monotonic()
         asked_at = self.used_at
         async with self._lock:
@@ -75,7 +75,7 @@ class Feed:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Have rounds made while the block runs."""
+        """Make rounds while the block runs."""
         self.watchers += 1
         if self._task is None:
             self._reflector = self._cluster.reflector(self._scope)
@@ -96,7 +96,7 @@ class Feed:
                 await self._changed.wait()
 
     async def stop(self) -> None:
-        # Both at once: while they end, another watch may begin.
+        # Clear both fields first: another watch may begin while they end.
         task, self._task = self._task, None
         reflector, self._reflector = self._reflector, None
         if task is not None:

@@ -1,4 +1,4 @@
-"""The agent put together: its listeners, its clients, and how it ends."""
+"""Assembles the agent: its listeners, its clients, and its shutdown."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 TLS_BUFFER_BYTES: Final = 32 * 1024
-"""What a connection of TLS reads at once. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
+"""Read buffer of a TLS connection. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
 
 CHECK_S: Final = 60.0
 
 
 UNREACHED_S: Final = 60.0
-"""How long the API server may be away until the agent is not ready: it may be starting anew."""
+"""How long the API server may be unreachable before the agent is unready: it may be restarting."""
 
 
 class Agent:
-    """A running agent; ``ready`` is set when the front proxy can be trusted for the first time."""
+    """A running agent; ``ready`` is set when it becomes ready for the first time."""
 
     def __init__(
         self,
@@ -127,7 +127,7 @@ class Agent:
         self._joining: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to serve; the API server need not be there yet."""
+        """Start serving; the API server need not be reachable yet."""
         if self.copies is not None:
             await self.copies.start()
         self.listener.open(self._certificates.context(None))
@@ -180,7 +180,7 @@ class Agent:
         self.figures.copied(session.spec.direction.value.lower(), end.value, session.offset)
 
     def _trust_changed(self) -> None:
-        # A list that cannot be renewed is not forgotten: the front proxy is still the same.
+        # A list that cannot be refreshed is kept: the front proxy is still the same.
         found = next(iter(self._reflector.items.values()), None)
         if found != self.access.trust:
             self.access.trust = found
@@ -188,7 +188,7 @@ class Agent:
             self._news.set()
 
     async def _join(self) -> None:
-        """Learn the CA of the agents, and serve with a certificate of it."""
+        """Fetch the agents' CA, and serve with a certificate signed by it."""
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
@@ -226,7 +226,7 @@ class Agent:
                 self.ready.set()
 
     def _unhealthy_reason(self) -> str:
-        """Return why only a new start helps. A loop that hangs answers no probe at all."""
+        """Return why only a restart helps, else nothing. A hung loop answers no probe at all."""
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
         has_ended = any(task and task.done() for task in (self._task, *self._reflector.tasks))
@@ -308,7 +308,7 @@ def run(
     read_journal: ReadJournal | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; ``on_ready`` is called when it serves."""
+    """Serve until SIGTERM or SIGINT; ``on_ready`` is called once it listens."""
     SSLProtocol.max_size = TLS_BUFFER_BYTES
 
     async def main() -> None:

@@ -1,8 +1,8 @@
-"""The pulls of this node: one source for all requests, and none while there are no requests.
+"""The pulls of this node: one source shared by all requests, stopped when there are none.
 
 The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
-files of CRI-O (``progress.node_watch``). It waits for sockets and files, so it has a thread, which
-ends after a while without requests. The pods of the node are watched for as long.
+files of CRI-O (``progress.node_watch``). It blocks on sockets and files, so it runs in a thread,
+which ends after a while without requests. The node's pods are watched for the same time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.5
 UNASKED_S: Final = 15.0
-"""How long a source runs without a request; a watch makes one more often."""
+"""How long a source runs without a request; an open watch makes requests more often than that."""
 
 ENDED_S: Final = 60.0
 MAX_ENDED: Final = 500
@@ -43,10 +43,10 @@ FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
 
 STUCK_S: Final = 120.0
-"""How long a source may give no sign of life: whatever it waits for has a shorter limit."""
+"""How long a source may be silent before it counts as hung: all its waits have shorter limits."""
 
 _SAME_S: Final = 2.0
-"""Two times of a beginning that are no further apart are the same."""
+"""Start times of a pull that differ by less than this count as the same."""
 
 _NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
 
@@ -62,9 +62,9 @@ class _Unasked(PycrictlError):
 
 
 class _Source:
-    """One run of the source in its thread, and what it has shown last (a ``Sink``).
+    """One run of the source in its thread, and its latest result (a ``Sink``).
 
-    The thread tells the loop what it sees; what is not its own here the loop changes.
+    Only the loop sets ``pulls`` and ``has_looked``, which the thread reports to it.
     """
 
     def __init__(self, owner: NodePulls) -> None:
@@ -90,7 +90,7 @@ class _Source:
             return
         except PycrictlError as exc:
             error = exc
-        except Exception as exc:  # a thread's fault must not go unseen
+        except Exception as exc:  # an error in a thread must not go unnoticed
             error = PycrictlError(f"the source failed: {exc!r}")
         self._owner.tell(self._owner.source_ended, self, error)
 
@@ -119,14 +119,14 @@ class _Source:
 
 
 class NodePulls:
-    """What this node pulls.
+    """The image pulls of this node.
 
     Args:
-        read_journal: returns lines of the node's services since a wall time; None to read none.
-        namespaces: whose pods may be listed; none for all.
+        read_journal: returns the node services' journal lines since a wall time; None to read none.
+        namespaces: those whose pods may be listed; empty for all.
 
     Attributes:
-        retries: when the kubelet tries again, by canonical reference, as far as that is known.
+        retries: when the kubelet retries, by canonical reference, where that is known.
     """
 
     def __init__(
@@ -163,13 +163,13 @@ class NodePulls:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the source hangs: its thread cannot be ended but with the process."""
+        """Whether the source hangs; its thread can only be ended with the process."""
         source = self._source
         return source is not None and time.monotonic() - source.alive_at > STUCK_S
 
     @property
     def error(self) -> str:
-        """Why nothing is known of the pulls; empty if they are known."""
+        """Why the pulls are unknown; empty if they are known."""
         source = self._source
         if source is not None and not source.has_looked:
             return source.noted or _NOT_LOOKED
@@ -186,7 +186,7 @@ class NodePulls:
         )
 
     async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
-        """Return the pulls and the pods of the node; the first call waits for a first look."""
+        """Return the node's pulls and pods; the first call waits for the first poll."""
         self._begin()
         until = time.monotonic() + FIRST_LOOK_S
         await self._reflector.ready(FIRST_LOOK_S)
@@ -199,7 +199,7 @@ class NodePulls:
         return self.pulls(), self.pods()
 
     def pulls(self) -> list[Pull]:
-        """Return the pulls that run, and before them those that have ended lately."""
+        """Return recently finished pulls, then running ones."""
         now_s = time.time()
         running = self._source.pulls if self._source is not None else []
         names = {one.image for one in running}
@@ -214,7 +214,7 @@ class NodePulls:
                 await self._changed.wait()
 
     def hold(self) -> None:
-        """Watch the pods all the time, also without requests."""
+        """Watch the pods all the time, even without requests."""
         self._is_held = True
         self._reflector.start()
 
@@ -224,14 +224,14 @@ class NodePulls:
             self._timer.cancel()
         await self._reflector.stop()
 
-    # What a source tells
+    # Called by sources
 
     def is_of(self, source: _Source) -> bool:
-        """Return whether a source shall go on."""
+        """Return whether a source is still the current one; others end."""
         return self._source is source
 
     def tell(self, function: Callable[..., None], *given: object) -> None:
-        """Call something in the loop."""
+        """Call a function in the loop, from any thread."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *given)
@@ -251,14 +251,14 @@ class NodePulls:
         self._notify()
 
     def keep(self, ended: Sequence[Pull]) -> None:
-        """Remember pulls that have ended; the dictionary is never changed, but replaced."""
+        """Remember ended pulls; the dictionary is replaced, never changed in place."""
         images, now_s = {one.image for one in ended}, time.time()
         before = self._ended.values()
         kept = [one for one in before if one.image not in images and now_s - one.ended_s < ENDED_S]
         self._ended = {one.image: one for one in [*kept, *ended][-MAX_ENDED:]}
 
     def look_for_failures(self) -> None:
-        """Read from the journal now and then when failed pulls are tried again."""
+        """Read from the journal, at most every ``JOURNAL_S``, when failed pulls are retried."""
         now = time.monotonic()
         if self._failures is None or now - self._looked_at < JOURNAL_S:
             return
@@ -288,7 +288,7 @@ class NodePulls:
             ).start()
 
     def _stop_unasked(self) -> None:
-        """End after ``UNASKED_S`` without a request; else check again later."""
+        """Stop the source after ``UNASKED_S`` without a request; else check again later."""
         loop = asyncio.get_running_loop()
         if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
             self._timer = loop.call_later(left_s, self._stop_unasked)
@@ -299,11 +299,11 @@ class NodePulls:
 
 
 def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
-    """Return the pulls that a picture shows.
+    """Return the pulls that a view shows.
 
     Args:
-        began: when pulls that ran in the last picture began, so that it stays the same. What is
-            complete and was not among them has ended before: the proxy speaks of it for seconds.
+        began: start times of the pulls that ran in the previous view, which are kept. A complete
+            pull not among them ended earlier: the proxy reports it for a few more seconds.
     """
     now_s = time.time()
     found = []
@@ -313,7 +313,7 @@ def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
         at_s = 0.0 if at is None else now_s - (view.now - at)
         began_s = _steady(began.get(pull.image, 0.0), at_s)
         was_over = pull.image not in began and pull.is_complete
-        ended_s = began_s if was_over else 0.0  # or later
+        ended_s = began_s if was_over else 0.0  # at the earliest
         found.append(replace(pull, is_running=not was_over, began_s=began_s, ended_s=ended_s))
     for one in view.awaited:
         if one.image and one.image not in shown:

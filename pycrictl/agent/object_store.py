@@ -1,8 +1,8 @@
-"""The objects of a list as they change, each change with a version. Pure: no clock of its own.
+"""The changing objects of a list, each change with a version. Pure: callers pass the time.
 
-Versions are what makes a watch go on where a list ended. They are whole numbers that grow with
-time, of whichever agent: milliseconds, and in the last six decimals a tag of the agent's node. What
-another agent had listed at a version of its own only that agent can say.
+Versions let a watch resume where a list ended. They are integers that grow with time across all
+agents: milliseconds, and in the last six decimal digits a tag of the agent's node. Only the agent
+that issued a version can tell what it listed at that version.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Stored(NamedTuple):
-    """An object as it was last; the versions at which it appeared, and changed or went away."""
+    """An object's last state; the versions of its appearance, and of its last change or removal."""
 
     document: Document
     made: int
@@ -33,11 +33,11 @@ class Stored(NamedTuple):
 
 
 class VersionGone(Exception):
-    """What has changed since a version is not known any more."""
+    """The changes since a version are no longer known."""
 
 
 def tag_of(node: str) -> int:
-    """Return the tag of a node's agent. Of 5,000 nodes, some pairs share one; most do not."""
+    """Return the tag of a node's agent. Among 5,000 nodes, a few pairs share a tag."""
     return zlib.crc32(node.encode()) % _TAGS
 
 
@@ -64,9 +64,9 @@ class ObjectStore:
         return None if found is None else found.document
 
     def replace(self, documents: Iterable[Document], now_s: float) -> bool:
-        """Take these for all the objects that there are; return whether anything has changed.
+        """Replace all objects by these; return whether anything has changed.
 
-        An object of the same name and another UID is another object.
+        An object with the same name but another UID is a different object.
         """
         incoming = {key_of(one): one for one in documents}
         self.version = begun = max(self._version(now_s), self.version)
@@ -87,14 +87,14 @@ class ObjectStore:
         return version % _TAGS == self._tag
 
     def since(self, version: int) -> list[Stored]:
-        """Return what has changed since a version, the oldest first; else raise VersionGone."""
+        """Return the changes since a version, oldest first; raise VersionGone if unknown."""
         if not (self.is_own(version) and self._oldest <= version <= self.version):
             raise VersionGone
         found = (*self._removed, *self._objects.values())
         return sorted((one for one in found if one.changed > version), key=lambda one: one.changed)
 
     def listed(self, version: int) -> list[Document]:
-        """Return the objects that there were at a version, as they were seen last."""
+        """Return the objects that existed at a version, each in its last known state."""
         news = self.since(version)
         made = {key_of(one.document) for one in news if one.made > version}
         return [
@@ -103,9 +103,9 @@ class ObjectStore:
         ]
 
     def differences(self, listed: Iterable[Document], version: int) -> list[Stored]:
-        """Return what is different from what another agent had ``listed`` at its version.
+        """Return the differences from the objects that another agent ``listed`` at its version.
 
-        What is gone comes first. Versions of this store are higher from now on.
+        Removed objects come first. Versions of this store are higher from now on.
         """
         before = {key_of(one): one for one in listed}
         found = {key_of(one): one for one in self.objects()}
@@ -125,7 +125,7 @@ class ObjectStore:
         ]
 
     def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
-        """Return an object with the next version, at which it appeared unless ``made`` says so."""
+        """Return an object with the next version; it appeared at ``made``, or if 0, then."""
         self.version += _TAGS
         shown = _versioned(document, self.version)
         return Stored(shown, made or self.version, self.version, is_gone)

@@ -1,8 +1,8 @@
-"""ImagePull objects, made of what pods need and what the node's runtime shows. Pure.
+"""ImagePull objects, built from the images that pods need and the pulls of the node. Pure.
 
 There is one for each pod and image, named after the pod and its first container with that image.
-A container's name has no dot, so the last one divides. What pods, runtimes and registries wrote is
-escaped here, since kubectl shows objects as they are.
+A container's name has no dot, so the last dot separates the two. Text from pods, runtimes and
+registries is escaped here, since kubectl shows objects as they are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOT_ITS_IMAGE: Final = frozenset(
         *("RunContainerError", "PostStartHookError", "PreCreateHookError", "PreStartHookError"),
     }
 )
-"""Why a container waits whose image is there."""
+"""Why containers wait whose image is already present."""
 
 _BACK_OFF: Final = "ImagePullBackOff"
 
@@ -61,7 +61,7 @@ class Need:
 
     @property
     def is_open(self) -> bool:
-        """Whether a container still waits that may be waiting for this image."""
+        """Whether some container is still waiting, possibly for this image."""
         return any(not one.has_started and one.reason not in _NOT_ITS_IMAGE for one in self.uses)
 
     @property
@@ -70,7 +70,7 @@ class Need:
 
 
 def needs_of(pod: Pod) -> list[Need]:
-    """Return what images a pod needs, in the order in which the kubelet pulls them."""
+    """Return the images a pod needs, in the order in which the kubelet pulls them."""
     uses: dict[str, list[PodImage]] = {}
     for one in pod.images:
         uses.setdefault(one.image, []).append(one)
@@ -97,9 +97,9 @@ def objects_of(
     """Return the objects of some pods of a node.
 
     Args:
-        wants_all: also of images that are there.
+        wants_all: include images that are already present.
         problem: why the node's pulls are unknown; empty if they are known.
-        retries: when pulls that have failed are tried again, by canonical reference.
+        retries: when failed pulls are retried, by canonical reference.
     """
     found = []
     retries = retries or {}
@@ -118,8 +118,8 @@ def objects_of(
 def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
     """Return the pull of an image that a pod needs.
 
-    One that was over before the pod was made was another one's: it only says that the image is
-    there. Pods' times are in whole seconds.
+    A pull that ended before the pod was created was for another pod: it only shows that the image
+    is present. Times of pods are in whole seconds.
     """
     pull = next((one for one in reversed(pulls) if is_same_image(need.image, one.image)), None)
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
@@ -176,10 +176,10 @@ def _status(need: Need, pull: Pull | None, problem: str) -> Document:
 
 
 def phase_of(need: Need, pull: Pull | None) -> PullPhase:
-    """Return where the pull of an image stands.
+    """Return the phase of an image's pull.
 
-    What the node shows is newer than what the kubelet says: while it pulls again after a failure,
-    a pod's status still is ``ImagePullBackOff``.
+    The node's own state is newer than the pod's status: while the kubelet pulls again after a
+    failure, that status is still ``ImagePullBackOff``.
     """
     if pull is not None and pull.is_running and not (pull.failed and pull.is_over):
         return _running_phase(pull)
@@ -220,7 +220,7 @@ def wanted(pod: Pod, container: str) -> list[Need]:
 def reports_of(
     needs: Sequence[Need], pulls: Sequence[Pull], since_s: float = 0.0
 ) -> tuple[list[Report], bool]:
-    """Return what is known of the pulls of some images, and whether one of them runs.
+    """Return reports about the pulls of some images, and whether one of them is running.
 
     Pulls that ended before ``since_s``, when the client began to watch, are reported as present.
     """

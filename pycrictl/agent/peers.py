@@ -1,4 +1,4 @@
-"""Other agents: where they are, and what they answer. Bounded in number and time."""
+"""Finds and queries other agents, within limits of number and time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ADDRESSES_S: Final = 60.0
 MISSING_S: Final = 5.0
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
 MAX_VALUES: Final = 300_000
-"""Of an answer: some 2,000 pulls with all their layers."""
+"""The JSON values of an answer: enough for some 2,000 pulls with all their layers."""
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
 SILENCE_S: Final = 60.0
@@ -53,12 +53,12 @@ class Peers:
     """Queries other agents.
 
     Args:
-        namespace: of their Service; empty: only the nodes' own addresses are known.
-        port: of agents that are no endpoint of it.
+        namespace: of the agents' Service; empty: only the nodes' own addresses are known.
+        port: of agents that are not endpoints of the Service.
 
     Attributes:
-        authority: PEM of the CA of the agents' certificates; empty: they are not verified; None: it
-            is not known yet, and none is queried.
+        authority: PEM of the agents' CA; empty: their certificates are not verified; None: the CA
+            is not known yet, and no agent is queried.
     """
 
     def __init__(self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str) -> None:
@@ -82,10 +82,10 @@ class Peers:
             return ""
 
     async def get(self, node: str, host_ip: str, path: str, query: Mapping[str, str]) -> Document:
-        """Return the document that the agent of a node answers.
+        """Return the document that a node's agent responds with.
 
         Args:
-            host_ip: the node's address, or empty; for an agent that is no endpoint of the Service.
+            host_ip: the node's address, or empty; used if its agent is no endpoint of the Service.
         """
         with self._counted():
             async with (
@@ -105,14 +105,14 @@ class Peers:
             raise RemoteProtocolError("its answer is not valid")
 
     async def find(self, fits: Callable[[str], bool]) -> list[str]:
-        """Return the nodes that have an agent and a name that fits, as far as is known."""
+        """Return the known nodes that have an agent and a name that fits."""
         await self._know(lambda: any(map(fits, self._addresses)))
         return [node for node in self._addresses if fits(node)]
 
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
     ) -> AsyncGenerator[bytes, None]:
-        """Iterate over the lines that the agent of a node streams."""
+        """Iterate over the lines that a node's agent streams."""
         with self._counted():
             async with contextlib.AsyncExitStack() as stack:
                 async with asyncio.timeout(TIMEOUT_S):
@@ -148,7 +148,7 @@ class Peers:
         headers: Mapping[str, str],
         body: bytes,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Yield the answer of the agent of a node to a request."""
+        """Send a request to a node's agent, and yield the response."""
         if self.authority is None:
             raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)
@@ -193,7 +193,7 @@ class Peers:
         raise Unavailable("no agent runs on it, as far as is known")
 
     async def _know(self, is_enough: Callable[[], bool]) -> None:
-        """Look the addresses up again if they are old, or some are missing for ``MISSING_S``."""
+        """Refresh the addresses after ``ADDRESSES_S``, or ``MISSING_S`` if some are missing."""
         age_s = time.monotonic() - self._looked_at
         if self._namespace and (age_s >= ADDRESSES_S or (age_s >= MISSING_S and not is_enough())):
             async with self._lock:
@@ -215,7 +215,7 @@ class Peers:
                         if node and _is_address(first):
                             found[node] = first, port
             self._addresses = found
-        self._looked_at = time.monotonic()  # at the end: callers wait for the lock meanwhile
+        self._looked_at = time.monotonic()  # set last: callers wait for the lock meanwhile
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -245,7 +245,7 @@ class Peers:
 
 
 def subject_of(token: str) -> str:
-    """Return the ``sub`` of a JWT, which is not verified here; empty if it is none."""
+    """Return the ``sub`` of a JWT without verifying it; empty if the token is no JWT."""
     try:
         claims = base64.urlsafe_b64decode(token.split(".")[1] + "==")  # more padding does no harm
         return text(parsed(claims).get("sub"))

@@ -1,7 +1,7 @@
-"""Events about the pulls of this node, an option: the proxy can write them, too.
+"""Writes Events about the pulls of this node, as an option: the proxy can write them instead.
 
-The pods of the node are watched for it all the time, its runtime only while one of them waits for
-an image.
+The pods of the node are watched all the time for this, its runtime only while one of them waits
+for an image.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _PHASES: Final = {
     PullPhase.SUCCEEDED: Phase.DONE,
 }
 _BEGINNINGS: Final = _PHASES.keys() - {PullPhase.SUCCEEDED}
-"""That a pull has failed or is put off, the kubelet's own Events say."""
+"""The phases that start an Event; failures and back-offs are in the kubelet's own Events."""
 
 
 def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
-    """Return what writes the Events of a node, whose pods are watched (``NodePulls.hold``)."""
+    """Return the recorder of a node's Events; its pods must be watched (``NodePulls.hold``)."""
     is_busy = False
 
     async def states() -> list[PodPullState]:

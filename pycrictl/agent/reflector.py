@@ -1,4 +1,4 @@
-"""Lists of the API server that are kept up to date by watches, as client-go's reflectors."""
+"""Lists of the API server, kept up to date by watches, like client-go's reflectors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def list_all(
 
 
 class Reflector(Generic[T]):
-    """Keeps lists as one. After a failure it goes on with what it had, and lists anew after a rest.
+    """Keeps lists as one. After a failure it keeps the old items, and lists again after a pause.
 
     Args:
         paths: of the lists.
@@ -72,7 +72,7 @@ class Reflector(Generic[T]):
     def items(self) -> dict[str, T]:
         found: dict[str, T] = {}
         for items in self._items.values():
-            found |= items  # at once: threads look at them, too
+            found |= items  # atomic: threads read them, too
         return found
 
     def start(self) -> None:
@@ -81,7 +81,7 @@ class Reflector(Generic[T]):
             self.tasks = [asyncio.create_task(self._run(path)) for path in self._items]
 
     async def stop(self) -> None:
-        """End the watches; ``items`` stays as it is, and grows old."""
+        """End the watches; ``items`` is kept, but no longer updated."""
         tasks, self.tasks = self.tasks, []
         await end_tasks(tasks)
 
@@ -94,7 +94,7 @@ class Reflector(Generic[T]):
         return time.monotonic() - self._failed_at if self._errors else 0.0
 
     async def ready(self, timeout_s: float) -> None:
-        """Return when each has been listed once; raise if one failed of which nothing is known."""
+        """Wait until each list was tried once; raise the error of a failed one without items."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 for asked in self._asked.values():
@@ -128,7 +128,7 @@ class Reflector(Generic[T]):
             rest_s = min(2 * rest_s, LONGEST_REST_S)
 
     async def _watch(self, path: str, version: str) -> str:
-        """Follow one watch to its end; return where the next one goes on."""
+        """Follow one watch to its end; return the version where the next one resumes."""
         query = {
             **self._query,
             "resourceVersion": version,
@@ -148,7 +148,7 @@ class Reflector(Generic[T]):
                 self._items[path][_uid(document)] = one
             self._changed(path)
         if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
-            await asyncio.sleep(FIRST_REST_S)  # a server that ends watches at once
+            await asyncio.sleep(FIRST_REST_S)  # the server ends watches at once
         return version
 
     def _changed(self, path: str) -> None:
@@ -157,7 +157,7 @@ class Reflector(Generic[T]):
 
 
 def paths_of_pods(namespaces: Sequence[str]) -> list[str]:
-    """Return the lists that have the pods of some namespaces; without any, of all."""
+    """Return the paths that list the pods of some namespaces, or if none are given, of all."""
     return [f"/api/v1/namespaces/{name}/pods" for name in namespaces] or ["/api/v1/pods"]
 
 

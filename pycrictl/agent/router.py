@@ -1,24 +1,24 @@
 """The routes of the agent, and who may use them. Paths are taken literally.
 
 Names of Kubernetes need no escapes, so a path with one, or with an empty or dotted segment, is
-refused before anything looks at it: the API server and this agent can read no path differently.
+refused before it is parsed: the API server and this agent cannot read a path differently.
 
-The way of ``kubectl get imagepulls -A -w``:
+How ``kubectl get imagepulls -A -w`` is served:
 
 1. The API server authenticates and authorizes the user, and forwards the request to any agent as
    the front proxy. ``tls_listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    ``object_store``, which is pure; each change gets a version and goes to every ``watching``.
-3. ``cluster`` knows from the pods (``reflector``) which nodes have pods that wait for an image, and
-   queries those agents (``peers``), which are authenticated by ``authority`` and a token.
+3. ``cluster`` finds the nodes with pods that wait for an image (``reflector``), and queries their
+   agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``progress.node_watch``;
-   ``objects`` joins them with the pods' needs, and ``api.table`` and ``api.answers`` give the
-   requested form.
+   ``objects`` joins them with the images of the pods, and ``api.table`` and ``api.answers``
+   write the requested form.
 
 A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
-one order. If another agent gets the watch than the list, it asks the one with that tag what it had
-listed, and begins with the differences. If that is not known any more, the answer is 410 Gone.
+one order. An agent that gets a watch for another agent's list fetches that list from the one with
+the tag, and begins with the differences. If it is no longer known, the answer is 410 Gone.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from pycrictl.metricspage import MetricsPage
 from pycrictl.servicelog import Log, Seldom
 
 OF_KUBELET: Final = "imagePullProgress"
-"""What the paths begin with that a kubelet is to have (KEP-5334)."""
+"""Path prefix of the routes proposed for the kubelet (KEP-5334)."""
 
 MAX_PATH_CHARS: Final = 1024
 MAX_WATCHES: Final = 1000
@@ -82,7 +82,7 @@ class ApiCall(NamedTuple):
 
 
 class Figures:
-    """What the agent counts, as a page for Prometheus."""
+    """The agent's metrics, as a page for Prometheus."""
 
     def __init__(self) -> None:
         self.page = page = MetricsPage("pycrictl_agent_")
@@ -133,7 +133,7 @@ class Router:
         self._log = Log(__name__)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer one request; errors become answers, too."""
+        """Answer one request; errors become responses, except timeouts and lost connections."""
         response: web.StreamResponse
         kind = "other"
         try:
@@ -275,8 +275,8 @@ class Router:
             case ["watch", "namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(
                 name
             ):
-                # Only so is it a watch to the API server, which cuts everything else after 60 s:
-                # of a request with a name it does not read watch=true (RequestInfo).
+                # Only with this path is it a watch to the API server, which cuts everything else
+                # after 60 s and ignores watch=true in a request with a name (RequestInfo).
                 return await self._progress(call, user, namespace, name, has_end=False)
             case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
                 asked = CopyRequest(call.request, namespace, name, rest, call.given)
@@ -292,7 +292,7 @@ class Router:
             with self._counted(user):
                 watch = WatchResponse(feed, query, form)
                 response = await watch.serve(call.request)
-                if watch.has_expired:  # which is in its stream, whose status is 200
+                if watch.has_expired:  # sent in the stream, whose status is 200
                     self._figures.answered("watch", 410)
                 return response
         if query.match == "Exact":
@@ -307,7 +307,7 @@ class Router:
         query = parse_query(call.given)
         form = form_of(call.request.headers.get("Accept", ""), query.include)
         pod, _, container = name.rpartition(".")
-        if not (is_name(pod) and is_name(container)):  # together they may be longer than a name
+        if not (is_name(pod) and is_name(container)):  # joined, they may be longer than a name
             raise not_found(name)
         feed = self._feeds.get(Scope(namespace, pod))
         await feed.refresh()
@@ -330,7 +330,7 @@ class Router:
 
     @contextmanager
     def _counted(self, user: User) -> Iterator[None]:
-        """Count a watch or stream while it lasts; a Refusal if there are too many."""
+        """Count a watch or stream while it lasts; raise Refusal if there are too many."""
         if self._watches[user.name] >= MAX_WATCHES_PER_USER or self.watches >= MAX_WATCHES:
             raise Refusal(429, "too many watches: try again later", retry_after_s=5)
         self._watches[user.name] += 1
@@ -338,7 +338,7 @@ class Router:
             yield
         finally:
             self._watches[user.name] -= 1
-            self._watches += Counter()  # without those at zero
+            self._watches += Counter()  # drops entries at zero
 
     @property
     def watches(self) -> int:
@@ -346,7 +346,7 @@ class Router:
 
 
 def _is_of_copies(words: list[str]) -> bool:
-    """Return whether a path may lead to copies: other methods, and the user is checked later."""
+    """Return whether a path may be about copies, which check the method and the user later."""
     match words:
         case ["apis", _, _, "namespaces", _, "pods", _, names.COPIES, *_]:
             return True
@@ -359,7 +359,7 @@ _OF_STREAM: Final = ("timeoutSeconds", "container")
 
 
 def _scope(namespace: str, query: ListQuery) -> Scope:
-    """Return the narrowest scope of a list: its field selector names a pod or a node."""
+    """Return the narrowest scope of a list: its field selector may name a pod or a node."""
     name, node = query.fields.wanted("metadata.name"), query.fields.wanted("spec.nodeName")
     pod = pod_of(name) if name else query.fields.wanted("spec.podName")
     given = query.fields.wanted("metadata.namespace")

@@ -1,4 +1,4 @@
-"""The progress of one pod's pulls as lines (KEP-5334), from this node or handed on from another."""
+"""The progress of one pod's pulls as lines (KEP-5334), from this node or forwarded from another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pycrictl.units import escape
 from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 
 PLAIN_S: Final = 50.0
-"""How long a stream lasts that is no watch: the API server cuts it after 60 s."""
+"""How long a stream that is not a watch lasts: the API server cuts it after 60 s."""
 
 LONGEST_S: Final = 4 * 3600.0
 PACE_S: Final = 0.25
@@ -43,7 +43,7 @@ class ProgressStreams:
     async def serve(
         self, request: web.BaseRequest, pod: Pod, container: str, *, is_watch: bool, timeout_s: int
     ) -> web.StreamResponse:
-        """Answer with the stream of a pod of any node."""
+        """Answer with the stream of a pod on any node."""
         if not wanted(pod, container) and container:
             raise Refusal(400, f"container {container} is not valid for pod {pod.name}")
         if not pod.node:
@@ -86,7 +86,7 @@ class ProgressStreams:
     async def _send(
         self, request: web.BaseRequest, lines: AsyncGenerator[bytes, None], limit_s: float
     ) -> web.StreamResponse:
-        """Send lines, each of them whole; the status waits for the first of them or the end."""
+        """Send whole lines; the status is sent with the first line, or at the end without one."""
         response = web.StreamResponse(headers={"Content-Type": NDJSON, "Cache-Control": "no-cache"})
         response.enable_chunked_encoding()
         ends_at = time.monotonic() + limit_s
@@ -101,7 +101,7 @@ class ProgressStreams:
                 except PycrictlError:
                     if not response.prepared:
                         raise
-                    # What was sent stays true; the client connects again.
+                    # The lines already sent stay valid; the client reconnects.
                     break
                 if line is None:
                     break
@@ -120,7 +120,7 @@ class ProgressStreams:
     async def _follow(
         self, pod: Pod, container: str, limit_s: float
     ) -> AsyncGenerator[bytes, None]:
-        """Iterate over the records about a pod of this node, until nothing is pulled for it."""
+        """Iterate over the records of a pod of this node until its pulls are over."""
         sent: dict[tuple[str, str], Report] = {}
         begun_at = sent_at = quiet_at = time.monotonic()
         has_pulled, since_s = False, time.time()
@@ -128,7 +128,7 @@ class ProgressStreams:
             pulls, _ = await self._own.ask()
             current = self._own.find(pod.namespace, pod.name)
             if current is None and time.monotonic() - begun_at < SETTLE_S:
-                current = pod  # it may be newer than what is known of the node's pods
+                current = pod  # it may be newer than the list of the node's pods
             if current is None or current.uid != pod.uid:
                 return
             needs = wanted(current, container)
@@ -155,7 +155,7 @@ class ProgressStreams:
 
 
 async def _reports(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Hand on of another agent's lines what are records, as they are written here."""
+    """Forward the valid records among another agent's lines, encoded anew."""
     decoder = ProgressDecoder()
     async with aclosing(lines):
         async for line in lines:

@@ -1,4 +1,4 @@
-"""Listening: which connections are accepted, and what an unauthenticated one may cost."""
+"""The listener: accepts connections, and limits the cost of unauthenticated ones."""
 
 from __future__ import annotations
 
@@ -23,34 +23,33 @@ from pycrictl.units import quote
 
 MAX_CONNECTIONS: Final = 1500
 MAX_UNAUTHENTICATED: Final = 128
-"""How many connections may be open that are not authenticated. One takes up to 100 KiB, most of it
-TLS."""
+"""How many unauthenticated connections may be open. Each takes up to 100 KiB, mostly for TLS."""
 
 MAX_WAITING: Final = 256
-"""How many more there may be for which TLS has not begun: each is a socket, and no more."""
+"""How many more may wait for their TLS handshake: each takes no more than a socket."""
 
 HEAD_BYTES: Final = 16 * 1024
 MAX_FIELDS: Final = 100
-"""How long the head of an unauthenticated request may be, in all."""
+"""The limits of the whole head of an unauthenticated request."""
 
 BACKLOG: Final = 2048
-"""Connections that the kernel keeps until they send something, and until they are accepted."""
+"""Connections that the kernel holds until they have sent data and are accepted."""
 
 ACCEPT_AT_ONCE: Final = 32
 HANDSHAKES_AT_ONCE: Final = 4
-"""With so many TLS is begun before others have a turn: it takes some ten times as long."""
+"""Handshakes begun before other tasks get a turn: one takes some ten times as long as an accept."""
 
 ACCEPT_REST_S: Final = 0.1
 HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 15.0
-"""How long a connection has for TLS, and then until it is authenticated."""
+"""Time limits of a connection for TLS, and then for its authentication."""
 
 KEEP_ALIVE_S: Final = 90.0
-"""Longer than the API server's own limit, so that it is the API server that ends connections."""
+"""Longer than the API server's own limit, so the API server is the one to close connections."""
 
 MAX_LINE_BYTES: Final = 20 * 1024
 MAX_HEADERS: Final = 1200
-"""Of the front proxy's requests: a user's groups have a header each."""
+"""The limits for the front proxy's requests: each group of a user has its own header."""
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 TRIM_S: Final = 5.0
@@ -78,7 +77,7 @@ IsTrusted = Callable[[asyncio.BaseTransport], bool]
 
 @dataclass(eq=False, slots=True)
 class _Pending:
-    """A connection that is not authenticated; ``transport`` is None until the handshake is over."""
+    """An unauthenticated connection; ``transport`` is None until the handshake is over."""
 
     client: socket.socket
     host: str
@@ -88,10 +87,10 @@ class _Pending:
 
 
 class _HttpConnection(web.RequestHandler):
-    """The library's connection, with a bound on the head of an unauthenticated request.
+    """The library's connection, with a limit on the head of an unauthenticated request.
 
-    The library bounds each field of a head only. What follows the head is read when the request is
-    authenticated.
+    The library only limits each single field of a head. The data after the head is read once the
+    request is authenticated.
     """
 
     def __init__(self, server: TlsListener, pending: _Pending) -> None:
@@ -102,7 +101,7 @@ class _HttpConnection(web.RequestHandler):
         self._rest: bytes | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve after the handshake of TLS, unless it was turned away meanwhile."""
+        """Start serving after the TLS handshake, unless it was turned away meanwhile."""
         assert isinstance(transport, asyncio.Transport)
         assert self.pending is not None
         if not self._server.is_expected(self.pending):
@@ -113,7 +112,7 @@ class _HttpConnection(web.RequestHandler):
             self.pending = None
         else:
             self.pending.transport = transport
-            if hasattr(transport, "set_read_buffer_limits"):  # of TLS: what waits encrypted
+            if hasattr(transport, "set_read_buffer_limits"):  # TLS only: limits encrypted input
                 transport.set_read_buffer_limits(HEAD_BYTES)
         super().connection_made(transport)
 
@@ -148,10 +147,10 @@ class _HttpConnection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer what is no request, or could not be answered; only some of many are logged."""
+        """Answer an invalid request, or one that failed; of many, only some are logged."""
         what = message or (repr(exc) if exc is not None else "it takes too long")
         what = what.partition("\n")[0][:_MESSAGE_CHARS]
-        if not isinstance(exc, ConnectionError):  # the client has gone
+        if not isinstance(exc, ConnectionError):  # else the client has left
             self._server.unserved(peer=request.remote or "", status=status, error=what)
         if exc is not None:
             exc.__traceback__ = None  # as in TlsListener._handshake
@@ -170,10 +169,10 @@ class _HttpConnection(web.RequestHandler):
 
 
 class TlsListener(web.Server):
-    """One address to listen on, with a bound on connections that are not authenticated.
+    """Listens on one address, with a limit on unauthenticated connections.
 
-    When there are too many of these, a new one replaces the oldest of the address that has the
-    most. A connection is authenticated by its certificate, or by a request that ``Access`` accepts.
+    Beyond that limit, a new one replaces the oldest from the client address that has the most. A
+    connection is authenticated by its certificate, or by a request that ``Access`` accepts.
 
     Args:
         handler: raises only for lost connections.
@@ -205,7 +204,7 @@ class TlsListener(web.Server):
         return host, port
 
     def open(self, context: ssl.SSLContext | None) -> None:
-        """Accept connections, from now on with these TLS settings; those that are open go on."""
+        """Accept connections, new ones with these TLS settings; open ones keep theirs."""
         self._context = context
         self._listen()
 
@@ -216,7 +215,7 @@ class TlsListener(web.Server):
             self._drop(pending)
         if self._trimming is not None:
             self._trimming.cancel()
-        # A handshake that is cancelled leaves its connection open.
+        # A cancelled handshake leaves its connection open.
         await asyncio.gather(*self._handshakes, return_exceptions=True)
         await self.shutdown(STOP_S)
 
@@ -243,7 +242,7 @@ class TlsListener(web.Server):
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         response = await self._handler(request)
-        # What comes behind a refused upgrade is no request, whatever it looks like.
+        # The data after a refused upgrade is no request, whatever it looks like.
         connection = request.protocol
         is_authenticated = isinstance(connection, _HttpConnection) and connection.pending is None
         if not is_authenticated or "Upgrade" in request.headers:
@@ -259,9 +258,9 @@ class TlsListener(web.Server):
         for _ in range(ACCEPT_AT_ONCE):
             try:
                 client, address = self._socket.accept()
-            except (BlockingIOError, ConnectionAbortedError):  # none, or it is gone again
+            except (BlockingIOError, ConnectionAbortedError):  # none left, or it was aborted
                 return
-            except OSError:  # no descriptor is left
+            except OSError:  # out of descriptors
                 loop.remove_reader(self._socket)
                 loop.call_later(ACCEPT_REST_S, self._listen)
                 return
@@ -269,7 +268,7 @@ class TlsListener(web.Server):
             self._take(client, str(address[0]))
 
     def _take(self, client: socket.socket, host: str) -> None:
-        """Serve a socket that was accepted from ``host``, once it has sent something."""
+        """Serve a socket that was accepted from ``host``, once it has sent data."""
         if len(self._silent) + len(self._readable) >= MAX_WAITING:
             self._turn_away(self._silent or self._readable)
         elif len(self.connections) >= MAX_CONNECTIONS:
@@ -284,7 +283,7 @@ class TlsListener(web.Server):
             loop.add_reader(client.fileno(), self._on_readable, pending)
 
     def _on_readable(self, pending: _Pending) -> bool:
-        """Queue a connection for TLS if it has sent something; return whether it is dealt with."""
+        """Queue a connection that has sent data for TLS; return whether it was queued or closed."""
         try:
             is_over = not pending.client.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
@@ -303,7 +302,7 @@ class TlsListener(web.Server):
         return True
 
     def _start_handshakes(self) -> None:
-        """Begin TLS with some: of the addresses that have the fewest, the latest first."""
+        """Begin some handshakes: from the addresses that have the fewest, the latest first."""
         held = Counter(one.host for one in self._unauthenticated)
         for _ in range(min(HANDSHAKES_AT_ONCE, len(self._readable))):
             pending = min(reversed(self._readable), key=lambda one: held[one.host])
@@ -327,14 +326,14 @@ class TlsListener(web.Server):
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
             )
-        except (OSError, ssl.SSLError) as exc:  # no TLS, or no time for it
-            exc.__traceback__ = None  # it holds what holds it: all that TLS needed, 100 KiB
+        except (OSError, ssl.SSLError) as exc:  # not TLS, or too slow
+            exc.__traceback__ = None  # a reference cycle: it would keep the 100 KiB of TLS
             self.forget(pending)
             pending.client.close()
             self._trim_later()
 
     def _trim_later(self) -> None:
-        """Return memory soon that a flood of connections has fragmented."""
+        """Release memory soon that a flood of connections has fragmented."""
         if self._trimming is None:
             self._trimming = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
 

@@ -1,7 +1,7 @@
-"""The watch of ImagePulls: a response of events, as client-go's reflectors want them.
+"""The watch of ImagePulls: a response of events, in the form client-go's reflectors expect.
 
-It begins with what has changed since a resource version, or with all objects; bookmarks say up to
-which version it has come (KEP-956).
+It begins with the changes since a resource version, or with all objects; bookmarks carry the
+version that the watch has reached (KEP-956).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pycrictl.agent.feed import Feed
 from pycrictl.agent.object_store import Key, Stored, VersionGone, key_of
 
 LEAST_TIMEOUT_S: Final = 1800
-"""How long a watch lasts for which no time is named, and up to twice as long (``kube-apiserver
+"""How long a watch without a timeout lasts at least; at most twice as long (``kube-apiserver
 --min-request-timeout``)."""
 
 BOOKMARK_S: Final = 30.0
@@ -74,21 +74,21 @@ class WatchResponse:
         return response
 
     def _first(self, listed: list[Document] | None) -> list[bytes]:
-        """Return the first events; ``listed`` is what another agent had listed at the version."""
+        """Return the first events; ``listed`` is the list of another agent at the version."""
         version, store = int(self._query.version or 0), self._feed.store
         self._version = store.version
         if not version:
             return self._lines([Stored(one, 0, store.version) for one in store.objects()])
         news = store.since(version) if listed is None else store.differences(listed, version)
         new = {key_of(one.document) for one in news}
-        # What has changed was listed before, if it fitted then; that it did is supposed.
+        # An object that existed at the version is assumed to have fitted, so to have been listed.
         self._shown = {key_of(one.document) for one in news if one.made <= version} | {
             key for one in store.objects() if (key := key_of(one)) not in new and self._fits(one)
         }
         return self._lines(news)
 
     def _lines(self, changed: list[Stored]) -> list[bytes]:
-        """Return the events that concern this watch: an object may begin or cease to fit it."""
+        """Return the events for this watch: an object may start or stop fitting it."""
         found = []
         for one in changed:
             key, is_shown = key_of(one.document), not one.is_gone and self._fits(one.document)

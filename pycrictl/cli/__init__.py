@@ -1,1 +1,1 @@
-"""The command line: options, commands, and what is shown of their results."""
+"""The command line: options, commands, and the output of their results."""

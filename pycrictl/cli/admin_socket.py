@@ -48,9 +48,9 @@ class ProxyClient(NamedTuple):
 
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
-    """Return the proxy at an admin socket; None if there is none, or an older one.
+    """Return the proxy at an admin socket; None if there is none, or it is an older version.
 
-    If ``is_strict``, one that does not answer is a PycrictlError, else None.
+    A proxy that does not answer raises PycrictlError if ``is_strict``; otherwise it is None too.
     """
     path = noderoot.given(socket_path(admin_socket, "admin-socket"))
     if not Path(path).exists():

@@ -29,8 +29,8 @@ class CommandLine(NamedTuple):
         options: canonical words, each option one word (``--name=value`` or ``--switch``).
         positionals: everything else, in order.
         negated: canonical spellings of switches that were explicitly given as false.
-        typed: for the canonical spelling of each option with a value, how it was spelled, without
-            its dashes, and its last value.
+        typed: for each option with a value, by its canonical spelling: the spelling that was typed,
+            without dashes, and the last value.
     """
 
     options: list[str]
@@ -49,7 +49,7 @@ def parse(
     """Parse the words after a command's name.
 
     Args:
-        options: every spelling without its dashes (``name``, ``n``) to its option.
+        options: maps every spelling without dashes (``name``, ``n``) to its option.
         interspersed: whether options may follow positionals. Where they may not (``exec``), the
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
         attached: whether a short option may be followed by its value, as in kubectl: ``-nshop``.

@@ -1,4 +1,4 @@
-"""The table of all commands, which help and completion read without importing any.
+"""The table of all commands; help and completion read it without importing any command.
 
 A test imports every entry and compares it with its module: name, summary and aliases cannot drift.
 """
@@ -25,7 +25,7 @@ class Grammar(Enum):
 
     @property
     def is_interspersed(self) -> bool:
-        """Whether options may follow positionals; else these end in another's command line."""
+        """Whether options may follow positionals, which in REMOTE end with a remote command."""
         return self is not Grammar.REMOTE
 
     @property
@@ -35,7 +35,7 @@ class Grammar(Enum):
 
 
 class CommandSpec(NamedTuple):
-    """``target`` is a module, and after a colon its function if that has another name."""
+    """A command; ``target`` is MODULE, or MODULE:FUNCTION if the function has another name."""
 
     name: str
     target: str
@@ -54,7 +54,7 @@ class CommandSpec(NamedTuple):
 
     def load(self) -> Callable[..., None]:
         module, _, function = self.target.partition(":")
-        with undisturbed():  # protobuf's C code may crash if an exception comes while it is loaded
+        with undisturbed():  # an exception while protobuf's C code is loaded may crash it
             loaded = import_module(f"{_PACKAGE}.{module}")
         found: Callable[..., None] = getattr(loaded, function or self.name.replace("-", "_"))
         return found
@@ -64,7 +64,7 @@ class CommandSpec(NamedTuple):
 
 
 HELP_WORDS: Final = ("help", "h")
-"""crictl takes these as the first positional of every command."""
+"""crictl accepts these as the first positional of every command."""
 
 POD_SCHEMA: Final = CommandSpec(
     "jsonschema", "shell:pod", "Print the JSON Schema of pod configurations", aliases=("js",)
@@ -189,11 +189,11 @@ ELSEWHERE: Final = {
     "ls": "ps",
     "prune": "rmi --prune",
 }
-"""Words of other programs."""
+"""Commands of other programs, and their equivalents here."""
 
 
 def find(word: str) -> CommandSpec:
-    """Return the command of a name; the hint of UnknownCommand names the nearest."""
+    """Return the command with this name or alias; else UnknownCommand, with the nearest as hint."""
     if word in BY_NAME:
         return BY_NAME[word]
     bare = word.lower()

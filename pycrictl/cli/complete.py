@@ -1,6 +1,6 @@
 """Completers: the ``autocompletion=`` of options and arguments.
 
-Files and directories are left to the shell, by the directive that goes with their completer.
+The shell completes files and directories, as the directive of their completer requests.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
 
 Completer = Callable[..., Any]
-"""As Typer has it: takes the context, the beginning of a word, or both; gives whole words, with a
-description or without. A word that ends in ``/``, ``:`` or ``=`` can be continued."""
+"""Typer's interface: takes the context, the beginning of a word, or both; returns whole words, with
+or without descriptions. A word that ends in ``/``, ``:`` or ``=`` can be continued."""
 
 FILES: Final = 0
-"""cobra's ShellCompDirectiveDefault: files as well."""
+"""cobra's ShellCompDirectiveDefault: also offer files."""
 
 NO_SPACE: Final = 2
-"""cobra's ShellCompDirectiveNoSpace: words can be continued; files as well."""
+"""cobra's ShellCompDirectiveNoSpace: add no space, as words can be continued; also offer files."""
 
 NO_FILES: Final = 4
 """cobra's ShellCompDirectiveNoFileComp."""
@@ -66,7 +66,7 @@ logs = _known("log")
 pods = _known("pod")
 images = _known("image")
 container_paths = _known("container-path")
-"""Local paths are left to the shell, too."""
+"""The shell completes local paths as well."""
 
 
 def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -78,7 +78,7 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from pycrictl.cli.completion import cluster_names  # noqa: PLC0415 - of kubectl's plugins alone
+    from pycrictl.cli.completion import cluster_names  # noqa: PLC0415 - only for kubectl's plugins
 
     return [(f"{name}:", about) for name, about in cluster_names.pods_at(ctx, incomplete)]
 
@@ -90,4 +90,4 @@ DIRECTIVES: Final[dict[Completer | None, int]] = {
     container_paths: NO_SPACE,
     pod_paths: NO_SPACE,
 }
-"""Of all others it is NO_FILES."""
+"""All others have NO_FILES."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Recording(NamedTuple):
-    """What to record of a run; empty texts for nothing, a negative rate for all runs."""
+    """What to record of a run: nothing for empty strings; every run for a negative rate."""
 
     profile_cpu: str
     profile_mem: str
@@ -33,7 +33,7 @@ class Recording(NamedTuple):
 
 
 class AppContext:
-    """Global options and everything made of them. Nothing is read or dialled before it is used.
+    """Global options and everything derived from them; files and sockets are opened on first use.
 
     ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
     """
@@ -89,7 +89,7 @@ class AppContext:
 
     @property
     def config(self) -> Config:
-        """The effective configuration; reading it the first time shows its warnings."""
+        """The effective configuration; the first access shows its warnings."""
         if self._config is None:
             self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
             is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
@@ -101,7 +101,7 @@ class AppContext:
         return self._config
 
     def outlet(self, mode: Mode, *, stdout: Stdout) -> Outlet:
-        from pycrictl.show.displays.outlet import choose  # noqa: PLC0415 - of bars alone
+        from pycrictl.show.displays.outlet import choose  # noqa: PLC0415 - only for bars
 
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug)
 
@@ -116,7 +116,7 @@ class AppContext:
         return colours_are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
-        from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - of --watch alone
+        from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - only for --watch
 
         return until_interrupted(self.env, has_log=self.config.debug)
 
@@ -131,12 +131,12 @@ class AppContext:
     def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:
         """Connect to the runtime service and to the image service.
 
-        Both are one client where they share a socket, and where images are not looked up: a broken
-        image service then disturbs nothing else.
+        Yields the same client twice if they share a socket, or if images are not needed: a broken
+        image service then affects nothing else.
         """
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint
-            if not (is_apart and (needs_images or crictl.is_called())):  # crictl always does
+            if not (is_apart and (needs_images or crictl.is_called())):  # crictl always uses both
                 yield client, client
             else:
                 with self.open_client("image") as images:

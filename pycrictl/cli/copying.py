@@ -1,4 +1,4 @@
-"""A copy, from the words on the command line to the exit status.
+"""A copy, from its command-line arguments to the exit status.
 
 The parent process may have closed the standard streams, or made them non-blocking for all processes
 that share them.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _SPEED_WINDOW_S: Final = 5.0
 
 Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager[Iterable[Method]]]
-"""Gives the methods for a container."""
+"""Yields the methods for a container."""
 
 
 def copy(
@@ -58,14 +58,14 @@ def copy(
 
 
 def sweep(app: AppContext) -> int:
-    from pycrictl.containerd import views  # noqa: PLC0415 - of --sweep alone
+    from pycrictl.containerd import views  # noqa: PLC0415 - only for --sweep
     from pycrictl.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
     from pycrictl.copy import on_node  # noqa: PLC0415 - the same
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))
         sessions = 0
-        with suppress(RuntimeFault, ConnectError):  # another runtime, behind which there are none
+        with suppress(RuntimeFault, ConnectError):  # another runtime, which has no debug sessions
             sessions = views.sweep(ContainerdClient(client.path))
     what = plural(count, "killed copy", "killed copies")
     if sessions:
@@ -91,7 +91,7 @@ def carry_out(
         outlet = app.outlet(progress, stdout=stdout)
         display = open_copy_display(outlet, has_result=has_result)
     if not app.config.debug:
-        app.env.configure_logging(debug=False)  # what could not be cleared up is a warning
+        app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
         container = request.source if isinstance(request, spec.CopyFrom) else request.destination
@@ -106,7 +106,7 @@ def carry_out(
 
 
 class _Meter:
-    """Counts what is copied, and shows it at a steady pace, even while nothing moves."""
+    """Counts what is copied, and shows it at regular intervals, even without progress."""
 
     def __init__(self, display: CopyDisplay, env: Environment) -> None:
         on_total = None if display.interval_s is None else self._set_total
@@ -118,7 +118,7 @@ class _Meter:
         self._clock = env.clock
         self._total_bytes: int | None = None
         self._began_s = env.clock()
-        # The display is shared with the thread; so are numbers, of which one thread writes each.
+        # For the display, used by both threads. Numbers need none: one thread alone writes each.
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -225,7 +225,7 @@ def _umask() -> int:
 
 def _require_open(use: Callable[[], object], name: str, purpose: str) -> None:
     try:
-        use()  # with no bytes
+        use()  # transfers zero bytes
     except (OSError, ValueError):
         raise UsageError(f"{name} is not open for {purpose}", hint="an archive needs it") from None
 

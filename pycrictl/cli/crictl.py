@@ -1,8 +1,8 @@
 """Differences under the name ``crictl``, for scripts that expect crictl 1.36.
 
 All but the smallest differences are here or, for the form of the help, in ``crictl_page``. Commands
-raise the same errors under both names; how an error is reported is decided here. It is loaded at
-every start, so it imports little.
+raise the same errors under both names; how an error is reported is decided here. This module is
+loaded at every start, so it imports little.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 NAME: Final = CRICTL
 VERSION: Final = "1.36.0"
-"""The version of crictl that is kept, which scripts ask for."""
+"""The emulated version of crictl, which scripts query."""
 
 TITLE: Final = "crictl - client for CRI"
-"""How the help of the program begins."""
+"""The title in the program's help."""
 
 SUMMARIES: Final = {"pull": "Pull an image from a registry."}
-"""What scripts search help pages for, where the command's own summary differs."""
+"""Summaries that scripts search help pages for, where the command's own differs."""
 
 NEEDS_ARGUMENT: Final = frozenset(
     ("attach", "checkpoint", "logs", "pull", "start", "stop", "update")
@@ -52,13 +52,13 @@ IGNORES_ARGUMENTS: Final = frozenset(("imagefsinfo", "pods", "runtime-config"))
 """Commands that ignore arguments."""
 
 HELP_FOR_FORMAT: Final = frozenset(("metricdescs", "metricsp"))
-"""Commands that answer an unknown output format with their help."""
+"""Commands that show their help if the output format is unknown."""
 
 
 def program_name() -> str:
-    """Return ``crictl`` if the program is called so, else its own.
+    """Return ``crictl`` if the program was started under that name, else its own name.
 
-    What follows a dot or begins with a digit does not count: ``crictl.pyz``, ``crictl-v1.36``.
+    A file extension or a version may follow: ``crictl.pyz``, ``crictl-v1.36``.
     """
     name = Path(sys.argv[0]).name
     if not name.startswith(NAME):
@@ -73,9 +73,9 @@ def is_called() -> bool:
 
 
 def handles_signal(number: int) -> bool:
-    """Return whether a signal interrupts the program as Ctrl-C does, also if it was ignored.
+    """Return whether a signal interrupts the program as Ctrl-C does, even if it was ignored.
 
-    Shells let background jobs ignore SIGINT; Go's programs take it all the same.
+    Shells start background jobs with SIGINT ignored; Go programs handle it all the same.
     """
     return is_called() and number in (signal.SIGINT, signal.SIGTERM)
 
@@ -85,9 +85,9 @@ def reads_configuration(command: str) -> bool:
 
 
 def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tuple[str, ...]:
-    """Return what is reported of the configuration file, if it could be read or need not be.
+    """Return the warnings about the configuration file that are shown.
 
-    crictl ignores an invalid one at the default place silently, but reports a missing one.
+    crictl silently ignores an invalid file at the default path, but reports a missing one.
     """
     if is_named or not is_called():
         return warnings
@@ -97,12 +97,12 @@ def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tupl
 
 
 def exit_status(code: int) -> int:
-    """Return the status to exit with: crictl has 1 for every failure, also of remote commands."""
+    """Return the exit status: crictl's is 1 for every failure, even of a remote command."""
     return min(code, ExitCode.FAILURE) if is_called() else code
 
 
 def known_format(given: str, formats: Iterable[str]) -> str:
-    """Return the output format: crictl's tables stand for formats that ``formats`` has not."""
+    """Return the output format; crictl prints a table for those not in ``formats``."""
     is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
     return "table" if is_called() and not is_known else given
 
@@ -112,7 +112,7 @@ def is_interspersed(command: str, by_default: bool) -> bool:
 
 
 def positionals(command: str, words: list[str]) -> list[str]:
-    """Return the words that count; kubectl has a ``--`` before a command, crictl has none."""
+    """Return the effective positionals; only crictl keeps kubectl's ``--`` before a command."""
     if is_called():
         return [] if command in IGNORES_ARGUMENTS else words
     if command in ("exec", "debug") and words[1:2] == ["--"]:
@@ -121,7 +121,7 @@ def positionals(command: str, words: list[str]) -> list[str]:
 
 
 def score(text: str) -> int:
-    """Return the value of ``--oom-score-adj``; crictl takes any text for 0."""
+    """Return the value of ``--oom-score-adj``; crictl reads invalid text as 0."""
     try:
         return parse_int(text)
     except ValueError:
@@ -143,13 +143,13 @@ def whole_output(stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]
 
 
 def inform(env: Environment, text: str) -> None:
-    """Write a note about a success, which pycrictl itself passes over in silence."""
+    """Write a note about a success under the name ``crictl``; pycrictl itself is silent."""
     if is_called():
         env.note(text)
 
 
 def report_missing_log(env: Environment, path: str) -> None:
-    """Report that a container's log file could not be removed; ``path`` is empty for none."""
+    """Report that a log file to be removed does not exist; an empty ``path`` means none."""
     if path and is_called():
         env.error(f"the log file {quote(path, 4096)} does not exist")
 
@@ -161,9 +161,9 @@ def clear_screen(out: TextIO) -> None:
 
 
 def has_failed(env: Environment, container_id: str, failure: str) -> bool:
-    """Report an event that a template cannot show; return whether the command has failed by it.
+    """Report an event that a template cannot render; return whether that is a failure.
 
-    crictl reports it among the events, and goes on.
+    crictl reports it among the events and continues.
     """
     if is_called():
         message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)
@@ -177,14 +177,14 @@ def has_failed(env: Environment, container_id: str, failure: str) -> bool:
 def one_action(
     get: str | None, pairs: list[str] | None, lists: bool
 ) -> tuple[str | None, list[str] | None, bool]:
-    """Return the action of ``config`` that counts: the first of --get, --set and --list."""
+    """Return the one action that ``config`` takes: the first given of --get, --set and --list."""
     if get is not None:
         return get, None, False
     return None, pairs, lists and not pairs
 
 
 class ErrorReport(NamedTuple):
-    """How crictl reports an error; a ``reason`` stands before the page of help."""
+    """How crictl reports an error; a ``reason`` is printed before the help page."""
 
     message: str = ""
     code: int = ExitCode.FAILURE
@@ -193,7 +193,7 @@ class ErrorReport(NamedTuple):
 
 
 def error_report(command: str, error: PycrictlError) -> ErrorReport | None:
-    """Return what crictl makes of an error, or None where only the names differ."""
+    """Return how crictl reports an error, or None if it is reported as by pycrictl."""
     if not is_called():
         return None
     match error:

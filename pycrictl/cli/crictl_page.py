@@ -1,4 +1,4 @@
-"""Help under the name ``crictl``, in crictl's form, as scripts look for parts of it."""
+"""Help under the name ``crictl``, in crictl's format, because scripts search it."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def _set(heading: str, content: Sequence[Row | str]) -> str:
 
 
 NEWER_FIELDS: Final = frozenset(("mount_options",))
-"""Fields that the API has got since."""
+"""Fields added to the API since crictl's version."""
 
 _ROOT: Final = ("$schema", "$id", "$ref")
 _LIMITS: Final = ("minimum", "maximum", "enum")
 
 
 def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without requirements, ranges, names of enums and second spellings."""
+    """Return a schema without requirements, ranges, enum names and alternative spellings."""
     definitions = {
         name: _definition(definition)
         for name, definition in schema["$defs"].items()

@@ -1,4 +1,4 @@
-"""What ``create`` and ``run`` have in common: files, credentials and connections."""
+"""Shared code of ``create`` and ``run``: files, credentials and connections."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def launch_clients(
 def prepared(
     app: AppContext, files: tuple[str, str], options: PullOptions, timeout_s: float, *, pulls: bool
 ) -> Iterator[tuple[CriClient, Launch]]:
-    """Read the files of container and pod, then connect: nothing is sent for invalid files."""
+    """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
     container, pod = load_container(files[0]), load_pod(app, files[1])
     auth = auth_config(
         creds=options.creds,

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pycrictl.show.formats import Format, ListFormat, Views
 
 LIST_PAUSE_S: Final = 1.0
-"""Pause between two looks at a watched list."""
+"""Pause between two polls of a watched list."""
 
 STATS_PAUSE_S: Final = 0.5
-"""Pause between two watched measurements, beside the time that each takes."""
+"""Pause between two measurements with --watch, in addition to their own duration."""
 
 
 def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "") -> Any:
@@ -148,9 +148,9 @@ NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API se
 
 
 def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:
-    """Explain an empty list of what belongs to a pod or container that does not exist.
+    """Explain an empty list if the pod or container that it was limited to does not exist.
 
-    Such a list is no failure in crictl either.
+    As in crictl, an empty list is not a failure.
     """
     for text in _missing(client, *words):
         app.env.note(text)
@@ -212,9 +212,9 @@ def show_survey(
     watch_pause_s: float | None,
     is_named: bool = False,
 ) -> None:
-    """Show what is wrong with pods, until Ctrl-C or once: then the status is 1 if anything is.
+    """Show the problems of pods: until Ctrl-C, or once, with exit status 1 if there are any.
 
-    A single pod that was asked for by name (``is_named``) is shown whole.
+    A single pod that was selected by name (``is_named``) is shown in full.
     """
     from pycrictl.diagnosis.pod import document_of, survey_document  # noqa: PLC0415 - not for lists
     from pycrictl.show.diagnosis_text import write_pod, write_pods  # noqa: PLC0415 - the same

@@ -23,14 +23,14 @@ from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.signals import ENDING, REPEAT_S, ending, raise_ending
 
 SIGNAL_BASE: Final = 128
-"""Exit status of a program ended by signal N is this plus N, as shells count."""
+"""A program ended by signal N exits with this plus N, as in shells."""
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
-"""Errors of writing that come without a file name only from standard output."""
+"""Write errors; those without a file name are from standard output."""
 
 
 class Terminated(BaseException):
-    """A signal that ends programs, raised where this one is, so that ``finally`` blocks run."""
+    """Raised when a signal ends the program, so ``finally`` blocks run."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
         message = "an argument, a variable or a file name is not UTF-8, as the CRI's texts are"
         code = _report(context, message, code=ExitCode.FAILURE)
     except Exception as exc:  # the last resort: a bug must not end in a page of traceback
-        if (cause := ending()) is not None:  # what it tore apart failed once more
+        if (cause := ending()) is not None:  # code interrupted by a signal failed as well
             return _ended(context, cause)
         message = f"internal error: {type(exc).__name__}: {exc}"
         hint = "please report it with the output of the same command and --debug"
@@ -70,7 +70,7 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
 
 
 def _dispatch(words: Sequence[str], app: AppContext) -> int:
-    """Run a command line by Typer's tree, but not by its ``main``, which has words of its own."""
+    """Run a command line with Typer's tree, but without its ``main``, which words errors itself."""
     program, words = app.program, list(words)
     name = Path(sys.argv[0]).name
     if (plugin := plugins.named(name)) is not None:
@@ -82,13 +82,13 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
             tree.invoke(ctx)
     except typer.Exit as exc:
         return crictl.exit_status(exc.exit_code)
-    except typer.Abort:  # of Typer's questions
+    except typer.Abort:  # from Typer's prompts
         raise KeyboardInterrupt from None
     return ExitCode.OK
 
 
 def _take_signals() -> None:
-    """Let signals end the program by an exception, as Ctrl-C ends Python's programs."""
+    """Make signals end the program with an exception, as Ctrl-C does in Python."""
     repeats_until_s = 0.0
 
     def end(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """Options that several commands share, and parsers of crictl's value types.
 
-Each shared option is an ``Annotated`` alias, so that its spelling and help text stand once.
+Each shared option is an ``Annotated`` alias, which defines its spelling and help text once.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 def parser(read: Callable[[str], T]) -> Callable[[Any], T]:
-    """Return a parser for Typer from a function that raises ValueError."""
+    """Return a parser for Typer, made from a function that raises ValueError."""
 
     def parse(given: Any) -> T:
         if not isinstance(given, str):
-            return cast("T", given)  # Typer has its defaults parsed, too
+            return cast("T", given)  # Typer also parses default values
         try:
             return read(given)
         except ValueError as exc:
@@ -58,19 +58,19 @@ def _interval(text: str) -> float:
 
 
 duration = parser(_duration)
-"""Of a Go duration, in seconds."""
+"""Parses a Go duration into seconds."""
 
 integer = parser(units.parse_int)
-"""Of an integer in Go's spellings."""
+"""Parses an integer in Go's spellings."""
 
 natural = parser(_natural)
-"""Of an integer that is not negative."""
+"""Parses an integer that is not negative."""
 
 size = parser(units.parse_size)
-"""Of a size with a unit, in bytes."""
+"""Parses a size with a unit into bytes."""
 
 interval = parser(_interval)
-"""Of the seconds between two looks, a number or a Go duration."""
+"""Parses a polling interval into seconds: a number or a Go duration."""
 
 int_option: Any = partial(typer.Option, parser=integer, metavar="INT")
 duration_option: Any = partial(typer.Option, parser=duration, metavar="DURATION")
@@ -95,7 +95,7 @@ def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def named(name: str | None, kind: str) -> str:
-    """Return a name, empty if none is given; refuse an empty one, which would mean everything."""
+    """Return a name, empty for None; refuse an empty one, which would select everything."""
     if name == "":
         raise UsageError(f"the name of the {kind} is empty", hint="is a script's variable not set?")
     return name or ""

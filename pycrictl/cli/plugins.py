@@ -1,8 +1,8 @@
-"""kubectl's plugins: each is a command under a program's name of its own.
+"""kubectl's plugins: each is a command with its own program name.
 
-kubectl finds plugins by the names of programs: ``kubectl-image_pull_progress`` is ``kubectl
+kubectl finds plugins by their program names: ``kubectl-image_pull_progress`` is ``kubectl
 image-pull-progress``, ``kubectl-container_cp`` is ``kubectl container-cp``.
-Options of kubectl's connection are not read here but handed on.
+kubectl's connection options are not interpreted here but handed on to it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ HANDED_ON: Final = (
     *("request-timeout", "server", "tls-server-name", "token", "user", "username", "v", "vmodule"),
     "warnings-as-errors",
 )
-"""Options of kubectl's connection, as ``kubectl options`` lists them."""
+"""kubectl's connection options, as listed by ``kubectl options``."""
 
 PATHS: Final = (
     *("--kubeconfig", "--kuberc", "--cache-dir", "--certificate-authority", "--client-key"),
     "--client-certificate",
 )
-"""Those whose values are paths."""
+"""Options whose values are paths."""
 
 SPECS: Final = {
     spelling: OptionSpec(f"--{name}", name in _SWITCHES, name in _REPEATABLE)

@@ -31,7 +31,7 @@ def pull_image(
     limit: SharedLimit | None = None,
     wants_manifests: bool = True,
 ) -> str:
-    """Pull one image and return the runtime's reference to it; a ``timeout_s`` of 0 is none."""
+    """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit."""
     show = shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
@@ -47,8 +47,8 @@ def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
-    """Word an error as ``words`` does, if given; the log of ``--debug`` has the runtime's text."""
-    is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # no word of a registry
+    """Word an error as given by ``words``, if any; ``--debug`` logs the runtime's text."""
+    is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # not from a registry
     if words is not None and error.details and not is_own and not crictl.is_called():
         error.message, error.hint = f"{what}: {words.text}", words.advice
     return error

@@ -1,4 +1,4 @@
-"""Commands that are services: their options are made from the rows of their settings."""
+"""Service commands, whose options are generated from the rows of their settings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def options_of(settings: type[Any]) -> Callable[[Command], Command]:
 
 
 def flags(app: AppContext, given: dict[str, object]) -> dict[str, object]:
-    """Return the flags by their names; ``--debug`` is also the log's level, if none is given."""
+    """Return the flags by name; ``--debug`` sets the log level, unless one is given."""
     if app.flags.debug:
         given["log_level"] = given["log_level"] or LogLevel.DEBUG
     return {name.replace("_", "-"): value for name, value in given.items()}

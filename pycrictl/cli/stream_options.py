@@ -66,7 +66,7 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 def first_signal_ignored() -> Iterator[Callable[[int], bool] | None]:
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
-    Yields what tells whether a signal to an open stream is ignored; None under the own name.
+    Yields a predicate: whether a signal to an open stream is ignored; None unless called crictl.
     """
     spared: list[int] = []
 

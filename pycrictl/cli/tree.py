@@ -1,4 +1,4 @@
-"""The command tree: Typer's classes, Go's grammar, modules that are loaded when called."""
+"""The command tree: Typer's classes with Go's grammar; command modules are loaded on demand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HELP: Final = ("--help", "-h")
 
 Sections = dict[str, list[tuple[str, str]]]
-"""Rows of two columns by their heading."""
+"""Two-column rows by heading."""
 
 
 class Command(TyperCommand):
@@ -58,7 +58,7 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
-        """Leave it to metavars to say what is optional."""
+        """Return metavars unchanged: they already mark what is optional."""
         arguments = [each for each in self.params if not isinstance(each, TyperOption)]
         return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
 
@@ -177,9 +177,9 @@ def _given(
     line: CommandLine,
     parse: Callable[[Context, list[str]], list[str]],
 ) -> list[str]:
-    """Let Typer's own parser read a line that is unambiguous now."""
+    """Parse the line, which is now unambiguous, with Typer's own parser."""
     options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
-    # In Go's programs an empty text is as good as none, and scripts give it: --state "$STATE".
+    # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
     empty = {f"{canonical(each)}=" for each in options if each.default is None and _choices(each)}
     words = [word for word in line.options if word not in empty]
     with _worded(ctx, line):
@@ -192,7 +192,7 @@ def _given(
 
 @contextmanager
 def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
-    """Turn Typer's usage errors into this program's errors of one line."""
+    """Turn Typer's usage errors into this program's one-line errors."""
     try:
         yield
     except typer.TyperException as exc:
@@ -219,7 +219,7 @@ def _choices(parameter: Parameter) -> tuple[str, ...]:
 
 
 def _require_utf8(command: Command, ctx: Context) -> None:
-    """Require all but paths to be UTF-8, as the CRI's texts are."""
+    """Require arguments other than paths to be UTF-8, as strings in the CRI are."""
     for each in command.params:
         value = ctx.params.get(each.name or "")
         for text in value if isinstance(value, list | tuple) else [value]:

@@ -1,1 +1,1 @@
-"""A client of containerd's own API, beside the CRI on the same socket."""
+"""A client for containerd's own API, served on the same socket as the CRI."""

@@ -1,7 +1,7 @@
-"""What containerd's configuration says about pulls: download limit, progress timeout, mirrors.
+"""containerd's settings for pulls: download limit, progress timeout, mirrors.
 
-The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. Where the images
-of a registry are looked for is in its ``certs.d`` (``hosts.toml``).
+The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. The servers of a
+registry are listed in its ``certs.d`` directory (``hosts.toml``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
 _KEYS: Final = (
     *("image_pull_progress_timeout", "max_concurrent_downloads", "snapshotter"),
-    "containerd",  # where the snapshotter stands before version 3
+    "containerd",  # holds the snapshotter before version 3
 )
 CERTS_D: Final = "/etc/containerd/certs.d"
 _FILES_LIMIT: Final = 64
@@ -31,9 +31,9 @@ _FILES_LIMIT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """Settings of pulls; None where containerd's default holds.
+    """Pull settings; None means containerd's default.
 
-    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file that it comes from.
+    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file that the settings come from.
     """
 
     progress_timeout_s: float | None = None
@@ -45,7 +45,7 @@ class PullSettings:
 def config_path(pid: int | None) -> Path:
     """Return the configuration file of a containerd: its ``--config``, else the usual place.
 
-    What names it is believed of the node's own processes only. It is a path of the node.
+    A command line is trusted only for the node's own processes. The result is a path on the node.
     """
     arguments: list[str] = []
     if pid and noderoot.is_nodes_own(pid):
@@ -70,10 +70,10 @@ def config_path(pid: int | None) -> Path:
 
 
 def from_file(path: Path) -> PullSettings:
-    """Read a configuration file and what it imports; empty if that cannot be read.
+    """Read a configuration file and its imports; return empty settings if it is unreadable.
 
-    An imported file overrides what imports it: key by key in a version 3 configuration, a plugin's
-    whole section in older ones.
+    An imported file overrides the importing one: key by key in a version 3 configuration, a
+    plugin's whole section in older ones.
     """
     table: dict[str, Any] = {}
     origin, version = "", 0
@@ -123,7 +123,7 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 def _matches(folder: Path, pattern: str) -> list[Path]:
     absolute = folder / pattern
-    # Links before the first wildcard lead where they do on the node.
+    # Links before the first wildcard are resolved as on the node.
     fixed = absolute.parent if "*" not in str(absolute.parent) else Path("/")
     here = Path(noderoot.locate(str(fixed)))
     with suppress(OSError, ValueError, NotImplementedError, PycrictlError):
@@ -132,11 +132,11 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     return []
 
 
-# Where images are looked for
+# The servers of a registry
 
 
 class Site(NamedTuple):
-    """A server of a registry's images; ``ca`` is a file for this process."""
+    """A server of a registry's images; ``ca`` is a path as this process sees it."""
 
     url: str
     is_mirror: bool = False

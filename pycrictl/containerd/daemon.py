@@ -1,8 +1,8 @@
-"""The process behind the socket and its age, which tells running pulls from traces of dead ones.
+"""The process behind the socket and its age, to tell running pulls from remains of dead ones.
 
 A killed containerd leaves its leases and unfinished blobs behind, and its successor lists them as
-if they were alive. What is older than the process cannot be. Where the process is in another PID
-namespace, what is older than its socket cannot be.
+if they were alive. Anything older than the process is dead. If the process is in another PID
+namespace, the age of its socket is used instead.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _CLOCK_SLACK_S: Final = 0.05
 
 
 class Daemon(NamedTuple):
-    """A process that was found; ``pid`` is 0 if only its socket can be seen."""
+    """A running containerd; ``pid`` is 0 if only its socket can be seen."""
 
     pid: int
     start_ticks: int
     started_s: float
 
     def still_runs(self) -> bool:
-        """Return whether this very process is there; its number may have gone to another one."""
+        """Return whether the same process still runs; its PID may have been reused."""
         return start_ticks(self.pid) == self.start_ticks
 
 
 def find_daemon(client: ContainerdClient) -> Daemon | None:
-    """Return the containerd behind a client; None if nothing is known of it.
+    """Return the containerd behind a client; None if it cannot be determined.
 
-    containerd gives its process since 1.7. An older one is found as the listener on the socket,
+    containerd reports its PID since 1.7. An older one is found as the listener on the socket,
     unless that turns out to be another program, such as a proxy in between.
     """
     server = client.server()
@@ -57,15 +57,15 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
     if listener_pid(client.endpoint) == pid:
-        # Processes' times are since boot, and the clock may have been set since: forward, by
-        # minutes, where a machine had stood still. The socket's time is by the clock of then, as
-        # are the times in containerd's stores.
+        # Process times count from boot, and the clock may have been set since: forward by minutes
+        # if the machine was paused. The socket's time was taken from the clock back then, as were
+        # the times in containerd's stores.
         started_s = min(started_s, _socket_made_s(client.endpoint))
     return Daemon(pid, ticks, started_s)
 
 
 class CurrentDaemon:
-    """The containerd that runs now."""
+    """The currently running containerd."""
 
     def __init__(self, client: ContainerdClient) -> None:
         self._client = client
@@ -73,22 +73,22 @@ class CurrentDaemon:
         self._must_look = True
 
     def refresh(self) -> None:
-        """Find out which one it is; to be called before what it holds is listed."""
+        """Detect the current process; call this before listing its contents."""
         if self._must_look or (self._daemon is not None and not self._daemon.still_runs()):
             self._daemon = find_daemon(self._client)
             self._must_look = False
 
     def look_again(self) -> None:
-        """Look again next time, after a failed call: it may be another one by now."""
+        """Detect again at the next refresh: after a failed call, the process may be another one."""
         self._must_look = True
 
     def is_outlived(self, created_s: float) -> bool:
-        """Return whether what was created then belongs to a containerd that has ended."""
+        """Return whether something created then belongs to a containerd that has ended."""
         return self._daemon is not None and created_s < self._daemon.started_s - _CLOCK_SLACK_S
 
 
 def _socket_made_s(endpoint: str) -> float:
-    """Return when a socket was made; infinity if there is none."""
+    """Return when a socket was created; infinity if there is none."""
     try:
         return Path(endpoint.rpartition("://")[2]).stat().st_mtime
     except OSError:
@@ -96,7 +96,7 @@ def _socket_made_s(endpoint: str) -> float:
 
 
 def listener_pid(endpoint: str) -> int:
-    """Return the process that listens on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
+    """Return the PID of the listener on a unix socket (SO_PEERCRED); 0 if it cannot be seen."""
     scheme, _, path = endpoint.rpartition("://")
     if scheme not in ("", "unix") or not path.startswith("/"):
         return 0
@@ -114,12 +114,12 @@ def listener_pid(endpoint: str) -> int:
 
 
 def start_ticks(pid: int) -> int | None:
-    """Return when a process began, in clock ticks since boot; None if there is none."""
+    """Return when a process started, in clock ticks since boot; None if it does not exist."""
     try:
         stat = _process(pid, "stat").read_bytes()
     except OSError:
         return None
-    # The name stands in parentheses and may hold parentheses and spaces itself.
+    # The name is in parentheses and may itself contain parentheses and spaces.
     return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
 
 

@@ -1,4 +1,4 @@
-"""The calls of containerd's own gRPC API that watching pulls needs, on the CRI's socket.
+"""The calls of containerd's own gRPC API needed to watch pulls, on the CRI's socket.
 
 Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Only
 ``views`` changes anything on the node.
@@ -43,7 +43,7 @@ def seconds(timestamp: Timestamp) -> float:
 
 
 class ContainerdClient:
-    """Reads a containerd's stores, and works again when one that restarts is back."""
+    """Reads a containerd's stores; works again once a restarted containerd is back."""
 
     def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
@@ -55,7 +55,7 @@ class ContainerdClient:
     # The daemon
 
     def version(self) -> str:
-        """Return containerd's version; another runtime is ``Unimplemented``."""
+        """Return containerd's version; raise ``Unimplemented`` for another runtime."""
         try:
             answer = self.call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
         except Unimplemented as exc:
@@ -68,7 +68,7 @@ class ContainerdClient:
         return answer.version
 
     def server(self) -> introspection_pb2.ServerResponse:
-        """Return the daemon itself. ``pid`` and ``pidns`` are 0 before containerd 1.7."""
+        """Return the daemon's own data; ``pid`` and ``pidns`` are 0 before containerd 1.7."""
         return self.call(
             "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
         )
@@ -76,7 +76,7 @@ class ContainerdClient:
     # Content
 
     def statuses(self) -> Sequence[content_pb2.Status]:
-        """Return the unfinished blobs, also those that a killed daemon left behind."""
+        """Return the unfinished blobs, including those that a killed daemon left behind."""
         return self.call(
             "content.v1.Content/ListStatuses",
             content_pb2.ListStatusesRequest(),
@@ -96,7 +96,7 @@ class ContainerdClient:
         return {info.digest: info for answer in answers for info in answer.info}
 
     def read(self, digest: str, *, size_bytes: int, offset: int = 0) -> bytes | None:
-        """Read a part of a complete blob, shorter at its end; None if the blob is not there."""
+        """Read part of a complete blob, less at its end; None if there is no such blob."""
         try:
             answers = self._stream(
                 "content.v1.Content/Read",
@@ -127,7 +127,7 @@ class ContainerdClient:
         ).leases
 
     def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
-        """Return what a lease keeps from being collected; None if the lease is gone."""
+        """Return what a lease protects from garbage collection; None if the lease is gone."""
         try:
             return self.call(
                 "leases.v1.Leases/ListResources",
@@ -151,7 +151,7 @@ class ContainerdClient:
         return {info.name: info for answer in answers for info in answer.info}
 
     def usage(self, snapshotter: str, key: str) -> int | None:
-        """Return a snapshot's bytes on disk, for which all its files are walked; None without."""
+        """Return a snapshot's bytes on disk, counted by walking all its files; None without one."""
         try:
             return self.call(
                 "snapshots.v1.Snapshots/Usage",
@@ -164,7 +164,7 @@ class ContainerdClient:
     # The calls
 
     def call(self, method: str, request: Message, response_type: type[M], *, lease: str = "") -> M:
-        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; a lease is to hold what it makes."""
+        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; ``lease`` holds what it creates."""
         (answer,) = self._stream(method, request, response_type, is_stream=False, lease=lease)
         return answer
 
@@ -203,10 +203,10 @@ class Documents:
         self._read: OrderedDict[str, Document] = OrderedDict()
 
     def get(self, digest: str) -> Document | None:
-        """Return the document; None if the blob is not there yet, or is something else."""
+        """Return a document; None if the blob does not exist yet or is not a document."""
         document = self._read.get(digest)
         if document is None:
-            # One byte more than a document may have shows that the blob is not one.
+            # One byte over the limit shows that a blob is too large for a document.
             data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1)
             document = parse_document(data) if data is not None else None
             if document is None:
@@ -218,10 +218,10 @@ class Documents:
         return document
 
     def unpacked_bytes(self, digest: str, compressed_bytes: int) -> int:
-        """Estimate the unpacked size of a gzip layer from its last bytes; 0 if they do not say."""
+        """Estimate the unpacked size of a gzip layer from its last bytes; 0 if unknown."""
         offset = max(0, compressed_bytes - _TRAILER_BYTES)
         try:
             trailer = self._client.read(digest, offset=offset, size_bytes=_TRAILER_BYTES)
-        except Invalid:  # out of range: shorter than its manifest says
+        except Invalid:  # out of range: the blob is shorter than in its manifest
             return 0
         return unpacked_estimate(trailer or b"", compressed_bytes) or 0

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
 from pycrictl.foreign import mapping, parsed, text
 
 DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
-"""A larger blob is not an image document: registries must take manifests up to this size (OCI
-distribution specification), and none in use is near it."""
+"""A larger blob is not an image document: registries must accept manifests up to this size (OCI
+distribution specification), and none in use comes close."""
 
 _ENTRIES_LIMIT: Final = 10_000
 _DIGEST = re.compile(r"[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,128}")
@@ -43,7 +43,7 @@ class Index(NamedTuple):
 
 
 class ImageConfig(NamedTuple):
-    """What unpacking needs of an image's config: the digests of the layers' tar streams."""
+    """The part of an image's config needed for unpacking: digests of the layers' tar streams."""
 
     diff_ids: tuple[str, ...]
 
@@ -118,7 +118,7 @@ def chain_ids(diff_ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def ingest_digest(ref: str) -> str:
-    """Return the digest in ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; else nothing."""
+    """Return the digest in ``<kind>-<digest>`` or ``<kind>-<name>@<digest>``; empty if none."""
     kind, _, rest = ref.partition("-")
     # A name may hold any character, so the digest is what follows the last "@".
     digest = rest.rpartition("@")[2]
@@ -126,7 +126,7 @@ def ingest_digest(ref: str) -> str:
 
 
 def extracted_chain_id(snapshot_key: str) -> str | None:
-    """Return the chain ID in ``extract-<nanoseconds>-<random> <chain ID>``; None of another key."""
+    """Return the chain ID in ``extract-<nanoseconds>-<random> <chain ID>``; None for other keys."""
     prefix, _, chain_id = snapshot_key.partition(" ")
     return chain_id if prefix.startswith("extract-") and is_digest(chain_id) else None
 
@@ -139,9 +139,9 @@ def has_children(labels: Mapping[str, str]) -> bool:
 def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     """Return where an image's documents were fetched from, as ``host/path``, best first.
 
-    Each mapping holds the labels of one document of the image. containerd drops the host's port,
-    never gives the tag, and only ever adds repositories: one that all documents name is likelier
-    than one that a single document has kept from an earlier pull.
+    Each mapping holds the labels of one document of the image. containerd drops the host's port
+    and the tag, and only ever adds repositories: one that all documents name is likelier than one
+    that a single document has kept from an earlier pull.
     """
     votes: dict[str, int] = {}
     for one in labels:
@@ -156,15 +156,14 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
 def unpacked_estimate(trailer: bytes, compressed_bytes: int) -> int | None:
     """Estimate the unpacked size of a gzip stream from its end; None if that is not possible.
 
-    RFC 1952 keeps the size modulo 2^32, and only that of the last member: a number below the
-    compressed size has wrapped around if the stream is large, and else is that of a stream of
-    several members, which says nothing about the whole. Zero ends the formats with an empty last
-    member (eStargz).
+    RFC 1952 stores the size modulo 2^32, and only for the last member. A number below the
+    compressed size has wrapped around if the stream is large; otherwise the stream has several
+    members, and their total is unknown. It is zero in formats with an empty last member (eStargz).
     """
     size_bytes = int.from_bytes(trailer, "little")
     if len(trailer) != 4 or size_bytes == 0:
         return None
-    # What does not compress grows a little: a few bytes a block, and the stream's head and trailer.
+    # Incompressible data grows a little: a few bytes per block, plus the header and trailer.
     incompressible_bytes = compressed_bytes - compressed_bytes // 1000 - 1024
     if size_bytes >= incompressible_bytes:
         return size_bytes

@@ -1,7 +1,7 @@
 """Views: an image's unpacked layers, kept by containerd for as long as a program reads them.
 
-A lease holds each view, so that neither disappears with the image. The lease's ID names the process
-that made it; what a killed one has left is removed by ``sweep``, or by containerd after a day.
+A lease keeps each view and its layers when the image is removed. Its ID names the process that
+created it; remains of a killed process are removed by ``sweep``, or by containerd after a day.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SNAPSHOTS: Final = "snapshots/"
 
 @contextmanager
 def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
-    """Yield the directories of an image's layers, uppermost first; else ``Unimplemented``."""
+    """Yield an image's layer directories, uppermost first, or raise ``Unimplemented``."""
     name = f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
     expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
     lease = leases_pb2.CreateRequest(id=name, labels={"containerd.io/gc.expire": expiry})
@@ -44,7 +44,7 @@ def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[
 
 
 def sweep(client: ContainerdClient) -> int:
-    """Remove the views of processes that are dead; return how many there were."""
+    """Remove the views of dead processes; return how many there were."""
     count = 0
     for lease in client.leases():
         if not lease.id.startswith(_PREFIX):

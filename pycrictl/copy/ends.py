@@ -1,7 +1,7 @@
-"""The ends of a copy at its caller, the same for every method.
+"""The caller's end of a copy, the same for every method.
 
-A method has two verbs (``method``): it reads an archive out of a container, or writes one into it.
-Here the archive is a tree of this machine, or a stream.
+A method (``method``) reads an archive out of a container, or writes one into it. At this end the
+archive is a file tree on this machine, or a stream.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def copy_to(
 def pack_from(
     method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
 ) -> Generator[memoryview, None, Summary]:
-    """Yield what is at a path of the container as an archive, and return what is in it.
+    """Yield a path of the container as an archive, and return a summary of its contents.
 
-    A piece is valid until the next is asked for.
+    Each piece is valid until the next is requested.
     """
     with method.read(path, rules, watch, follow=follow) as archive:
         while not archive.is_whole:
@@ -75,6 +75,6 @@ def pack_from(
 
 
 def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
-    """Unpack an archive, which comes from a descriptor, into a directory of the container."""
+    """Unpack an archive, read from a descriptor, into a directory of the container."""
     with closing(StreamArchive(stream)) as archive:
         return method.write(archive, path, rules, watch)

@@ -1,4 +1,4 @@
-"""The methods of a copy: what they do, which there are, and the choice among them."""
+"""The copy methods: their interface, their order, and the choice among them."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("pycrictl.copy")
 
 NAMES: Final = ("rpc", "node", "exec")
-"""The names of the methods, the best first."""
+"""The names of the methods, best first."""
 
 T = TypeVar("T")
 
 
 class Method(Protocol):
-    """A way to copy from and to one container, by two verbs; the rest is in ``ends``.
+    """A way to read from and write to one container; ``ends`` handles the caller's end.
 
-    Both raise ``Unimplemented`` where the method cannot be used for this container, and only before
-    anything was done or read from a stream: the next method may be tried. Any other error is about
-    the copy itself, and another method would not help. After an error the destination is as it was,
-    unless the message says otherwise.
+    ``read`` and ``write`` raise ``Unimplemented`` if the method cannot be used for this container,
+    and only before anything was changed or read from a stream: the next method may be tried. Any
+    other error concerns the copy itself, and another method would not help. After an error the
+    destination is unchanged, unless the message says otherwise.
     """
 
     name: str
@@ -45,20 +45,20 @@ class Method(Protocol):
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> AbstractContextManager[Outgoing]:
-        """Give what is at a path of the container as an archive.
+        """Return a path of the container as an archive.
 
         Args:
             path: absolute, without ``..``.
-            rules: those who take the archive hold them, too.
-            follow: copy what the path points to, if it is a link.
+            rules: also enforced by the receiver of the archive.
+            follow: if the path is a symbolic link, copy its target.
         """
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        """Put an archive into its place in the container."""
+        """Write an archive to a path of the container."""
 
 
 def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
-    """Do something by the first method that can be used; the next is not looked at before."""
+    """Call ``act`` with the first usable method; ``methods`` is consumed no further."""
     refusals: list[tuple[str, Unimplemented]] = []
     for method in methods:
         log.debug("= trying the method %s", method.name)
@@ -91,17 +91,17 @@ def on_this_node(
     raise_descriptor_limit()
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:
-        from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)
 
         has_others = len(names) > 1
         yield OverRpc(client, container_id, tls=options.tls, has_others=has_others)
     if "node" in names:
-        from pycrictl.copy import on_node  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy import on_node  # noqa: PLC0415 (only when tried)
 
         yield on_node.OnNode(partial(on_node.locate_here, client, container_id))
     if "exec" in names:
-        from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (when its turn comes)
-        from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (when its turn comes)
+        from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (only when tried)
+        from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (only when tried)
 
         remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
         yield OverExec(remote)

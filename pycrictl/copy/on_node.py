@@ -1,8 +1,8 @@
 """Copying on the node itself, through the root directory of the container's first process.
 
-Nothing runs in the container, so it needs neither a shell nor ``tar``. What the container sees is
-what is copied, its volumes included. It must be a container of this machine that shares the kernel:
-the file systems of a virtual machine cannot be seen from here.
+Nothing runs in the container, so it needs neither a shell nor ``tar``. Paths resolve as in the
+container, its volumes included. The container must run on this machine and share the kernel: the
+file systems of a virtual machine are not visible from here.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _OWN_KERNEL: Final = ("kata", "runsc", "gvisor", "firecracker", "hyperv", "wasm"
 class OnNode:
     """The method ``node``.
 
-    Both verbs raise ``FailedPrecondition`` if the container is not running, or stops in the
-    meantime, and ``CopyError`` as ``put`` and ``walk`` do.
+    ``read`` and ``write`` raise ``FailedPrecondition`` if the container is not running, or stops
+    meanwhile, and ``CopyError`` as ``put`` and ``walk`` do.
     """
 
     name = "node"
@@ -77,7 +77,7 @@ class OnNode:
         with self._root() as root, open_destination(root, path) as destination:
             if archive.tree is not None:
                 report_total(archive.tree, watch)
-            # What a stopping container unmounts looks empty, and what is written to it is lost.
+            # A volume unmounted by a stopping container looks empty, and writes to it are lost.
             summary = put(archive, destination, rules, watch, check=root.check_running)
             root.check_running()
             return summary
@@ -96,13 +96,13 @@ class OnNode:
 
 
 def locate_here(client: CriClient, container_id: str) -> FirstProcess:
-    """Ask the runtime for a container's first process, as ``locate`` does, if it is this node's."""
+    """Require that the runtime is on this node, then return the result of ``locate``."""
     check_node(client.path)
     return locate(client.call, container_id)
 
 
 def locate(call: Call, container_id: str) -> FirstProcess:
-    """Ask the runtime for a container's first process.
+    """Return a container's first process, as reported by the runtime.
 
     Raises:
         FailedPrecondition: the container is not running.
@@ -116,7 +116,7 @@ def locate(call: Call, container_id: str) -> FirstProcess:
     info = parsed(answer.info.get("info", ""))
     check_kernel(_handler(call, info), container_id)
     pid = info.get("pid")
-    # 0 stands for none, and 1 is the node's own.
+    # 0 means none, and 1 is the node's init.
     if not isinstance(pid, int) or pid <= 1:
         raise Unimplemented(
             f"the runtime does not report the process of container {quote(container_id)}"
@@ -126,13 +126,13 @@ def locate(call: Call, container_id: str) -> FirstProcess:
 
 
 def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
-    """Clear up what copies whose programs were killed have left; return how much that was."""
+    """Clean up the stages that killed copies have left; return their number."""
     count = sweep_root(THIS_MACHINE)
     for container_id in {noted.container_id for noted in of_the_dead()} - {""}:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
                 count += sweep_root(root)
-        except (NotFound, FailedPrecondition):  # it is gone, and what was in it
+        except (NotFound, FailedPrecondition):  # the container is gone, and its stage, too
             for noted in of_the_dead():
                 if noted.container_id == container_id:
                     forget(noted.name)
@@ -175,7 +175,7 @@ def _pid_namespace(pid: str) -> str:
 
 
 def check_kernel(handler: str, container_id: str) -> None:
-    """Refuse a container whose file systems are not this kernel's."""
+    """Refuse a container that does not share this kernel."""
     is_known = handler.startswith("io.containerd.") and not handler.startswith(_SHARED_KERNEL)
     if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
         raise Unimplemented(
@@ -185,7 +185,7 @@ def check_kernel(handler: str, container_id: str) -> None:
 
 
 def _handler(call: Call, info: dict[str, Any]) -> str:
-    """Return what runs the container: containerd's own name for it, else the handler of its pod."""
+    """Return the container's runtime type from containerd, else its pod's runtime handler."""
     if runtime_type := text(info.get("runtimeType")):
         return runtime_type
     request = cri_pb2.ListPodSandboxRequest()
@@ -195,6 +195,6 @@ def _handler(call: Call, info: dict[str, Any]) -> str:
 
 
 def _user(info: dict[str, Any]) -> tuple[int, int]:
-    """Return the user and group that the container was started as; root if they are not known."""
+    """Return the user and group that the container was started as; root if unknown."""
     user = mapping(info, "runtimeSpec", "process", "user")
     return count(user.get("uid")), count(user.get("gid"))

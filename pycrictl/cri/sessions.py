@@ -1,4 +1,4 @@
-"""Ask the runtime for sessions with containers: commands, their own processes, ports."""
+"""Requests for sessions with containers: running commands, attaching, forwarding ports."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def exec_url(
     tty: bool,
     shown: str = "",
 ) -> str:
-    """Return the URL of a stream that runs a command in a container, good for one request."""
+    """Return the URL of a stream that runs a command in a container, valid for one request."""
     request = cri_pb2.ExecRequest(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
@@ -42,7 +42,7 @@ def attach_url(
 def forward_url(
     client: CriClient, pod_id: str, ports: Sequence[int] = (), *, shown: str = ""
 ) -> str:
-    """SPDY names the port of each connection itself; WebSocket needs ``ports`` here."""
+    """Return the URL of a stream that forwards ports; ``ports`` is needed only for WebSocket."""
     request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
     what = f"forwarding ports of pod sandbox {shown or quote(pod_id)}"
     return _url(client, "PortForward", request, what)
@@ -63,7 +63,7 @@ def exec_sync(
     limit_s: int,
     shown: str = "",
 ) -> cri_pb2.ExecSyncResponse:
-    """Run a command whose output comes as a whole; ``limit_s`` of 0 is no limit."""
+    """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
     what = f"running a command in container {shown or quote(container_id)}"
     answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)

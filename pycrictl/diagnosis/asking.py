@@ -1,4 +1,4 @@
-"""What collectors share: a source that fails is named, and file systems are measured."""
+"""Code shared by collectors: it records sources that fail, and measures file systems."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USUAL: Final = (
     ("/var/lib/rancher", "images"),
     *OTHERS,
 )
-"""Where they are usually, if the runtime does not say."""
+"""The usual directories, for when the runtime does not report its own."""
 
 
 class Asking:
@@ -35,7 +35,7 @@ class Asking:
 
     @contextmanager
     def _optional(self, source: str) -> Iterator[None]:
-        """Name a source that fails, and go on."""
+        """Record a source that fails, and continue."""
         try:
             yield
         except (PycrictlError, OSError) as exc:
@@ -54,9 +54,9 @@ class Asking:
         thread.start()
 
     def _end(self, within_s: float) -> None:
-        """Wait for all that has begun, and for what that begins; name what takes longer."""
+        """Wait for all queries, including those they begin; record any that take longer."""
         until = time.monotonic() + within_s
-        for source, thread in self._jobs:  # which grows
+        for source, thread in self._jobs:  # may grow meanwhile
             thread.join(max(until - time.monotonic(), 0.0))
             if thread.is_alive():
                 reason = f"no answer within {format_duration(within_s)}"
@@ -85,7 +85,7 @@ def places_of(answer: cri_pb2.ImageFsInfoResponse) -> list[tuple[str, str]]:
 
 
 def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
-    """Return the device and the file system of a directory of the node; None if there is none."""
+    """Return the device and file system of a directory on the node; None if it does not exist."""
     here = noderoot.locate(path)
     try:
         device, sizes = os.stat(here).st_dev, os.statvfs(here)  # noqa: PTH116 (a node's path)

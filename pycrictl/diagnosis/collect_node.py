@@ -1,4 +1,4 @@
-"""Collects what is known of a node; a source that fails is named, and the others are asked."""
+"""Collects facts about a node; a failed source is recorded, and the others are still queried."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ if TYPE_CHECKING:
 
 STALE_S: Final = 3600.0
 AGENT_PORT: Final = 10281
-"""Where an agent serves that runs as a service of the node."""
+"""The port of an agent that runs as a service of the node."""
 
 MOST_REGISTRIES: Final = 4
 BUDGET_S: Final = 4.0
-"""For all of it; what takes longer is named."""
+"""Time limit of the whole collection; sources that take longer are recorded as missing."""
 
 CALL_S: Final = 1.5
-"""For one call of the runtime."""
+"""Time limit of one call to the runtime."""
 
 _START_S: Final = 0.1
-"""A containerd takes longer than that to begin; one that is killed may have written just before."""
+"""A containerd takes longer than this to start, so earlier writes are its killed predecessor's."""
 
 _STAGE: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
 _LOOK_S: Final = 1.0
@@ -77,7 +77,7 @@ class NodeProxy(Protocol):
 
 
 class NodeCollector(Asking):
-    """Collects facts within seconds; registries are HOST or HOST/REPO, else those of images."""
+    """Collects facts within seconds; registries (HOST or HOST/REPO) default to those of images."""
 
     def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class NodeCollector(Asking):
         self._known["other_sockets"] = tuple(OtherSocket(*one) for one in others(client.path))
 
     def _look_at_disks(self, images: CriClient) -> None:
-        """Measure the file systems; of containers' ones, look for what killed copies have left."""
+        """Measure the file systems; on those of images, find remains of killed copies."""
         try:
             answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
         except PycrictlError:
@@ -181,7 +181,7 @@ class NodeCollector(Asking):
         self._known["stages"] = tuple(_stages(path for path, use in places if use == "images"))
 
     def _begin_disks(self, places: Iterable[tuple[str, str]]) -> None:
-        """Measure each in a thread of its own, as one that hangs hides no other."""
+        """Measure each in a thread of its own, as one that hangs must not hide the others."""
         places = list(dict.fromkeys(places))
         found: dict[tuple[str, str], tuple[int, Disk]] = {}
 
@@ -258,7 +258,7 @@ class NodeCollector(Asking):
 
 
 def _registries_of(images: Iterable[cri_pb2.Image]) -> list[str]:
-    """Return the registries of the node's images, those of most images first, with a repository."""
+    """Return HOST/REPO for each registry of the node's images, that of most images first."""
     found: dict[str, list[str]] = {}
     for image in images:
         for name in image.repo_tags[:1]:
@@ -269,7 +269,7 @@ def _registries_of(images: Iterable[cri_pb2.Image]) -> list[str]:
 
 
 def _is_synchronized() -> bool | None:
-    """Return whether the kernel says that the clock is kept right (adjtimex(2)); None: unknown."""
+    """Return whether the kernel reports a synchronized clock (adjtimex(2)); None if unknown."""
     try:
         state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
     except (OSError, AttributeError):
@@ -278,7 +278,7 @@ def _is_synchronized() -> bool | None:
 
 
 def _stages(mountpoints: Iterable[str]) -> Iterator[str]:
-    """Yield what killed copies have left near the roots of overlayfs's upper directories."""
+    """Yield remains of killed copies near the roots of overlayfs's upper directories."""
     until = time.monotonic() + _LOOK_S
     for mountpoint in mountpoints:
         top = os.path.join(noderoot.locate(mountpoint), "snapshots")  # noqa: PTH118 (os.walk's)

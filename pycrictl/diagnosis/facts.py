@@ -1,4 +1,4 @@
-"""What is known of a pod at one moment: plain data, whoever collected it."""
+"""Facts about a pod at one moment: plain data, independent of its collector."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Sandbox:
 class Container:
     """A container of the pod; ``state`` is empty before it exists.
 
-    ``exit_code``, ``reason`` and ``message`` are of the last end, ``waiting`` and ``is_ready`` the
-    kubelet's words. ``has_crashed_before``: an earlier attempt that is listed ended badly.
+    ``exit_code``, ``reason`` and ``message`` are of the last exit; ``waiting`` and ``is_ready`` are
+    from the kubelet. ``has_crashed_before``: a listed earlier attempt failed.
     """
 
     name: str
@@ -86,7 +86,7 @@ class PullState:
 
 
 class NodePull(NamedTuple):
-    """A pull of the node: NAMESPACE/NAME of its pod, empty if nobody knows, and its image."""
+    """A pull on the node: its pod as NAMESPACE/NAME (empty if unknown) and its image."""
 
     pod: str
     image: str
@@ -114,12 +114,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """All that is known of a pod.
+    """All known facts about a pod.
 
-    ``phase`` is empty if the API server was not asked; ``reason`` and ``message`` are its own.
-    ``unscheduled`` is what the scheduler says of a pod without a node. ``stray_pulls`` and
-    ``stray_failures`` are of unknown pods, ``problems`` conditions of the runtime that do not
-    hold.
+    ``phase`` is empty if the API server was not queried; ``reason`` and ``message`` are the pod's.
+    ``unscheduled`` is the scheduler's message on a pod without a node. ``stray_pulls`` and
+    ``stray_failures`` are not known to be the pod's, ``problems`` are runtime conditions that do
+    not hold.
     """
 
     namespace: str

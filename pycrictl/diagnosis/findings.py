@@ -1,4 +1,4 @@
-"""A finding: what is wrong or worth knowing, its weight, and what to do; those of disks. Pure."""
+"""Findings: what is wrong or worth knowing, its weight, and what to do; those on disks. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pycrictl.units import format_bytes, quote
 
 
 def plain(value: Any) -> Any:
-    """Return what is known as data of JSON: objects, lists, texts and numbers."""
+    """Convert a value to JSON data: objects, lists, strings and numbers."""
     if hasattr(value, "document"):
         return plain(value.document())
     if is_dataclass(value):
@@ -36,8 +36,8 @@ class Weight(IntEnum):
 class Finding(NamedTuple):
     """One finding.
 
-    ``kind`` is a word for scripts, ``rank`` orders those of one weight, ``container`` is the name
-    of the only one that it is about.
+    ``kind`` is a keyword for scripts, ``rank`` orders findings of one weight, ``container`` is the
+    name of the container if it is about only one.
     """
 
     kind: str
@@ -62,7 +62,7 @@ class Missing(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """One of the runtime that does not hold, and why."""
+    """A condition of the runtime that does not hold, and why."""
 
     condition: str
     message: str
@@ -75,7 +75,7 @@ def no_sandbox_image(name: str) -> Finding:
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings without repetitions, the heaviest first."""
+    """Return findings without duplicates, the most serious first."""
     return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))
 
 
@@ -86,11 +86,11 @@ LOW_INODES: Final = 0.05
 """The kubelet's default ``imagefs.available<15%`` and ``nodefs.inodesFree<5%``."""
 
 FULL: Final = 0.025
-"""So little is left, 2 % in round figures, that the next image is hardly unpacked any more."""
+"""With less than this free (2 % when rounded), the next image can hardly be unpacked."""
 
 
 class Disk(NamedTuple):
-    """A file system of the runtime; ``inodes`` is 0 for any number."""
+    """A file system of the runtime; ``inodes`` is 0 for no limit."""
 
     path: str
     use: str

@@ -1,4 +1,4 @@
-"""What is wrong with a node: findings in what is known of it, the heaviest first. Pure."""
+"""What is wrong with a node: findings from its facts, the most serious first. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from pycrictl.units import format_bytes, format_duration, plural
 SKEW_S: Final = 30.0
 EXPIRES_SOON_S: Final = 30 * 86400.0
 BAD_SKEW_S: Final = 300.0
-"""Clocks that differ by so much make fresh certificates and tokens invalid."""
+"""A clock that is off by this much makes fresh certificates and tokens invalid."""
 
 NEEDED: Final = ("RuntimeReady", "NetworkReady")
-"""The conditions without which the kubelet calls its node not ready; others are worth knowing."""
+"""Conditions without which the kubelet reports its node not ready; others are only notes."""
 
 
 class OtherSocket(NamedTuple):
-    """A socket at a usual place, and the runtime that answers there, or the reason none does."""
+    """A socket at a usual path, and the runtime that answers there, or the reason none does."""
 
     endpoint: str
     answer: str
@@ -38,11 +38,11 @@ class OtherSocket(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """All that is known of a node; None and empty stand for what is not known.
+    """All known facts about a node; None and empty mean unknown.
 
-    ``silent`` are calls without an answer in time, ``conditions`` those that do not hold.
-    ``kubelet_limit`` is 0 for any number, ``timeout_s`` 0 for never. ``dead_ingests``: downloads
-    that have not grown for an hour.
+    ``silent`` are calls without a response in time, ``conditions`` those that do not hold.
+    ``kubelet_limit`` is 0 for no limit, ``timeout_s`` 0 for never. ``dead_ingests`` are downloads
+    that have not grown for an hour or are older than the daemon.
     """
 
     endpoint: str = ""

@@ -1,4 +1,4 @@
-"""Why a pod is not running: the causes in what is known of it, the most likely first. Pure."""
+"""Why a pod is not running: causes found in its facts, the most likely first. Pure."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ HEALTHY: Final = "healthy"
 FINISHED: Final = "finished"
 
 RESTART_S: Final = 600.0
-"""A container that has run for so long since its last crash is well; the kubelet thinks so too."""
+"""A container running for this long since its last crash is healthy, as it is for the kubelet."""
 
 _KILLED: Final = (137, 143, 255)
-"""How containers end whose sandbox was taken from them."""
+"""Exit codes of containers whose sandbox was removed."""
 
 _PROBE_S: Final = 300.0
 PROBE_KILLS_S: Final = 900.0
-"""A failed probe counts for so long as why a container was killed, whose restarts take a while."""
+"""How long a failed probe counts as the cause of a kill, as restarts take a while."""
 
 _CONFIG_ERRORS: Final = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 
 
 class PodReport(NamedTuple):
-    """A pod, and what is wrong with it, the most likely first; a healthy one has one note."""
+    """A pod and its findings, the most likely cause first; a healthy pod has one note."""
 
     facts: PodFacts
     findings: list[Finding]
@@ -63,7 +63,7 @@ class PodReport(NamedTuple):
 
 
 class Look(NamedTuple):
-    """The pods of a node, and what is wrong for all of them."""
+    """The pods of a node, and findings that concern all of them."""
 
     reports: list[PodReport]
     disks: tuple[Disk, ...]
@@ -156,7 +156,7 @@ _REJECTED: Final = (
     *("Taints", "AppArmor", "SysctlForbidden", "TopologyAffinityError", "InvalidNodeInfo"),
     "PodOSNotSupported",
 )
-"""Reasons of the kubelet for not taking a pod (``lifecycle.PodAdmitHandler``), beside OutOf…."""
+"""The kubelet's reasons for rejecting a pod (``lifecycle.PodAdmitHandler``), besides OutOf…."""
 
 _EVICTED: Final = "Eviction manager: pod is evicted"
 
@@ -240,9 +240,9 @@ _SANDBOX_ERRORS: Final = (
 
 
 def _sandbox_error(journal: tuple[Line, ...]) -> tuple[str, bool]:
-    """Return the last error of making the sandbox, and whether it is the network's.
+    """Return the last error of creating the sandbox, and whether it is a network error.
 
-    A name that is reserved is what an earlier failure has left: that one is the cause.
+    A reserved name is left over from an earlier failure, which is the actual cause.
     """
     error = ""
     for line in reversed(journal):
@@ -269,7 +269,7 @@ _MISSING_OBJECT: Final = r'(configmap|secret|persistentvolumeclaim)s? \\*"([^"\\
 def _volumes(facts: PodFacts) -> Iterator[Finding]:
     if any(one.state for one in facts.containers) or facts.phase in ("Succeeded", "Failed"):
         return
-    for pattern in _MOUNT_ERRORS:  # the last says only which, and so counts if it stands alone
+    for pattern in _MOUNT_ERRORS:  # the last names only the volumes, so the others come first
         found = [
             match for line in reversed(facts.journal) if (match := re.search(pattern, line.message))
         ]

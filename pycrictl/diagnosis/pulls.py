@@ -1,4 +1,4 @@
-"""Pulls that are under way for a pod: as a proxy says, or as containerd shows them."""
+"""The running pulls of a pod, as reported by a proxy or shown by containerd."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from pycrictl.kube.node_pods import NodePods
 
 WATCH_S: Final = 2.0
-"""For how long a pull is watched: its rate is known after a second."""
+"""How long pulls are watched; their rate is known after a second."""
 
 _PAUSE_S: Final = 0.25
 
 
 class Pulls(NamedTuple):
-    """The pod's pulls by their images, those of unknown pods, and errors of the pod's last."""
+    """The pod's pulls by image, pulls not known to be its own, and errors of its last pulls."""
 
     own: Mapping[str, PullState] = {}
     stray: Mapping[str, PullState] = {}
@@ -52,7 +52,7 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
 
 
 def all_of(status: Mapping[str, Any]) -> list[NodePull]:
-    """Return all pulls of a proxy's status."""
+    """Return all pulls in a proxy's status."""
     found: list[NodePull] = []
     by_number: dict[int, PullState] = {}
     for one in status.get("running", ()):
@@ -81,7 +81,7 @@ class ContainerdPulls:
         self.is_measured = False
 
     def look(self, references: Sequence[str]) -> Pulls:
-        """Return the pulls of now; ``is_measured`` says whether the rates of all are known."""
+        """Return the current pulls; set ``is_measured`` to whether all their rates are known."""
         now = time.monotonic()
         active = [pull.image for pull in self._watcher.poll(self._tracker, now).active]
         view = self._tracker.view(now)
@@ -101,7 +101,7 @@ class ContainerdPulls:
 
 
 def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods | None) -> Pulls:
-    """Return the pulls that containerd has under way, watched until their rate is known."""
+    """Return the running pulls of containerd, watched until their rates are known."""
     pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S
     while True:

@@ -1,7 +1,7 @@
-"""Tests the connection from this node to a registry; each step takes at most two seconds.
+"""Tests the connection from this node to a registry; each request takes at most two seconds.
 
-HTTP proxies are not used. DNS, TCP, TLS, then HTTP by the OCI distribution
-specification: is access granted, how long until the first byte, how fast is one bounded range.
+The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, time to the
+first byte, and the speed of one bounded range. HTTP proxies are not used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ANSWER_BYTES: Final = 4 << 20
 
 
 class Step(NamedTuple):
-    """One step on the way; it fails if ``is_good`` is False, and was left out if it is None."""
+    """One step of a test; ``is_good`` is False if it failed, None if it was left out."""
 
     name: str
     is_good: bool | None
@@ -40,7 +40,7 @@ class Step(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The way to a server, to the first step that failed; this clock is ahead by ``skew_s``."""
+    """The steps to a server, up to the first failure; this clock is ahead by ``skew_s``."""
 
     registry: str
     url: str
@@ -69,7 +69,7 @@ class Trial:
         self._current = "dns"
 
     def run(self) -> None:
-        """Try the way; another thread may ask how far it is."""
+        """Run the steps; another thread may call ``route`` meanwhile."""
         steps = {
             "dns": self._dns,
             "tcp": self._tcp,
@@ -193,7 +193,7 @@ class Trial:
         return ""
 
     def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> registries.RegistryAnswer:
-        import urllib3  # noqa: PLC0415 - when a registry is asked
+        import urllib3  # noqa: PLC0415 - only for requests to a registry
 
         try:
             return registries.request(
@@ -229,7 +229,7 @@ def _reason(exc: Exception) -> str:
 
 
 def expiry_s(port: int) -> float | None:
-    """Return until when a certificate on a port of the loopback is valid; None without one."""
+    """Return the expiry time of the certificate on a loopback port; None without one."""
     address, context = ("127.0.0.1", port), client_context(verifies=False)
     try:
         with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
@@ -238,7 +238,7 @@ def expiry_s(port: int) -> float | None:
         return None
     if found is None:
         return None
-    # OpenSSL says what is in a certificate only of one that it has verified: here by itself.
+    # The fields are available only for a verified certificate: verify it against itself.
     context = client_context(ca_data=ssl.DER_cert_to_PEM_cert(found))
     context.check_hostname = False
     try:

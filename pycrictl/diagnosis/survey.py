@@ -1,7 +1,7 @@
-"""Looks at pods of a node, one or all at once, and remembers what cannot change.
+"""Surveys one pod or all pods of a node, and remembers what cannot change.
 
-A look asks the runtime for its two lists. Containers are asked for one by one only if they do not
-simply run, and of one that has ended only once. A source that fails is named, and others are asked.
+A survey requests the runtime's two lists. The status of a container is requested only if it is not
+simply running, and only once after it has ended. Failed sources are recorded and skipped.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ _STATES: Final = {
 }
 
 KEEP_S: Final = 10.0
-"""For so long disks, conditions and the journal are not looked at again."""
+"""How long disks, conditions and the journal are cached."""
 
 RECENT_S: Final = 600.0
-"""The kubelet tries again to make a sandbox at least every five minutes."""
+"""The kubelet retries creating a sandbox at least every five minutes."""
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
-"""Looks for pulls, given the images that are not there; returns what gives a pod's by its name."""
+"""Finds pulls, given the missing images; returns a function from a pod's name to its pulls."""
 
 
 class Sources(NamedTuple):
-    """Whom to ask beside the runtime; None of each for nobody."""
+    """The sources besides the runtime; None for each that is not available."""
 
     pods: NodePods | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
@@ -186,7 +186,7 @@ class Survey(Asking):
         )
 
     def _brief_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
-        """Look for pulls once: as a proxy says, and where that knows none as containerd shows."""
+        """Find pulls once: from a proxy, and from containerd if the proxy lacks an image."""
         status: Mapping[str, Any] = {}
         if self._sources.ask_proxy is not None:
             with self._optional("proxy"):
@@ -227,7 +227,7 @@ class Survey(Asking):
             return
         self._missing.clear()
         if self._sources.pods is not None:
-            self._sources.pods.pods()  # which tells their origin
+            self._sources.pods.pods()  # sets ``origin``
         self._lines = self._journal()
         self._probes = [line for line in self._lines if "Probe failed" in line.message]
         self._filesystems = ()
@@ -300,7 +300,7 @@ class Survey(Asking):
     def _with_kubelets(
         containers: Iterable[facts.Container], pod: Pod | None
     ) -> tuple[facts.Container, ...]:
-        """Return containers with what the kubelet says of them, and those that are to come."""
+        """Return containers with the kubelet's view of them, and those not created yet."""
         found = {one.name: one for one in containers}
         for one in pod.images if pod is not None else ():
             if not one.is_volume:
@@ -406,7 +406,7 @@ class Survey(Asking):
 
 
 def _as_listed(each: cri_pb2.Container) -> facts.Container:
-    """Return what the list says, which has no exit codes, and is better than nothing."""
+    """Return a container from the list, which has no exit codes but is better than nothing."""
     is_running = each.state == cri_pb2.CONTAINER_RUNNING
     return facts.Container(
         each.metadata.name,
@@ -419,7 +419,7 @@ def _as_listed(each: cri_pb2.Container) -> facts.Container:
 
 
 class _Seen(NamedTuple):
-    """A pod: its sandbox, what the kubelet says, its containers, images that it may wait for."""
+    """A pod: its sandbox, the kubelet's view, its containers, images it may be waiting for."""
 
     sandbox: cri_pb2.PodSandbox | None
     pod: Pod | None
@@ -456,7 +456,7 @@ def about(
 
 
 def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
-    """Return the pod of a NAME or NAMESPACE/NAME that the journal speaks of."""
+    """Return the pod with a NAME or NAMESPACE/NAME that the journal mentions."""
     for line in reversed(journal):
         for pattern in (_SANDBOX, _KUBELET):
             found = re.search(pattern, line.message)
@@ -467,9 +467,9 @@ def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
 
 
 def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
-    """Return the pods, NAMESPACE/NAME, whose sandbox could not be made at the last attempt.
+    """Return the pods, NAMESPACE/NAME, whose last attempt to create a sandbox failed.
 
-    Earlier attempts than ``since_s`` do not count: the pod may have been deleted.
+    Attempts before ``since_s`` do not count, as the pod may have been deleted.
     """
     failed: dict[str, None] = {}
     for line in journal:

@@ -1,6 +1,6 @@
-"""What errors of runtimes and registries mean, from their words. Pure.
+"""Explains errors of runtimes and registries by their wording. Pure.
 
-The words are those of containerd, of Go's ``net`` and ``crypto/x509``, of runc and CNI plugins.
+The wording is that of containerd, Go's ``net`` and ``crypto/x509``, runc and CNI plugins.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 
 class Trouble(NamedTuple):
-    """What an error means.
+    """The meaning of an error.
 
-    ``rank`` is how likely it is the cause of all the rest; ``text`` follows the image's name. In
-    ``advice`` IMAGE and HOST stand for the image and its registry; ``retry`` is the same for
-    somebody whose own pull has failed, if it differs.
+    ``rank`` is how likely it causes all the others; ``text`` follows the image's name. In
+    ``advice``, IMAGE and HOST stand for the image and its registry; ``retry`` is the advice for a
+    user's own failed pull, if it differs.
     """
 
     pattern: str
@@ -142,7 +142,7 @@ class Words(NamedTuple):
 
 
 def pull_words(cause: str, image: str) -> Words | None:
-    """Return what the error of somebody's own pull means; None if its words have to do."""
+    """Explain the error of a user's own pull; None if there is no explanation."""
     trouble = pull_trouble(cause)
     if trouble is _FAILED:
         return None
@@ -157,7 +157,7 @@ _SANDBOX_IMAGE: Final = r'get sandbox image \\?"(?P<image>[^"\\]+)\\?"(?P<why>.*
 
 
 def sandbox_words(cause: str) -> Words | None:
-    """Return what it means that a pod sandbox has no image or no space; None for another error."""
+    """Explain a sandbox error about a missing image or a full disk; None for other errors."""
     if NO_SPACE in cause:
         return Words(f"there is no space left to make it ({shortened(cause)})", FREE_SPACE)
     if (found := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
@@ -189,7 +189,7 @@ def is_bad_command(message: str) -> bool:
 
 
 def shortened(message: str) -> str:
-    """Return the end of a chain of wrapped errors, which is where the cause stands."""
+    """Return the end of a chain of wrapped errors, which holds the cause."""
     text = " ".join(message.split()).removesuffix(": unknown")
     text = re.sub(r"^rpc error: code = \w+ desc = ", "", text)
     if (at := text.rfind("exec: ")) >= 0:

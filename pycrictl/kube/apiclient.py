@@ -1,8 +1,8 @@
-"""A client of the API server: JSON over HTTPS, by threads that block and by coroutines.
+"""A client of the API server: JSON over HTTPS, for blocking threads and for coroutines.
 
-Each request has a connection and a thread of its own, since neither the resolver nor TLS has a
-deadline: the caller goes on at the deadline and leaves the thread behind. So nothing is ever sent
-on a connection that the server has closed, or that was made with an earlier credential.
+Each request has its own connection and thread, since neither the resolver nor TLS has a deadline:
+at the deadline the caller returns and abandons the thread. So no request is ever sent on a
+connection that the server has closed, or that was opened with an earlier credential.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from pycrictl.units import escape, format_duration, quote
 TIMEOUT_S: Final = 1.0
 
 REREAD_S: Final = 30.0
-"""How old the credential may be that a call is made with. Tokens live for an hour and more, and
-are renewed after four fifths of that."""
+"""The age at which the credential is read again. Tokens are valid for an hour or more, and are
+renewed after four fifths of that."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 MAX_LINE_BYTES: Final = 8 * 1024 * 1024
-"""An event of a watch: an object has up to 1.5 MiB."""
+"""The limit for one event of a watch; an object has up to 1.5 MiB."""
 
 SILENT_S: Final = 45
-"""How long a connection may be without a sign of the other end: a watch may have none to send."""
+"""How long TCP may receive nothing from the server, keepalives included; watches may be idle."""
 
 _TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
@@ -57,7 +57,7 @@ _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
 
 
 class Expired(PycrictlError):
-    """A watch cannot go on from its resource version; the objects have to be listed again."""
+    """A watch cannot resume from its resource version; the objects must be listed again."""
 
 
 class ApiRequest(NamedTuple):
@@ -68,15 +68,15 @@ class ApiRequest(NamedTuple):
 
 
 class ApiBase:
-    """A credential that may rotate, and requests by it.
+    """Requests with a credential that may rotate.
 
     All calls raise
 
     * ConnectError: no connection, or neither side trusts the other's certificate;
     * DeadlineExceeded: no whole answer in time;
-    * Denied, NotFound, AlreadyExists, RuntimeFault: the server refused, in its own words;
+    * Denied, NotFound, AlreadyExists, RuntimeFault: the server refused, with its own message;
     * RemoteProtocolError: the answer is not JSON;
-    * what ``load`` raises.
+    * any error of ``load``.
 
     Args:
         load: reads the credential, which may have been renewed.
@@ -109,7 +109,7 @@ class ApiBase:
                 except PycrictlError:
                     if self._current is None:
                         raise
-                    # It is being replaced at this moment.
+                    # It is being replaced right now: keep the current one.
                 self._read_at = time.monotonic()
             return self._current
 
@@ -139,10 +139,10 @@ class ApiClient(ApiBase):
 
 
 class ApiExchange(threading.Thread):
-    """One request, which begins at once, and its response.
+    """One request, which starts at once, and its response.
 
-    ``take`` reads a response of success; ``outcome`` has what it returns, or an error of
-    ``ApiBase``. The other end may be silent for ``silence_s``.
+    ``take`` reads a successful response; ``outcome`` has its result, or an error as in
+    ``ApiBase``. The server may be silent for ``silence_s``.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class ApiExchange(threading.Thread):
         except (OSError, HTTPException) as exc:
             reason = escape(getattr(exc, "strerror", None) or str(exc) or type(exc).__name__)
             error = ConnectError(f"cannot reach {server}: {reason.lower()[:_TEXT_LIMIT]}")
-            if isinstance(exc, TimeoutError) and exc.errno is None:  # ours, not a lost network's
+            if isinstance(exc, TimeoutError) and exc.errno is None:  # ours, not ETIMEDOUT
                 error = client.too_late()
         except ValueError:
             error = RemoteProtocolError(f"the answer of {server} is not valid JSON")
@@ -218,7 +218,7 @@ class ApiExchange(threading.Thread):
             with connection.getresponse() as response:
                 if response.status >= 300:
                     if response.status == 401:
-                        self._client._read_at = 0.0  # it may have been renewed
+                        self._client._read_at = 0.0  # reload it: it may have been renewed
                     raise _refusal(response.status, response.reason, _content(response))
                 return self._take(response)
 
@@ -234,13 +234,13 @@ class ApiExchange(threading.Thread):
         except BaseException:
             self._socket.close()
             raise
-        if self._is_abandoned:  # before there was a socket
+        if self._is_abandoned:  # before the socket existed
             self.abandon()
         return self._socket
 
 
 def _notice_silence(sock: socket.socket) -> None:
-    """Have a socket fail if the other end is silent for ``SILENT_S`` (tcp(7))."""
+    """Make a socket fail if the other end is silent for ``SILENT_S`` (tcp(7))."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
         sock.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
@@ -273,7 +273,7 @@ def read_events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
 
 
 def _refusal(status: int, reason: str, content: bytes) -> PycrictlError:
-    """Return the error of an answer that is not the object; its body may be a ``v1 Status``."""
+    """Return the error for an unsuccessful response; its body may be a ``v1 Status``."""
     if status == 410:
         return Expired("the resource version is too old")
     message = text(parsed(content).get("message"))
@@ -291,7 +291,7 @@ def _of_status(status: Mapping[str, Any]) -> PycrictlError:
 def _parse_server(server: str) -> SplitResult:
     try:
         url = urlsplit(server)
-        if url.hostname and (url.port or 443):  # a bad port raises when it is looked at
+        if url.hostname and (url.port or 443):  # reading a bad port raises
             return url
     except ValueError:
         pass

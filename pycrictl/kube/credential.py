@@ -1,7 +1,7 @@
-"""The credential for the API server: the kubelet's own, that of a pod, or a kubeconfig's.
+"""The credential for the API server: the kubelet's own, a pod's, or one from a kubeconfig.
 
-The kubelet's kubeconfig is the one that the running kubelet was started with; without one it is
-looked for where distributions put it. A credential is kept in memory and never shown.
+The kubelet's kubeconfig is taken from the flags of the running kubelet, else from one of the paths
+that distributions use. A credential is kept in memory and never shown.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _CERTIFICATE: Final = r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE--
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """The kubelet's identity for the API server.
+    """An identity for the API server.
 
     Attributes:
-        origin: the kubeconfig's path.
+        origin: path of the kubeconfig, or of the folder of a pod's service account.
         server: ``https://HOST[:PORT][/PREFIX]``.
-        server_name: that the server's certificate must have; empty for the host's.
+        server_name: required name in the server's certificate; empty for the host name.
         authority: PEM of the server's CAs; empty for the system's.
         certificate, key: PEM of the client; empty if there is a token.
     """
@@ -82,8 +82,8 @@ def find_credential(
     """Return the credential of this node's kubelet.
 
     Args:
-        kubelet: the running one; None to look for it.
-        timeout_s: limit of a program that prints it (``exec``).
+        kubelet: the running kubelet; None to search for it.
+        timeout_s: limit of a program that prints the credential (``exec``).
     """
     kubelet = kubelet or find_kubelet(root)
     for path in filter(None, (kubelet.kubeconfig, *KUBECONFIGS)):
@@ -133,9 +133,9 @@ def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
 def _credential(
     path: str, document: dict[str, Any], root: Path, host: str, timeout_s: float
 ) -> Credential:
-    """Return what a kubeconfig (``v1 Config``) says: its current context's cluster and user.
+    """Return the credential for the current context of a kubeconfig (``v1 Config``).
 
-    ``host`` names the node where no certificate does.
+    ``host`` is the node's name if there is no certificate with one.
     """
     context = _chosen(document, "context", document.get("current-context"))
     cluster = _chosen(document, "cluster", context.get("cluster"))
@@ -186,14 +186,14 @@ def _content(folder: Path, root: Path, given: object) -> str:
 
 
 def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
-    """Return the entry of that name, or the first."""
+    """Return the entry with this name, else the first."""
     entries = mappings(document.get(f"{kind}s"))
     found = {str(one.get("name")): one[kind] for one in entries if isinstance(one.get(kind), dict)}
     return found.get(str(name)) or next(iter(found.values()), {})
 
 
 def _node_of(certificate: str) -> str:
-    """Return the node that a certificate is for, from its subject ``CN=system:node:NAME``."""
+    """Return the node in a certificate's subject ``CN=system:node:NAME``; empty if none."""
     if not (block := re.search(_CERTIFICATE, certificate)):
         return ""
     try:

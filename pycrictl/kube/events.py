@@ -1,8 +1,8 @@
-"""Events ``PullProgress`` about pods, so that ``kubectl describe pod`` shows a pull as it goes.
+"""``PullProgress`` Events about pods: ``kubectl describe pod`` shows the progress of a pull.
 
-A pod and an image have one Event. It is changed when the phase does, and at most every ``PACE_S``
-otherwise, by one call a second at most. When the API server refuses one, it is left alone for a
-while; no pull waits for it.
+Each pair of pod and image has one Event. It is updated when the phase changes, otherwise at most
+every ``PACE_S``, and never with more than one call per second in all. After a failed call, no calls
+are made for a while; pulls never wait for them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ REASON: Final = "PullProgress"
 COMPONENT: Final = "pycrictl"
 
 QUIET_S: Final = 2.0
-"""A pull that ends within this time gets no Event: the kubelet's own say that it was pulled."""
+"""A pull that ends within this time gets no Event: the kubelet's own Events report it."""
 
 PACE_S: Final = 10.0
 LOOK_S: Final = 1.0
@@ -37,11 +37,11 @@ CALL_PAUSE_S: Final = 1.0
 TIMEOUT_S: Final = 5.0
 FIRST_REST_S: Final = 10.0
 LONGEST_REST_S: Final = 600.0
-"""How long the API server is left alone after a failure, and after many in a row."""
+"""How long no calls are made after a failure, and after many in a row."""
 
 MAX_ENTRIES: Final = 1000
 MAX_MESSAGE: Final = 1024
-"""As the API server checks for events.k8s.io."""
+"""The limit that the API server checks for events.k8s.io."""
 
 _MAX_NAME: Final = 200
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -59,13 +59,13 @@ class Subject(Protocol):
 
 
 class PodPullState(NamedTuple):
-    """How far a pull of a pod is.
+    """The progress of a pull for a pod.
 
     Attributes:
-        phase: empty while it is not known whether a failed pull is tried again.
-        message: of the Event, so many seconds after the beginning.
-        since: when it began, on the loop's clock; None for when it is seen first.
-        is_over: its last Event is written if there was one before.
+        phase: empty while it is unknown whether a failed pull will be retried.
+        message: returns the Event's message for the seconds since the start.
+        since: start time on the loop's clock; None for the time when it is first seen.
+        is_over: it has ended; a last Event is written if there was one before.
     """
 
     pod: Subject
@@ -78,7 +78,7 @@ class PodPullState(NamedTuple):
 
 
 class Event(NamedTuple):
-    """An Event as it is to stand now; ``writing`` counts from 1."""
+    """The content of an Event to write; ``writing`` counts its writes from 1."""
 
     name: str
     pod: Subject
@@ -105,7 +105,7 @@ class _PullEvent:
 
 
 class EventSchedule:
-    """Which Events are due. Pure: ``now`` is in seconds and never goes back."""
+    """Decides which Events are due. Pure; ``now`` is in seconds and monotonic."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _PullEvent] = {}
@@ -128,7 +128,7 @@ class EventSchedule:
                 del self._entries[name]
 
     def next(self, now: float) -> Event | None:
-        """Return the Event that has been due for longest, which counts as written then."""
+        """Return the Event that has been due for longest, if any, and mark it as written."""
         due = [(entry.due, name) for name, entry in self._entries.items()]
         at, name = min(due, default=(math.inf, ""))
         if at > now:
@@ -148,8 +148,8 @@ class EventRecorder:
     """Writes the Events of a node.
 
     Args:
-        states: returns how far the pulls of the node are; empty if there are none.
-        idle: returns when there may be some, or after a while.
+        states: returns the progress of the pulls of the node; empty if there are none.
+        idle: waits until there may be pulls, or for a limited time.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class EventRecorder:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """End at once; the last Events stay as they are."""
+        """Stop at once; existing Events stay as they are."""
         if self._task is not None:
             await end_tasks([self._task])
 
@@ -206,18 +206,18 @@ class EventRecorder:
         try:
             (create if event.writing == 1 else change)()
         except (AlreadyExists, NotFound) as exc:
-            # One of an earlier pull or process; they are kept for an hour.
+            # An earlier pull or process made it, or it has expired: Events are kept for an hour.
             time.sleep(CALL_PAUSE_S)
             (change if isinstance(exc, AlreadyExists) else create)()
 
 
 def is_valid(pod: Subject) -> bool:
-    """Return whether the API server can have such a pod; its name becomes part of a path."""
+    """Return whether a pod's namespace and name are valid, as they become part of a path."""
     return all(_NAME.fullmatch(name) for name in (pod.namespace, pod.name))
 
 
 def event_name(pod: Subject, image: str) -> str:
-    """Return the name of an Event, which a process that takes over or starts again finds, too."""
+    """Return the name of an Event, which stays the same after a hand-over or a restart."""
     digest = hashlib.sha256(f"{pod.uid} {image}".encode()).hexdigest()[:16]
     return f"{pod.name[:_MAX_NAME].rstrip('-.')}.pull-{digest}"
 

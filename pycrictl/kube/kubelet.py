@@ -1,6 +1,6 @@
-"""The kubelet of this node as its process and its files show it: command line, paths, node name.
+"""The kubelet of this node, from its process and files: command line, paths, node name.
 
-Everything is looked for below a root, so that a node mounted at ``/host`` can be read as well.
+All paths are relative to a root, so a node mounted at ``/host`` can be read as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROGRAMS: Final = ("kubelet", "kubelite")
 
 
 class Kubelet(NamedTuple):
-    """Flags of the running kubelet; ``pid`` is 0 if there is none (k3s and rke2 have it inside)."""
+    """Flags of the running kubelet; ``pid`` is 0 if there is none (k3s and rke2 embed it)."""
 
     pid: int = 0
     kubeconfig: str = ""
@@ -39,7 +39,7 @@ class Kubelet(NamedTuple):
 
 
 def find_kubelet(root: Path = ROOT) -> Kubelet:
-    """Return what the command line of the node's own kubelet says; an empty record without one."""
+    """Return the flags of the node's own kubelet; an empty record if there is none."""
     found = (
         _kubelet(pid, _flags(words[1:]))
         for pid, words in _command_lines(root / "proc")
@@ -53,7 +53,7 @@ def find_kubelet(root: Path = ROOT) -> Kubelet:
 def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
     def path(flag: str) -> str:
         given = flags.get(flag, "")
-        return given if given.startswith("/") else ""  # no distribution has others
+        return given if given.startswith("/") else ""  # no distribution uses relative paths
 
     return Kubelet(
         pid,
@@ -79,7 +79,7 @@ def configuration(kubelet: Kubelet, root: Path = ROOT) -> dict[str, Any]:
 
 
 def read_document(path: str, root: Path = ROOT) -> dict[str, Any]:
-    """Read a YAML or JSON file of the node whose content is a mapping; raises OSError, too."""
+    """Read a mapping from a YAML or JSON file of the node; raise ConfigError or OSError."""
     return parse_document(path, read_text(path, root))
 
 
@@ -97,12 +97,12 @@ def parse_document(path: str, content: str) -> dict[str, Any]:
 
 
 def read_text(path: str, root: Path = ROOT) -> str:
-    """Read a file of the node, also through links that are absolute on the node itself."""
+    """Read a file of the node, resolving its absolute links as on the node."""
     return config.decoded(noderoot.read_named(str(below(root, path))))
 
 
 def below(root: Path, path: str) -> Path:
-    """Return where a path of the node is seen from here, with links as the node has them."""
+    """Return the local path of a file on the node, with links resolved as on the node."""
     if root == ROOT:
         return Path(path)
     try:

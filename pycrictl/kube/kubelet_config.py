@@ -1,4 +1,4 @@
-"""What kubelet's own configuration says about image pulls and copies (``KubeletConfiguration``)."""
+"""Settings for image pulls and copies in kubelet's own configuration (``KubeletConfiguration``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class KubeletConfig:
-    """Fields of the file at ``path``; None where they are not set, 0 for no limit."""
+    """Fields of the file at ``path``; None if not set, 0 for no limit."""
 
     path: str
     serialize: bool | None = None
@@ -33,7 +33,7 @@ class KubeletConfig:
 
     @property
     def limit(self) -> int | None:
-        """The limit that is configured, 0 for none; None if nothing is."""
+        """The configured limit of parallel pulls, 0 for no limit; None if none is configured."""
         if self.serialize:
             return 1
         if self.max_parallel is not None:
@@ -42,7 +42,7 @@ class KubeletConfig:
 
     @property
     def own_limit(self) -> int:
-        """How many pulls kubelet sends at once, by its own defaults; 0 for any number."""
+        """How many pulls kubelet sends at once, with its defaults applied; 0 for no limit."""
         if self.serialize is None and (self.max_parallel or 0) < 2:
             return 1
         return self.limit or 0
@@ -54,7 +54,7 @@ def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
 
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
-    """Read kubelet's configuration file; ``read`` is None for a plain file of this process."""
+    """Read kubelet's configuration file; ``read`` is None to read ``path`` as a local file."""
     name = quote(path, 4096)
     try:
         root = yamltree.parse(read() if read is not None else read_text(noderoot.given(path)))
@@ -101,7 +101,7 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
 def copy_quotas(
     kubelet: KubeletConfig, size_limit_bytes: int | None, copies_per_pod: int | None
 ) -> tuple[int, int]:
-    """Return the quotas of copies, 0 for none: those given, else kubelet's."""
+    """Return the quotas of copies, 0 for no quota: the given ones, else kubelet's."""
     if size_limit_bytes is None:
         size_limit_bytes = kubelet.copy_size_limit_bytes
     if copies_per_pod is None:

@@ -1,4 +1,4 @@
-"""The pods of the node during a run of the program: listed once, then kept fresh."""
+"""The pods of the node during a run of the program: listed once, then refreshed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
 from pycrictl.kube.pods import Pod, list_pods, static_pods
 
 REFRESH_S: Final = 5.0
-"""How old the list may be before it is renewed in the background."""
+"""The age at which the list is refreshed in the background."""
 
 
 class Origin(StrEnum):
@@ -28,9 +28,9 @@ class Origin(StrEnum):
 class NodePods:
     """The pods of this node.
 
-    If the first call of the API server fails, the log of ``--debug`` gets one line, the manifests
-    of static pods are read, and the API server is not called again. If it is not allowed
-    (``--no-kube``), there is no call, and no manifest is read.
+    If the first call to the API server fails, one line is logged for ``--debug``, the manifests of
+    static pods are read, and the API server is not called again. Without ``is_allowed``
+    (``--no-kube``), no call is made and no manifest is read.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class NodePods:
         self._refreshing: threading.Thread | None = None
 
     def pods(self) -> tuple[Pod, ...]:
-        """Return the pods; a list that has grown old is renewed behind the caller's back."""
+        """Return the pods; an old list is refreshed in the background."""
         if not self._has_looked:
             self._has_looked = True
             self._look()
@@ -81,7 +81,7 @@ class NodePods:
     def _refresh(self) -> None:
         try:
             self._pods = list_pods(self._api)
-        except PycrictlError as exc:  # also of a token that has just been renewed
+        except PycrictlError as exc:  # for example, a token has just been renewed
             _debug("the API server's list of pods was not renewed: %s", exc.message)
 
 

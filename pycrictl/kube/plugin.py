@@ -1,9 +1,9 @@
-"""A credential that a program prints: the ``exec`` of a kubeconfig's user (client-go's plugins).
+"""A credential printed by a program: ``exec`` of a kubeconfig's user (client-go's plugins).
 
-Nodes of clouds have such kubeconfigs, where a kubelet proves itself by the machine's own identity.
-The program is the kubelet's, named by a file of root's, and is run as the kubelet runs it: without
-a terminal, with ``KUBERNETES_EXEC_INFO`` (client.authentication.k8s.io/v1). What it prints is kept
-in memory; what it writes to its standard error is not shown, as it may hold anything.
+Nodes in clouds have such kubeconfigs: the kubelet authenticates with the machine's own identity.
+The program is the kubelet's, named in a file owned by root, and is run as the kubelet runs it:
+without a terminal, with ``KUBERNETES_EXEC_INFO`` (client.authentication.k8s.io/v1). Its output is
+kept in memory; its standard error is not shown, as it may contain anything.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from pycrictl.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.units import format_duration, quote
 
 MAX_ARGUMENT_CHARS: Final = 128 * 1024
-"""What execve(2) takes of one."""
+"""The limit of execve(2) for one argument."""
 
 
 class Printed(NamedTuple):
-    """What a program printed: a token, or a client's certificate with its key, in PEM."""
+    """The printed credential: a token, or a client certificate with its key, in PEM."""
 
     token: str = ""
     certificate: str = ""
@@ -33,10 +33,10 @@ class Printed(NamedTuple):
 
 
 def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printed:
-    """Run the program that the ``exec`` of a kubeconfig's user names, for a credential.
+    """Run the program in ``exec`` of a kubeconfig's user, and return its credential.
 
-    ``folder`` is that of the kubeconfig. After ``timeout_s`` the program and all that it has
-    started is killed.
+    ``folder`` is the kubeconfig's. Processes that the program leaves behind are killed, as is the
+    program itself after ``timeout_s``.
     """
     command = text(plugin.get("command"))
     if not command:
@@ -64,7 +64,7 @@ def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printe
             limit = format_duration(timeout_s)
             raise ConfigError(f"{name} gave no credential within {limit}") from None
         finally:
-            with suppress(ProcessLookupError):  # what it has started may still run
+            with suppress(ProcessLookupError):  # its child processes may still run
                 os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         raise ConfigError(f"{name} gave no credential: it ended with {process.returncode}")

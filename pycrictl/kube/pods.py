@@ -1,8 +1,8 @@
-"""The pods of this node: what they run, what they wait for, whose secrets they pull with.
+"""The pods of this node: their images, their waiting reasons, their pull secrets.
 
-The API server lets a kubelet's credential list the pods of its own node (``spec.nodeName``), and
-nothing beyond. Manifests of static pods are the second source; they say nothing of a pod's status.
-Documents come from outside: what has not the expected shape is left out.
+With a kubelet's credential, the API server lists only the pods of its own node (``spec.nodeName``).
+Manifests of static pods are the second source; they contain no status. Documents are untrusted:
+parts without the expected shape are left out.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class PodImage(NamedTuple):
     Attributes:
         container: the container's name, or the volume's.
         reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …).
-        has_started: it has run, or runs: its image is there.
-        is_ready: by its probes; None if that is not known.
+        has_started: the container runs or has run, so its image is present.
+        is_ready: the result of its probes; None if unknown.
     """
 
     container: str
@@ -58,12 +58,12 @@ class Pod(NamedTuple):
     """A pod of this node.
 
     Attributes:
-        uid: empty of a static pod known by its manifest.
+        uid: empty for a static pod known from its manifest.
         images: in the order in which the kubelet pulls them.
-        reason, message: why the kubelet has ended it, such as ``Evicted``.
-        node, host_ip: empty while there is none.
+        reason, message: why the kubelet ended it, such as ``Evicted``.
+        node, host_ip: empty until they are set.
         created: RFC 3339.
-        container: the default one.
+        container: name of the default container.
     """
 
     namespace: str
@@ -95,7 +95,7 @@ def list_pods(client: ApiClient) -> tuple[Pod, ...]:
 
 
 def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
-    """Return the pods of the kubelet's manifests; it appends the node's name to theirs."""
+    """Return the pods in the kubelet's manifests, with the node's name appended to theirs."""
     settings = configuration(kubelet, root)
     named = kubelet.manifests or settings.get("staticPodPath")
     for folder in (named,) if isinstance(named, str) and named else MANIFESTS:

@@ -1,1 +1,1 @@
-"""A cluster as seen from a workstation, by kubectl, which alone reads kubeconfigs."""
+"""Access to a cluster from a workstation by kubectl, which alone reads kubeconfigs."""

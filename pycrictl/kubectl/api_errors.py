@@ -1,4 +1,4 @@
-"""What kubectl, the API server and the agent refuse, as errors that say what to do. Pure."""
+"""Refusals by kubectl, the API server and the agent, as errors with hints. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ AGENT_NAMESPACE: Final = "pycrictl"
 _AGENTS: Final = f"kubectl -n {AGENT_NAMESPACE} get pods -o wide"
 _WHICH_SERVER: Final = "'kubectl config view --minify' shows which server is used"
 VIEW_ROLE: Final = "pycrictl-imagepulls-view"
-"""The ClusterRole of the manifests that lets a user see pulls; it is aggregated to ``view``."""
+"""The manifests' ClusterRole for viewing pulls; it is aggregated to ``view``."""
 
 COPY_ROLE: Final = "pycrictl-containercopies"
-"""Lets a user copy who has ``pods/exec`` as well; it is aggregated to ``edit``."""
+"""The ClusterRole for copies, which also require ``pods/exec``; it is aggregated to ``edit``."""
 
 OFFERED_AT: Final = f"/apis/{GROUP}"
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
@@ -157,7 +157,7 @@ def _unauthorized() -> PycrictlError:
 
 
 def forbidden(message: str) -> PycrictlError:
-    """Return the error of a missing right, with the command that grants it."""
+    """Return the error for a missing permission, with the command that grants it."""
     hint = None
     if match := _FORBIDDEN.search(message):
         user, resource, namespace = match["user"], match["resource"], match["namespace"]
@@ -167,7 +167,7 @@ def forbidden(message: str) -> PycrictlError:
         elif resource == "pods/exec":
             role = "pycrictl-exec"
         command = binding(user, role, namespace)
-        if resource == "pods/exec":  # no role of every cluster has this and nothing more
+        if resource == "pods/exec":  # no built-in role has only this
             made = f"kubectl create clusterrole {role} --verb=create --resource=pods/exec"
             command = f"{made}; {command}"
         hint = f"an administrator may grant it: {command}"

@@ -1,4 +1,4 @@
-"""``kubectl image-pull-progress``: the pulls of a cluster, by the agents' API, to their end."""
+"""``kubectl image-pull-progress``: follow a cluster's pulls to their end via the agents' API."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ log = logging.getLogger("pycrictl.kubectl")
 TIMEOUT_S: Final = 30.0
 MAX_LIST_BYTES: Final = 64 << 20
 AGAIN_S: Final = 2.0
-"""How long after its beginning a stream is not opened again."""
+"""The minimum time from one opening of a stream to the next."""
 
 BEGIN_S: Final = 10.0
-"""How long a pull that a pod waits for may take to begin, as the agents have it."""
+"""How long to wait for the start of a pull that a pod needs; the agents have the same value."""
 
 MOST_FAILED: Final = 6
 _ROOT: Final = f"/apis/{GROUP_VERSION}"
@@ -58,7 +58,7 @@ _OnNote = Callable[[str], None]
 def watch(
     kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
 ) -> bool:
-    """Watch pulls until none is left, or without end if ``pace.follow``."""
+    """Watch pulls until all have ended, or without end if ``pace.follow``."""
     try:
         selection = find(kubectl, asked)
         if waiting := selection.wait_for_nodes(forever=pace.follow):
@@ -109,7 +109,7 @@ async def _follow_pod(
 ) -> None:
     began = time.monotonic()
     query = f"?{urlencode({'container': container})}" if container else ""
-    # Below watch/ the API server has no limit of time for it.
+    # The API server has no time limit for paths below watch/.
     path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
     await report_stream.follow(
         proxy.target(f"{path}{query}"),
@@ -188,7 +188,7 @@ class _Listing:
         except ExpiredError:
             pass
         except (StreamError, ConnectError) as exc:
-            # Each list is news, so this counts itself how often no watch comes of it.
+            # Each list counts as progress for the caller, so failed watches are counted here.
             self._failed = self._failed + 1 if self._pulls.version == begun_at else 0
             if self._failed > MOST_FAILED:
                 raise RemoteProtocolError(
@@ -197,7 +197,7 @@ class _Listing:
             raise
 
     async def _wait(self, watching: asyncio.Task[None], on_report: _OnReport) -> bool:
-        """Wait until a new list is due; return True if all has ended."""
+        """Wait until a new list is due; return True if there is nothing left to wait for."""
         idle_since: float | None = None
         while not watching.done():
             await asyncio.wait([watching], timeout=_TICK_S)
@@ -214,11 +214,11 @@ class _Listing:
         return False
 
     async def _look_for_lost(self, on_report: _OnReport) -> None:
-        """Say of what is not reported any more whether it succeeded."""
+        """Report whether the pulls that are no longer listed succeeded."""
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
             error = await in_thread(partial(ending_of, self._kubectl, pull))
-            # What never began was no pull: its pod waited for something else.
+            # If it never began, no pull was needed: its pod waited for something else.
             phase = "failed" if error else "done" if pull.has_begun else "present"
             on_report(Report(pull.image, "", 0, 0, error, phase, pod=pull.pod))
 

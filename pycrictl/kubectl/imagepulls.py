@@ -1,8 +1,8 @@
-"""Objects of the kind ImagePull, as lists and watches have them, turned into reports. Pure.
+"""Conversion of ImagePull objects, from lists and watches, to reports. Pure.
 
-A report's image is ``IMAGE on NODE`` where pulls of several nodes are shown: the same bytes are
-then pulled by each. On one node several pods that want one image share its pull, which has the name
-of the first of them.
+A report's image is ``IMAGE on NODE`` where pulls of several nodes are shown, since each node pulls
+the same bytes. On one node, several pods that need one image share its pull, which is named after
+the first of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _ENDED: Final = ("done", "failed")
 
 
 class ExpiredError(Exception):
-    """The API server has forgotten where the watch stood; it begins again with a list (410)."""
+    """The watch ended with an ERROR event, such as 410 (expired); start again with a list."""
 
 
 class Wanted(NamedTuple):
-    """Which pulls are shown; empty for all."""
+    """The pulls to show; an empty field matches all."""
 
     namespace: str = ""
     node: str = ""
@@ -42,14 +42,14 @@ class Wanted(NamedTuple):
 
 
 class PullObject(NamedTuple):
-    """What is kept of an object.
+    """The required parts of an ImagePull object.
 
     Attributes:
-        image: as the reports on it have it.
-        reference: as the pod has it.
-        namespace, name: of the pod that the object is of.
-        pod: the pod that the reports name, NAMESPACE/NAME.
-        has_begun: the pull is known, and not only that a pod waits for it.
+        image: as in its reports.
+        reference: as in the pod.
+        namespace, name: of the object's pod.
+        pod: the pod named in its reports, NAMESPACE/NAME.
+        has_begun: there is a pull, not only a pod that waits for one.
     """
 
     image: str
@@ -70,7 +70,7 @@ class PullObject(NamedTuple):
 
 
 class PullObjects:
-    """Reads lists and watch events, and knows which pulls are under way."""
+    """Reads lists and watch events, and tracks which pulls are under way."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.version = ""
@@ -88,13 +88,13 @@ class PullObjects:
 
     @property
     def has_not_begun(self) -> bool:
-        """Whether no wanted pull is under way, but pods wait for some that may never begin."""
+        """Whether no wanted pull is under way; pods may wait for some that may never begin."""
         return not self.lost and all(
             pull.is_over or not pull.has_begun for pull in self._objects.values()
         )
 
     def receive_list(self, body: bytes) -> list[Report]:
-        """Take a list; objects that it does not have any more are gone."""
+        """Process a list; objects that are missing from it no longer exist."""
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
@@ -122,7 +122,7 @@ class PullObjects:
         return [report for line in lines if line.strip() for report in self._event(line)]
 
     def receive_eof(self) -> list[Report]:
-        """Take the end of a watch; a line that was cut off is left out, a list will have it."""
+        """End a watch; a truncated line is dropped, since the next list has its object."""
         self._line.clear()
         return []
 
@@ -170,7 +170,7 @@ class PullObjects:
         )
         self._objects[uid] = pull
         if stands == "Succeeded" and not self.version:
-            return  # it was over before anybody watched
+            return  # it ended before the watch began
         has_begun = count(status.get("totalBytes")) or status.get("startTime")
         if stands == "Succeeded" and not has_begun:
             phase = "present"

@@ -1,8 +1,8 @@
-"""``kubectl proxy`` on a socket of our own: the way of streams to the API server.
+"""``kubectl proxy`` on a private socket: the transport of streams to the API server.
 
-It serves whoever reaches its socket with the user's credential. So the socket is made in a folder
-that only the user can enter, which is removed as soon as it is there: this program reaches it by a
-descriptor. It forwards to the agent's API alone, and ends with this program, however that ends.
+The proxy gives anybody who can connect to its socket the user's rights. So the socket is created in
+a folder that only the user can enter, which is removed once the socket exists: this program keeps a
+descriptor. The proxy forwards only to the agent's API, and always ends with this program.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from pycrictl.kubectl.program import Kubectl
 from pycrictl.streaming.target import Target
 
 READY_S: Final = 20.0
-"""How long kubectl may take until it listens; a busy machine loads it slowly."""
+"""How long kubectl may take to listen; it starts slowly on a busy machine."""
 
 _LEFT_S: Final = 3 * READY_S
-"""How old a folder is that nobody uses any more."""
+"""The age from which a folder counts as unused."""
 
 _PREFIX: Final = "pycrictl-kubectl-"
 _LONGEST_PATH: Final = 100
-"""Bytes of a socket's path (108 with its end), less a few."""
+"""Maximum length of a socket's path in bytes (108 with its final NUL), less a few."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _GROUP_ONLY: Final = rf"^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
@@ -45,11 +45,11 @@ _ENDS_S: Final = 2.0
 class KubectlProxy:
     """A running ``kubectl proxy``. Use it in a ``with`` statement, in the main thread.
 
-    Entering raises as ``target`` does.
+    Entering raises the same errors as ``target``.
 
     Args:
-        kubectl: with the connection's options.
-        environ: variables of this process.
+        kubectl: has the connection's options.
+        environ: environment variables of this process.
     """
 
     def __init__(self, kubectl: Kubectl, environ: Mapping[str, str]) -> None:
@@ -67,7 +67,7 @@ class KubectlProxy:
         self._running.close()
 
     def target(self, path: str) -> Target:
-        """Return what reaches a path of the API server; start kubectl again if it has ended."""
+        """Return the target for a path of the API server; restart kubectl if it has ended."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         return Target("http", "localhost", 80, path, self._socket)
@@ -84,7 +84,7 @@ class KubectlProxy:
                 words,
                 stdin=subprocess.DEVNULL,
                 preexec_fn=_ending_with(os.getpid()),
-                process_group=0,  # Ctrl-C is for us, who end it
+                process_group=0,  # Ctrl-C must not reach it; this program ends it
             )
             complaint = stack.enter_context(self._kubectl.listening(process))
             stack.callback(_end, process)
@@ -107,7 +107,7 @@ def _sweep(parent: str) -> None:
         with suppress(OSError):
             status = path.lstat()
             is_old = time.time() - status.st_mtime > _LEFT_S
-            # Nobody else can put another folder in the place of our own.
+            # Other users cannot replace a folder of ours by another one.
             if is_old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                 shutil.rmtree(path)
 
@@ -124,15 +124,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _ending_with(parent: int) -> Callable[[], None]:
-    """Return what to do in a child so that the kernel kills it when its parent is gone.
+    """Return a ``preexec_fn`` that lets the kernel kill a child when its parent ends.
 
-    The kernel means the thread that made the child, so that must be the main thread.
+    For the kernel, the parent is the thread that created the child: it must be the main thread.
     """
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it was gone already
+        if os.getppid() != parent:  # it has already ended
             os._exit(1)
 
     return prepare

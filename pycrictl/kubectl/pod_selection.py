@@ -1,4 +1,4 @@
-"""The pods that a command line names, found by kubectl, which knows namespaces and all kinds."""
+"""The pods selected on a command line, found by kubectl, which resolves namespaces and kinds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pycrictl.units import plural, quote
 ALL: Final = "--all-namespaces"
 
 SCHEDULED_S: Final = 3.0
-"""How long a pod that is not scheduled yet is waited for in any case."""
+"""How long to wait for a pod that is not scheduled yet, even without ``-f``."""
 
 _LOOK_S: Final = 1.0
 _REFRESH_S: Final = 2.0
@@ -27,7 +27,7 @@ _OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace
 
 
 class Asked(NamedTuple):
-    """What the command line says: pods, or TYPE/NAME of what has pods, and where."""
+    """The command line's selection: pods, or TYPE/NAME of objects that select pods, and where."""
 
     names: tuple[str, ...] = ()
     selector: str = ""
@@ -51,11 +51,11 @@ class Asked(NamedTuple):
 
 
 UNSEEN: Final = "?"
-"""The node of a pod that the user may not see; its containers are not known either."""
+"""Placeholder for the node of a pod that the user may not see; its containers are unknown, too."""
 
 
 class PodSelection:
-    """The pods that are meant; those that a selector finds may change."""
+    """The selected pods; those found by a label selector may change."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class PodSelection:
         return self.pods[0] if named and len(self.pods) == 1 else None
 
     def has(self, namespace: str, name: str) -> bool:
-        """Return whether a pod is meant; one that is new may turn out to be meant later."""
+        """Return whether a pod is selected; a new one may be recognised later by ``find_new``."""
         if self._is_open or (namespace, name) in self._known:
             return True
         if self._selectors:
@@ -89,19 +89,19 @@ class PodSelection:
         return False
 
     def find_new(self) -> bool:
-        """Ask for pods again if new ones were seen; return whether any of them is meant."""
+        """List pods again if unknown ones were seen; return whether any of them is selected."""
         now = time.monotonic()
         if not self._strange - self._known or now - self._looked_at < _REFRESH_S:
             return False
         self._looked_at = now
         before = len(self._known)
-        with suppress(PycrictlError):  # the watch goes on with those that are known
+        with suppress(PycrictlError):  # the watch continues with the known ones
             self._look()
         self._strange.clear()
         return len(self._known) > before
 
     def wait_for_nodes(self, *, forever: bool) -> list[Pod]:
-        """Wait until a pod has a node; return those that have none."""
+        """Wait until a pod has a node; return the pods that have none."""
         until = time.monotonic() + SCHEDULED_S
         while True:
             waiting = [pod for pod in self.pods if not pod.node]
@@ -134,7 +134,7 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     try:
         namespace, documents, selectors = _resolve(kubectl, asked)
     except Denied:
-        # Who may see pulls need not see pods.
+        # The right to see pulls does not include the right to see pods.
         name = "".join(asked.names[:1]).removeprefix("pod/")
         if len(asked.names) != 1 or "/" in name:
             raise
@@ -156,7 +156,7 @@ def documents_of(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, An
 
 
 def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
-    """Return the namespace, the pods that are named, and the selectors of what else is meant."""
+    """Return the namespace, the pods given by name, and the label selectors of the others."""
     if not asked.names:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
         namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
@@ -172,7 +172,7 @@ def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]],
 
 
 def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
-    """Return why a pull that is not reported any more did not succeed; empty if it did."""
+    """Return why a pull that is no longer reported did not succeed; empty if it did."""
     try:
         pod = kubectl.documents(
             "get", "pod", pull.name, f"--namespace={pull.namespace}", "--output=json"
@@ -238,7 +238,7 @@ def namespace_of(kubectl: Kubectl) -> str:
         return kubectl.output(*words).decode(errors="replace").strip() or "default"
     except Denied:
         raise
-    except PycrictlError:  # there is no kubeconfig, or kubectl says so with the next call
+    except PycrictlError:  # no kubeconfig; other errors recur in the next call
         with suppress(OSError):
             return Path(_OWN_NAMESPACE).read_text("utf-8").strip()
         return "default"
@@ -249,7 +249,7 @@ def _pods(documents: Iterable[dict[str, Any]]) -> list[Pod]:
 
 
 def _selector_of(document: dict[str, Any]) -> str:
-    """Return the label selector of what has pods."""
+    """Return the label selector of an object that selects pods."""
     kind = text(document.get("kind")).lower()
     name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
     found = mapping(document, "spec", "selector")

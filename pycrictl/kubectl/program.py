@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NAME: Final = "kubectl"
 
 _REPEATED: Final = re.compile(r"[EF]\d{4} \d\d:\d\d:\d\d\.|\d{4}/\d\d/\d\d \d\d:\d\d:\d\d ")
-"""How lines of kubectl's log begin that repeat its answer or its last line."""
+"""Matches lines of kubectl's log, which repeat its answer or its last line."""
 
 _MOST_LINES: Final = 100
 
@@ -77,14 +77,14 @@ class Kubectl:
 
     @contextmanager
     def listening(self, process: subprocess.Popen[bytes]) -> Iterator[Callable[[], str]]:
-        """Read what a call writes to standard error as it comes, and pass notes on."""
+        """Read the standard error of a running call, and pass its notes on."""
         assert process.stderr is not None
         errors: list[str] = []
         reader = threading.Thread(target=self._read, args=(process.stderr, errors), daemon=True)
         reader.start()
 
         def complaint() -> str:
-            reader.join(1.0)  # a child of it may hold the pipe open
+            reader.join(1.0)  # a child process of kubectl may hold the pipe open
             return "\n".join(errors)
 
         try:

@@ -1,6 +1,6 @@
 """``kubectl why``: facts about pods from the API server, by kubectl alone.
 
-Events take the place of the kubelet's journal: what they say is what its lines say.
+Events replace the kubelet's journal: their messages are converted to its lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_SANDBOX: Final = "FailedCreatePodSandBox"
 
 
 def look(kubectl: Kubectl, asked: Asked, now_s: float) -> Look:
-    """Look at the pods that are asked for, the gravest first."""
+    """Diagnose the requested pods, the most severe first."""
     namespace, pods = documents_of(kubectl, asked)
     if not pods and asked.names:
         raise NotFound("no such pod")
@@ -62,7 +62,7 @@ def _listed(
 
 
 def _logs(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Return the last lines of the containers that ended badly, as far as there are any."""
+    """Return the last log lines of the containers that failed, if there are any."""
     metadata = mapping(pod.get("metadata"))
     found: dict[str, tuple[str, ...]] = {}
     for container, is_before in needs_log(pod):
@@ -78,7 +78,7 @@ def _logs(kubectl: Kubectl, pod: dict[str, Any]) -> dict[str, tuple[str, ...]]:
 
 
 class Evidence(NamedTuple):
-    """What is known of pods; the sources in ``missing`` were not available."""
+    """Data about pods from other sources; those in ``missing`` were not available."""
 
     events: Sequence[dict[str, Any]] = ()
     pulls: Sequence[dict[str, Any]] = ()
@@ -120,7 +120,7 @@ def facts_of(document: dict[str, Any], known: Evidence, now_s: float) -> facts.P
 
 
 def needs_log(document: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """Iterate over the containers that ended badly, and whether the run before is meant."""
+    """Iterate over the containers that failed, and whether it was their previous run."""
     status = mapping(document.get("status"))
     for kind in _KINDS:
         for one in mappings(status.get(f"{kind}Statuses")):
@@ -218,7 +218,7 @@ def _pull(status: dict[str, Any]) -> facts.PullState:
 
 
 def _lines(pod: Pod, events: Iterable[dict[str, Any]]) -> Iterator[facts.Line]:
-    """Iterate over what events say about a pod, the oldest first, in the words of the journal."""
+    """Iterate over the events of a pod, the oldest first, as lines of the kubelet's journal."""
     found = []
     for event in events:
         about = mapping(event.get("involvedObject"))

@@ -1,1 +1,1 @@
-"""Container logs as files of this node: choosing lines, reading, following."""
+"""Container logs as files on this node: selecting lines, reading, following."""

@@ -14,7 +14,7 @@ BLOCK_BYTES: Final = 64 << 10
 
 
 class LogFile:
-    """An open log, which stays the same file when its path becomes that of another."""
+    """An open log file, which stays open when another file takes its path."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -35,10 +35,10 @@ class LogFile:
             raise _failure(self.path, exc) from None
 
     def seek_tail(self, lines: int, *, is_strict: bool = False) -> None:
-        """Go to the beginning of the last ``lines`` lines.
+        """Seek to the beginning of the last ``lines`` lines.
 
-        What follows the last line feed is a line, unless ``is_strict``. For no lines at all,
-        reading goes on at the end, or at the beginning of an unfinished line.
+        An unfinished last line counts as a line, unless ``is_strict``. For 0 lines, seek to the
+        end, or to the beginning of an unfinished line.
         """
         end = os.fstat(self._fd).st_size
         ends_whole = is_strict or os.pread(self._fd, 1, max(end - 1, 0)) == b"\n"
@@ -46,7 +46,7 @@ class LogFile:
         os.lseek(self._fd, offset, os.SEEK_SET)
 
     def seek_time(self, is_early: Callable[[bytes], bool]) -> None:
-        """Go to a line before the first that is not early, in a file whose times only grow."""
+        """Seek to a line before the first that is not early; lines must be ordered by time."""
         low, high = 0, os.fstat(self._fd).st_size
         while high - low > BLOCK_BYTES:
             middle = (low + high) // 2
@@ -83,9 +83,9 @@ class LogFile:
         return True
 
     def successor(self) -> LogFile | None:
-        """Return the file that now has the path of this one, once there is something in it.
+        """Return the file that has replaced this one at its path, once it is not empty.
 
-        Until then the runtime may still write to the old one.
+        Until then the runtime may still write to the old file.
         """
         try:
             there, here = os.stat(self.path), os.fstat(self._fd)  # noqa: PTH116 (by descriptor)
@@ -93,7 +93,7 @@ class LogFile:
                 return None
             return LogFile(self.path)
         except (OSError, PycrictlError):
-            return None  # it is not there yet, or gone again
+            return None  # it does not exist yet, or no longer
 
     def close(self) -> None:
         os.close(self._fd)

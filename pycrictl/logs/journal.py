@@ -1,6 +1,6 @@
-"""Lines of the systemd journal: what the node's services wrote lately. Bounded, and optional.
+"""Recent lines of the node's services from the systemd journal. Bounded, and optional.
 
-``journalctl -o json`` is run with a time limit; a node without it has no lines.
+``journalctl -o json`` is run with a time limit; a node without it yields no lines.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ UNITS: Final = (
     *("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker"),
     *("snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-containerd"),
 )
-"""The services that pull images or ask for that, by their names in distributions."""
+"""The services that pull or request images, under their names in various distributions."""
 
 MAX_LINES: Final = 2000
 TIMEOUT_S: Final = 1.0
 PATIENCE_S: Final = 5.0
-"""The limit for those who look only once: a large journal is slow, and so is a busy node."""
+"""The time limit of a single read: a large journal is slow, and so is a busy node."""
 
 _JOURNALS: Final = ("var/log/journal", "run/log/journal")
 

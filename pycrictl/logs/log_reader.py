@@ -1,4 +1,4 @@
-"""What a container wrote, from its log file: which parts, once or for as long as it goes on."""
+"""Reading a container's log file: a selection of its lines, once or following it."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 _LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 PATIENCE_S: Final = 2.0
-"""How long a rotated log may be missing; the runtime learns of it right after the renaming."""
+"""How long a rotated log may be missing; the runtime is notified right after the renaming."""
 
 LOOK_S: Final = 0.1
-"""How long to wait before a log that had nothing new is looked at again."""
+"""Pause before a log without new content is polled again."""
 
 OnBad = Callable[[str], None]
-"""Called once, with the printable beginning of the first line of neither format."""
+"""Called once, with the printable beginning of the first line in an unknown format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which lines, and how they are written.
+    """Which lines to show, and how.
 
-    ``tail_lines`` counts lines of the file, or of ``only``. ``is_strict``: as crictl, refuse a log
-    whose first line is in no known format, and leave an unfinished last line out of the tail.
+    ``tail_lines`` counts lines of the file, or of ``only``. ``is_strict``: like crictl, refuse a
+    log whose first line is in no known format, and leave an unfinished last line out of the tail.
     """
 
     only: LogStream | None = None
@@ -70,9 +70,9 @@ class Selection:
 
 
 def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
-    """Read the time from which lines are wanted: a duration back from ``now``, or a point in time.
+    """Parse a start time: a duration before ``now``, or a point in time.
 
-    Durations count in whole seconds, as crictl's do; ``0`` is 1970.
+    The start of a duration is rounded down to whole seconds, as in crictl; ``0`` means 1970.
     """
     try:
         return parse_time(text)
@@ -102,7 +102,7 @@ class LogReader:
         return self.follow(lambda: False, lambda: None)
 
     def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """Yield the log as it is and as it grows, until the container has ended."""
+        """Yield the log's content and what is appended to it, until the container has ended."""
 
         def waiting() -> Iterator[Chunk]:
             for chunk in self.steps(is_alive):
@@ -114,8 +114,8 @@ class LogReader:
         return self._wanted.limited(waiting())
 
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
-        """Yield what ``follow`` does, without limit, and None where there is nothing more yet."""
-        # The log is missing for a moment while it is rotated.
+        """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
+        # The log is missing briefly while it is rotated.
         give_up_at = time.monotonic() + PATIENCE_S
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
             yield None  # not for long: the old file beside it grows
@@ -134,7 +134,7 @@ class LogReader:
                 shown = quote(line.decode(errors="replace"))
                 raise PycrictlError(f"unsupported log format: {shown}")
             while True:
-                # Asked first, so that all is read that was written before the answer.
+                # Checked first: everything written before the container ended must be read.
                 lives = is_alive()
                 yield from self._rest(log)
                 if new_log := log.successor():
@@ -155,7 +155,7 @@ class LogReader:
             log.close()
 
     def _tail(self, log: LogFile, lines: int, *, is_whole: bool) -> Iterator[Chunk]:
-        """Go to where the tail begins; of one output, which the decoder tells apart, read it."""
+        """Seek to the start of the tail; for a single output, read the log and yield its tail."""
         only = self._wanted.only
         if not lines or only is None:
             log.seek_tail(lines, is_strict=self._wanted.is_strict)
@@ -182,9 +182,9 @@ class LogReader:
 
 
 def pause_for(reader_fd: int | None) -> Callable[[], None]:
-    """Return a function that waits a moment, or raises BrokenPipeError if a pipe has no reader.
+    """Return a function that pauses for ``LOOK_S``; BrokenPipeError if the pipe has no reader.
 
-    Otherwise that would only be noticed when the container writes again.
+    Otherwise that would go unnoticed until the container writes again.
     """
     poll = select.poll()
     if reader_fd is not None:

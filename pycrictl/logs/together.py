@@ -1,6 +1,6 @@
-"""The logs of several containers, read or followed as one, in the order of their times.
+"""The logs of several containers, read or followed as one, merged by time.
 
-The lines of one container keep their order, whatever their times say.
+The lines of one container keep their order, whatever their timestamps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pycrictl.wire.logline import Chunk, LogStream
 from pycrictl.wire.logtime import TIMESTAMP, timestamp_ns
 
 MAX_LINE_BYTES: Final = 1 << 20
-"""A longer line is passed on in parts: no more of it is held."""
+"""A longer line is passed on in parts, to limit the memory used."""
 
 _STAMP: Final = re.compile(rb"(%b) " % TIMESTAMP)
 
@@ -34,13 +34,13 @@ class LogLine(NamedTuple):
 
 _LINES_AT_ONCE: Final = 256
 _CHUNKS_A_TURN: Final = 64
-"""So much of one log is read before the others are looked at again."""
+"""How many chunks of one log are read before the others get a turn."""
 
 
 class Together:
-    """Several logs, whose lines are put in the order of their times.
+    """Several logs, whose lines are merged by time.
 
-    The tail and the limit of ``wanted`` count for each.
+    The tail and the limit of ``wanted`` apply to each log.
     """
 
     def __init__(self, wanted: Selection, *, on_bad: OnBad, warn: Callable[[str], None]) -> None:
@@ -52,7 +52,7 @@ class Together:
     def add(
         self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
     ) -> None:
-        """Take one more log; all of one is wanted that began while the others were followed."""
+        """Add a log; ``is_new``, for one begun while others were followed, drops the tail limit."""
         wanted = self._wanted
         stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
         if is_new:
@@ -61,20 +61,20 @@ class Together:
         self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
 
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """Yield the logs as they are and as they grow.
+        """Yield the content of the logs and what is appended to them.
 
-        ``goes_on`` may add logs, and returns whether more may come.
+        ``goes_on`` may add logs, and returns whether it may add more later.
         """
         most: int | None = None
         while True:
             is_open = goes_on()
             has_read = False
-            # Each log is read no further than its lines' times need.
+            # Each log is read only as far as merging by time requires.
             turns = [source.turn(most) for source in self._sources]
             for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
                 has_read = True
                 yield chunk
-            most = _CHUNKS_A_TURN  # what was there at the beginning has been put in order
+            most = _CHUNKS_A_TURN  # the initial content has been merged
             self._sources = [source for source in self._sources if not source.is_over]
             if has_read:
                 continue
@@ -101,7 +101,7 @@ class _OneLog:
         self._pending: dict[LogStream, bytes] = {}
 
     def turn(self, most: int | None) -> Iterator[LogLine]:
-        """Yield lines until there are none for the moment, or so many chunks have been read."""
+        """Yield lines until there are no more for now, or ``most`` chunks have been read."""
         try:
             for number, chunk in enumerate(self._chunks, 1):
                 if chunk is None:

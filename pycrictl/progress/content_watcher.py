@@ -2,13 +2,13 @@
 
 containerd does not list its running pulls. But each holds a lease, and the lease holds what the
 pull has fetched, such as the manifest, which names all layers and their sizes before the first one
-begins. One look costs a handful of calls: the leases, the unfinished blobs, what each pull's lease
-holds, and the size of what is being unpacked. Documents are read once. A node without pulls costs
-one call.
+begins. A poll takes a handful of calls: the leases, the unfinished blobs, the contents of each
+pull's lease, and the size of running extractions. Documents are read once. On a node without pulls,
+a poll takes one call.
 
 A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
-containerd leaves behind its lease and its unfinished blobs, which look no different. What is older
-than the daemon is dead.
+containerd leaves its lease and unfinished blobs behind, indistinguishable from those of a running
+pull. Anything older than the daemon is dead.
 
 The documents of an image are in the lease as soon as they are fetched; their labels distinguish
 them from layers.
@@ -50,20 +50,20 @@ from pycrictl.wire.progress import Report
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
 SETTLE_S: Final = 1.0
-"""How long to wait after an image's manifest for its label, its index and its config; then the
+"""How long to wait, after an image's manifest, for its label, index and config. After that, the
 pull is shown with what is known."""
 
 RESOLVING_S: Final = 120.0
-"""How long a lease that holds nothing is taken for a pull that is still asking its registry."""
+"""How long an empty lease counts as a pull that is still waiting for its registry."""
 
 CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
-_EMPTY_LEASE_S: Final = 0.5  # creating a container takes a lease too, for a moment
+_EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease too
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
 _SNAPSHOTS: Final = "snapshots/"
-"""The type of a snapshot that a lease holds, followed by the snapshotter's name."""
+"""Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
 _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
 _UNKNOWN_REASON: Final = (
@@ -81,9 +81,9 @@ class _Held(NamedTuple):
 class _LeasePull:
     """A lease that is a pull or may become one.
 
-    ``image`` is its name for good, empty before. ``is_placed``: the config of its manifest was
-    read. ``judged`` are digests of blobs that were read. ``is_missed``: it has ended, and its image
-    was not there.
+    ``image`` is empty until it is known, and then never changes. ``is_placed``: the manifest's
+    config was read. ``judged`` holds the digests of blobs already read. ``is_missed``: the pull has
+    ended, but its image was not found.
     """
 
     lease_id: str
@@ -113,7 +113,7 @@ class _LeasePull:
         return now - self.manifest_at >= SETTLE_S
 
     def is_ready(self, now: float) -> bool:
-        """Return whether its layers can be reported: under a name, and in their right phases."""
+        """Return whether its layers can be reported under a name and in the right phases."""
         return bool(self.image) and (self.is_placed or self.is_late(now))
 
 
@@ -121,8 +121,8 @@ class _LeasePull:
 class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
-    ``snapshotter`` is where layers are looked for until a pull shows where it unpacks them,
-    ``max_concurrent_downloads`` 0 for any number. Only ``expect`` and ``forget`` are thread-safe.
+    ``snapshotter`` is assumed until a pull shows which one it unpacks to;
+    ``max_concurrent_downloads`` is 0 for no limit. Only ``expect`` and ``forget`` are thread-safe.
     """
 
     client: ContainerdClient
@@ -136,25 +136,25 @@ class ContentWatcher:
         self._daemon = CurrentDaemon(self.client)
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[EndedPull] = []
-        self._measured: dict[str, tuple[int, float]] = {}  # and when next
+        self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
         self._offset_s = -math.inf
 
     def expect(self, expected: Expected) -> None:
-        """Announce a pull, before it is asked for, and so have it shown by its name.
+        """Announce a pull before it is requested, to have it shown by its name.
 
-        A reference by tag gets the first lease from then on that comes from its repository, so
-        pulls of several tags of one repository that begin together may be mixed up.
+        A reference by tag is matched to the first later lease for its repository, so pulls of
+        several tags of one repository that begin together may be mixed up.
         """
         self._names.expect(expected)
 
     def forget(self, expected: Expected) -> None:
-        """Take the end of an announced pull: what is not there now has failed."""
+        """Note that an announced pull is over: without an image by now, it has failed."""
         self._names.forget(expected)
 
     def ended(self, image: str, started_s: float) -> Pull | None:
-        """Return a pull that is over, as the stores show its layers; None if its image is gone.
+        """Return a finished pull with its layers as stored; None if its image is gone.
 
-        ``image`` is its canonical spelling. Bytes unpacked are those on disk.
+        ``image`` is the canonical reference. Unpacked bytes are the size on disk.
         """
         images = self.client.images(f"name=={image}")
         if not images:
@@ -206,16 +206,16 @@ class ContentWatcher:
         ]
         return PollResult(tuple(active), ended)
 
-    # What runs
+    # Running pulls
 
     def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
-        # In this order no layer is lost between two answers: what is no longer an ingest has become
-        # a blob by the time its lease is asked for blobs.
+        # This order loses no layer between two responses: an ingest that has vanished is a blob by
+        # the time its lease is listed.
         statuses = self.client.statuses()
         sight, held = Sight(), dict[str, _Held]()
         for pull in self._pulls.values():
             resources = self.client.resources(pull.lease_id)
-            if resources is not None:  # else it has just ended, and the next poll says how
+            if resources is not None:  # else it has just ended; the next poll reports how
                 held[pull.lease_id] = _sort(resources, sight)
         _add_ingests(sight, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(sight.active.values()):
@@ -228,7 +228,7 @@ class ContentWatcher:
                 if pull.image and not had_name:
                     names = [one.image for one in self._pulls.values()]
                     if names.count(pull.image) == 1:
-                        tracker.forget(pull.image)  # what an earlier pull has left
+                        tracker.forget(pull.image)  # drop the remains of an earlier pull
                 self._follow(pull, sight, now, wall_s)
                 pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 if pull.is_shown and pull.is_ready(now):
@@ -241,13 +241,13 @@ class ContentWatcher:
         is_resolving = is_young and (held.blobs or not held.snapshotter)
         return bool(pull.manifest or held.ingests or is_resolving)
 
-    # What it pulls
+    # The image of a pull
 
     def _identify(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
-        """Learn what the blobs show that a pull's lease holds."""
+        """Find a pull's manifest, snapshots and name from the blobs in its lease."""
         if pull.manifest is None:
             infos = self.client.infos(one for one in blobs if one not in pull.judged).values()
-            # Their labels say that they refer to other blobs; a layer may get none at all.
+            # Documents have labels that refer to other blobs; a layer may have no labels at all.
             for info in [info for info in infos if has_children(info.labels)]:
                 self._read(pull, info.digest, now)
         self._place(pull, blobs, now)
@@ -293,11 +293,11 @@ class ContentWatcher:
         pull.expected = self._names.expected_of(pull.lease_id)
 
     def _images(self, pull: _LeasePull) -> list[str]:
-        """Return the names of the pulled image on the node; its ID is among them."""
+        """Return the node's names for the pulled image, including its ID."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
         return [image.name for image in self.client.images(*filters)]
 
-    # How far it is
+    # Progress
 
     def _follow(self, pull: _LeasePull, sight: Sight, now: float, wall_s: float) -> None:
         is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
@@ -334,12 +334,12 @@ class ContentWatcher:
             began_at = time.monotonic()
             with suppress(DeadlineExceeded):
                 size_bytes = self.client.usage(snapshotter, key) or size_bytes
-            # containerd counts all files each time: with very many of them, ask less often.
+            # containerd walks all files each time: measure less often if there are very many.
             next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
             self._measured[key] = size_bytes, next_at
         return size_bytes
 
-    # What has ended
+    # Ended pulls
 
     def _end_others(
         self,
@@ -363,11 +363,11 @@ class ContentWatcher:
                 if pull.image:
                     _report(tracker, pull, now, wall_s)
             del self._pulls[lease_id]
-            for other in self._pulls.values():  # it may have held layers of theirs
+            for other in self._pulls.values():  # its lease may have held their layers
                 other.recheck_at = -math.inf
 
     def _may_be_kept(self, pull: _LeasePull, now: float) -> bool:
-        """Learn the rest of a pull that has ended; return whether to look for its image again."""
+        """Complete the state of an ended pull; return whether to check again for its image."""
         if pull.manifest is None:
             return False
         pull.retry_at = -math.inf
@@ -439,7 +439,7 @@ def _report(tracker: Tracker, pull: _LeasePull, now: float, wall_s: float) -> No
 
 
 def _reports(pull: _LeasePull) -> Iterator[Report]:
-    # Where all layers are there, and yet it failed, one of them has the error.
+    # If the pull failed with all layers settled, the last one carries the error.
     with_error = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
     for layer in pull.layers:
         yield Report(

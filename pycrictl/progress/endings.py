@@ -1,9 +1,9 @@
-"""How pulls leave an endless watch: the end of each is shown once.
+"""Ends pulls in an endless watch, showing each end once.
 
-containerd's leases say when a pull ends. A stream (KEP-5334) does not: all layers named so far may
-be there while the next one is still to come, and after a reconnection a server may repeat what it
-has said. So in a stream an image ends when all of it has arrived or failed and nothing has moved
-for a while; what is repeated of it later is left out.
+containerd's leases show when a pull ends. A stream (KEP-5334) does not: all layers reported so far
+may be complete with more to come, and after a reconnect a server may repeat earlier reports. So in
+a stream, an image has ended when all of it is complete or failed and nothing has changed for a
+while; later repetitions are dropped.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from pycrictl.pulls.model import Phase, View
 from pycrictl.pulls.tracker import Tracker
 
 SETTLE_S: Final = 1.5
-"""How long nothing must be pulled for the pulls to be over: kubelet tries its credentials one after
-another, and each try is its own pull."""
+"""How long no pull may run before the watch is over: kubelet tries its credentials one after
+another, each in a pull of its own."""
 
 _REMEMBERED: Final = 1024
-"""How many images whose end was shown are remembered; their names come from outside."""
+"""How many ended images are remembered; limited, as their names come from outside."""
 
 
 class PullEnding(StrEnum):
-    """How a pull ended; ``UNKNOWN`` if it did before its image was known.
+    """How a pull ended; ``UNKNOWN`` if it ended before its image was known.
 
-    Then the registry has refused the image, or says that the node has the newest.
+    In that case the registry refused the image, or the node already has the newest.
     """
 
     DONE = "done"
@@ -38,7 +38,7 @@ class PullEnding(StrEnum):
 
 
 class ActivePull(NamedTuple):
-    """A running pull; ``image`` is its name for good, and empty while the registry is asked."""
+    """A running pull; ``image`` is empty until it is known, and then never changes."""
 
     image: str
     started_s: float
@@ -53,7 +53,7 @@ class EndedPull(NamedTuple):
 
 
 class PollResult(NamedTuple):
-    """Running pulls, oldest first, those that ended; ``is_settling``: a cause is sought."""
+    """Running pulls, oldest first, and ended ones; ``is_settling``: a cause is being sought."""
 
     active: tuple[ActivePull, ...]
     ended: tuple[EndedPull, ...]
@@ -77,7 +77,7 @@ class Endings:
     _finished_at: dict[str, float] = field(default_factory=dict)
 
     def end(self, images: Iterable[str], now: float) -> None:
-        """Report that the pulls of these images have ended, as the last view shows it."""
+        """End the pulls of these images as last shown, and stop tracking them."""
         if ended := tuple(images):
             self.sink.end(ended)
             for image in ended:
@@ -87,11 +87,11 @@ class Endings:
             self.sink.show(self.tracker.view(now))
 
     def show(self, now: float, *, is_final: bool = False) -> View:
-        """Show what a stream has said by now, and end the images that have settled.
+        """Show a stream's current state, and end the images that have settled.
 
         Args:
-            is_final: the stream has ended, and with it all that it reported. Unfinished images
-                are dropped silently, as the next stream may report them.
+            is_final: the stream has ended: finished images end at once, unfinished ones are
+                dropped silently, as the next stream may report them.
         """
         view = self.tracker.view(now)
         unfinished = {item.image for item in view.items if not item.is_finished}
@@ -120,12 +120,12 @@ class Endings:
         for image in images:
             self.tracker.forget(image)
         changed = tuple(item for item in view.changed if item.image not in images)
-        # Whatever moved was in the view that is replaced, so the new one knows of no change.
+        # The view that is replaced has consumed the changes, so the new one has none.
         return replace(self.tracker.view(view.now), changed=changed)
 
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before a broken source is tried again; as many tries as there are pauses."""
+"""Pauses before each attempt to reopen a broken source; one attempt per pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class WatchOutcome:
-    """Whether there was any pull; image (empty if never known) and reason of each that failed."""
+    """Whether any pull was seen; image (empty if never known) and reason of each failed one."""
 
     seen: bool
     failures: tuple[tuple[str, str], ...] = ()

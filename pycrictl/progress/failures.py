@@ -1,8 +1,8 @@
-"""Why pulls failed, from what the runtime and the kubelet wrote and what pods wait for.
+"""Why pulls failed, from the logs of the runtime and the kubelet and the pods' waiting reasons.
 
 A pull that fails before its first byte leaves nothing in containerd. But containerd and the kubelet
-each write a line of it to the journal, and the pod's container waits with a reason. The kubelet
-tries again after 10 s, then after twice as long each time, up to 5 minutes.
+each log it to the journal, and the pod's container has a waiting reason. The kubelet retries after
+10 s, then after twice as long each time, up to 5 minutes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ REASONS: Final = frozenset(
         *("RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError"),
     }
 )
-"""Why a container waits whose image cannot be had (kubelet's ``images`` package)."""
+"""Waiting reasons of containers whose image is unavailable (kubelet's ``images`` package)."""
 
 _ONE_ATTEMPT_S: Final = 3.0
-"""containerd's line, the kubelet's, and those of its next credentials are of one attempt."""
+"""Lines within this time are one attempt, which both programs log for each credential tried."""
 
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
@@ -47,7 +47,7 @@ _AWAITED: Final = (
     r"with (?:ErrImagePull|ImagePullBackOff): .*?image [\\\"]+(?P<image>[^\\\" ]+)[\\\"]+.*"
     r' pod="(?P<ns>[^"/]+)/(?P<name>[^"]+)"',
 )
-"""Two lines of the kubelet that have a pod and an image: of its container's start, and its sync."""
+"""Two kubelet lines that name a pod and an image, from a container's start and the pod's sync."""
 
 _DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
 _ACCESS: Final = r"(?i)\b401\b|\b403\b|unauthorized|denied|authoriz|authenticat|basic auth"
@@ -62,8 +62,8 @@ _WRAPPINGS: Final = (
 class Failure(NamedTuple):
     """The last failure of an image's pull.
 
-    ``at_s`` and ``attempts`` are 0 if unknown, ``pod`` is empty then; ``is_final``: nobody tries
-    again; ``secrets`` are the pull secrets of the pod, None if they are unknown.
+    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: no retry;
+    ``secrets`` are the pod's pull secrets, None if unknown.
     """
 
     image: str
@@ -89,7 +89,7 @@ class Failure(NamedTuple):
         return self.at_s + min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
 
     def next_try(self, wall_s: float) -> str:
-        """Return when the kubelet tries again, as far as is known; empty if nobody does."""
+        """Return when the kubelet retries, as far as is known; empty if there is no retry."""
         if self.is_final or not self.pod:
             return ""
         if not self.at_s:
@@ -104,7 +104,7 @@ class Failure(NamedTuple):
 
 
 def cause(error: str) -> str:
-    """Return an error of a pull without the words that wrap it, and without secrets."""
+    """Return the error of a pull without its wrapping messages and without secrets."""
     text = " ".join(error.split())
     while (found := re.match(_WRAPPINGS, text)) and found.end() < len(text):
         text = text[found.end() :]
@@ -112,7 +112,7 @@ def cause(error: str) -> str:
 
 
 def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
-    """Return the images whose last pull failed, by canonical reference; lines oldest first."""
+    """Return images whose last pull failed, by canonical reference; ``lines`` are oldest first."""
     found: dict[str, Failure] = {}
     for line in lines:
         message = as_text(line.message)
@@ -137,7 +137,7 @@ def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
 
 
 def awaited(lines: Iterable[JournalLine]) -> Iterator[tuple[str, str]]:
-    """Iterate over the images that pods wait for in vain, as the kubelet wrote, with their pods."""
+    """Iterate over the images that pods could not get, and the pods, from the kubelet's log."""
     for line in lines:
         for pattern in _AWAITED:
             if found := re.search(pattern, line.message):
@@ -163,7 +163,7 @@ class Failures:
     _written: dict[str, Failure] = field(default_factory=dict)
 
     def look(self, wall_s: float) -> None:
-        """Read the journal; what it said before counts on if it says nothing at all this time."""
+        """Read the journal; keep the previous result if there are no lines at all."""
         if lines := self.read_journal(wall_s - HISTORY_S):  # else it was too slow
             self._written = from_journal(lines)
 
@@ -192,7 +192,7 @@ class Failures:
 
 
 def as_text(message: str) -> str:
-    """Return a line of containerd in the form of its text lines, if it is JSON."""
+    """Convert a JSON log line of containerd to its text form; return others unchanged."""
     if not message.startswith("{"):
         return message
     if not (fields := parsed(message)):

@@ -1,14 +1,14 @@
-"""The layers of one pull, and how far each is, as containerd's stores show it. Pure.
+"""The layers of one pull and their progress, from containerd's stores. Pure.
 
 The life of a layer on containerd: an unfinished blob (ingest) grows to the descriptor's size and
 becomes a complete blob; an active snapshot ``extract-…`` takes its files and is committed under
-the layer's chain ID. A layer whose snapshot is there already is never fetched. Everything is looked
-up by digest: a layer that two pulls share is held by the lease of only one of them.
+the layer's chain ID. A layer whose snapshot already exists is never fetched. Everything is looked
+up by digest, as a layer that two pulls share is held by the lease of only one of them.
 
-Phases: a layer is ``downloading`` until its blob is complete, though its extraction snapshot may be
-there before. Then it is ``extracting``, or ``waiting`` until it is its turn: unpacking is what the
-pull still has to do. ``done`` is a committed snapshot. ``present`` is what this pull did not have
-to fetch.
+Phases: a layer is ``downloading`` until its blob is complete, even if its extraction snapshot
+already exists. Then it is ``extracting``, or ``waiting`` for its turn, as it still has to be
+unpacked. ``done`` means a committed snapshot, ``present`` a layer that this pull did not have to
+fetch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Snapshot(NamedTuple):
 
 @dataclass(slots=True)
 class Sight:
-    """What one look at containerd showed, for all pulls together.
+    """The result of one poll of containerd, for all pulls together.
 
     Attributes:
         committed: (snapshotter, chain ID) of the committed snapshots that the leases hold.
@@ -60,9 +60,9 @@ class Layer:
     """One layer of one pull.
 
     Attributes:
-        chain_ids: one for each place in the image, as a layer may be in it twice; empty until the
-            config is read, and for good of what nobody unpacks.
-        progress: compressed bytes, of which ``resumed`` were there before this pull began.
+        chain_ids: one per position in the image, as a layer may occur twice; empty until the
+            config is read, and always for layers that are not unpacked.
+        progress: compressed bytes, of which ``resumed`` existed before this pull began.
         extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
         was_there: the blob was complete before the pull began.
         extraction: key of the active snapshot it is unpacked to.
@@ -91,7 +91,7 @@ class Layer:
         return is_readable and not self.has_trailer and self.is_complete and is_unpacked
 
     def learn(self, unpacked_bytes: int) -> None:
-        """Take what the end of its blob says of its unpacked size; 0 if that is nothing."""
+        """Set the unpacked size read from the end of the blob; 0 if there is none."""
         self.has_trailer = True
         self.extracted_total = unpacked_bytes
         if self.is_settled:
@@ -105,14 +105,14 @@ class Layer:
         self.progress, self.extracted = self.size_bytes, self.extracted_total or self.extracted
 
     def extract_to(self, size_bytes: int) -> None:
-        """Take the bytes unpacked so far; files may need more room on a disk than in an archive."""
+        """Set the bytes unpacked so far; files may be larger on disk than in the archive."""
         self.extracted = max(size_bytes, self.extracted)
         if self.extracted_total > 0:
             self.extracted = min(self.extracted, self.extracted_total)
 
 
 class Layers:
-    """All layers of one pull, lowest first, each digest once; what is older was there before."""
+    """All layers of one pull, lowest first, without duplicates; older data was there before it."""
 
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
@@ -133,7 +133,7 @@ class Layers:
             self._layers.setdefault(digest, layer)
 
     def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
-        """Take a manifest's chain IDs; if there is not one for each layer, nobody unpacks them."""
+        """Set a manifest's chain IDs; unless there is one per layer, layers are not unpacked."""
         if len(chain_ids) == len(descriptors):
             for descriptor, chain_id in zip(descriptors, chain_ids, strict=True):
                 self._layers[descriptor.digest].chain_ids += (chain_id,)
@@ -148,11 +148,11 @@ class Layers:
 
     @property
     def is_only_fetched(self) -> bool:
-        """Whether all blobs are there and no extraction was seen, as after a mere fetch."""
+        """Whether all blobs are complete and no extraction was seen, as after a mere fetch."""
         return not self._has_unpacked and self.is_complete
 
     def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
-        """Update every layer from ``sight``; return whether ``confirm`` is to be called."""
+        """Update every layer from ``sight``; return whether ``confirm`` must be called."""
         is_doubtful = False
         for layer in self.unsettled:
             keys = [(snapshotter, chain_id) for chain_id in layer.chain_ids]
@@ -165,19 +165,19 @@ class Layers:
             if keys and sight.committed.issuperset(keys):
                 if has_begun:
                     layer.settle(Phase.DONE)
-                else:  # made between two looks, or without a download
+                else:  # made between two polls, or without a download
                     is_doubtful = True
             elif layer.is_complete:
                 self._unpack(layer)
             elif ingest is not None:
                 self._download(layer, ingest, wall_s, is_crowded=sight.is_crowded)
             else:
-                # An ingest that went away became a blob that another lease holds, or was dropped.
+                # A vanished ingest has become a blob in another lease, or was dropped.
                 is_doubtful = is_doubtful or layer.progress > 0 or has_begun
         return is_doubtful
 
     def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:
-        """Take complete blobs (wall times by digest), and committed snapshots by chain ID."""
+        """Apply complete blobs (wall times by digest) and committed snapshots (by chain ID)."""
         for layer in self.unsettled:
             if not layer.is_complete and layer.digest in blobs:
                 layer.is_complete = True
@@ -193,7 +193,7 @@ class Layers:
                 self._unpack(layer)
 
     def finish(self) -> None:
-        """Settle all layers of a pull that succeeded: what it left packed was to stay so."""
+        """Settle all layers of a successful pull: any still packed were not to be unpacked."""
         for layer in self.unsettled:
             layer.settle(Phase.PRESENT if layer.phase is Phase.PRESENT else Phase.DONE)
 
@@ -207,11 +207,11 @@ class Layers:
 
     def _download(self, layer: Layer, ingest: Ingest, wall_s: float, *, is_crowded: bool) -> None:
         layer.progress = min(ingest.offset, layer.size_bytes)
-        if ingest.updated_s < self._started_s:  # no byte has come since
+        if ingest.updated_s < self._started_s:  # no byte has arrived since
             layer.resumed = layer.progress
         layer.resumed = min(layer.resumed, layer.progress)
-        # containerd 2.x opens all layers at once and then lets a few download; whether a layer
-        # without a byte has its turn is only certain while there is room for all.
+        # containerd 2.x opens all layers at once but downloads only a few at a time; without bytes,
+        # a layer is certain to be downloading only while the limit admits all.
         is_queued = layer.progress == 0 and is_crowded
         is_left_over = not ingest.is_held and ingest.updated_s < self._started_s
         if is_queued or is_left_over:
@@ -219,6 +219,6 @@ class Layers:
             return
         layer.phase = Phase.DOWNLOADING
         is_all_here = layer.progress == layer.size_bytes  # and is being verified
-        # What an earlier pull left is as old as that pull.
+        # An ingest left by an earlier pull has that pull's time.
         last_s = max(ingest.updated_s, self._started_s)
         layer.idle_s = 0.0 if is_all_here else max(0.0, wall_s - last_s)

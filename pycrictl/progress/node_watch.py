@@ -1,19 +1,19 @@
-"""``image-pull-progress``: whose pulls to watch, by which source, and how it ends.
+"""``image-pull-progress``: which pulls to watch, through which source, and with which outcome.
 
-The way of a report, from a layer's bytes to the bar:
+The path of a report from a layer's bytes to the bar:
 
 1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
    running pulls hold, unfinished blobs and snapshots; ``pull_names`` finds the image and the pod,
    ``layers`` the state of each layer, ``sources`` and ``failures`` the reason of a failure. On
-   CRI-O, which has no API for it, ``progress.crio.watcher`` reads the files that its process has
+   CRI-O, which has no API for this, ``progress.crio.watcher`` reads the files that its process has
    open, the stored layers, its log and the manifest.
 2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
    which is pure, as are ``pulls.sums`` and ``pulls.model``. It makes a ``View``.
 3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).
-4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients,
-   ``proxy.pulls.progress_streams`` adds the line and failures; ``proxy.serve`` writes it to the
-   one-time URL. The client, ``progress.report_stream``, turns it into reports again. One report of
-   each image has its sums, which every reader shows as they are.
+4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients;
+   ``proxy.pulls.progress_streams`` adds the line and failures; ``proxy.serve`` writes the stream to
+   the one-time URL. The client, ``progress.report_stream``, turns it into reports again. One report
+   per image carries its sums, which every reader shows unchanged.
 5. From a workstation, ``kubectl.cluster_watch`` reads the stream of one pod or ImagePull objects,
    through ``kubectl proxy`` on a Unix socket. ``progress.stream_watch`` reconnects after
    interruptions.
@@ -118,7 +118,7 @@ class _WatchTarget:
         return beside(parse_url(url), asked.path)
 
     def images(self) -> list[str] | None:
-        """Return the images that may be pulled for it; None if its pod is not known."""
+        """Return the images that may be pulled for the target; None if its pod is not known."""
         pod = self._spec()
         if pod is None:
             return None
@@ -151,7 +151,7 @@ def watch(
     pace: Pace,
     knowledge: Knowledge = NOTHING,
 ) -> None:
-    """Watch pulls until none is left; ``PullFailed`` has the first reason of those that failed."""
+    """Watch pulls until none is left; raise ``PullFailed`` with the reason of the first failure."""
     try:
         outcome = _watch(client, request, sink, pace, knowledge)
     except KeyboardInterrupt:
@@ -171,7 +171,7 @@ def _watch(
         shown = ", ".join(map(quote_reference, own)) or "the whole pod"
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
-    # The client's own socket may be a proxy's, whose admin socket is not at its usual place.
+    # The client may be connected to a proxy whose admin socket is not at the usual path.
     if not is_inside:
         tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
         open_url = partial(target.open_stream, knowledge.proxy or client)
@@ -183,7 +183,7 @@ def _watch(
             sink.note(f"{exc.message}; looking inside the runtime")
         except PycrictlError as exc:
             is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
-            # A runtime that does not know the whole node takes its name for that of a pod.
+            # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
             kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
             if not is_refused and not isinstance(exc, kinds):
                 raise

@@ -1,14 +1,14 @@
 """Names for pulls on containerd, which shows a pull's reference only at its end. Pure.
 
-A name is, in this order: what the caller said it is pulling; the name that was shown before for the
-same manifest; what the pods that wait for it call it; an image that the node already has under the
-same digest; the repository that containerd noted beside the manifest, with a short digest; the
+A name is the first available of these: the reference that the caller announced; the name shown
+before for the same manifest; the name used by the pods that wait for it; an image that the node
+already has under the same digest; the repository in containerd's labels, with a short digest; the
 short digest alone.
 
-containerd shows of a running pull its repository, without the registry's port and without the tag,
-and the digest of its manifest. A pod names a repository and a tag. So a pull is matched to what
-pods wait for by the repository; where several of their tags fit, only an image that the node has
-under the same digest decides.
+For a running pull, containerd shows its repository, without the registry's port and the tag, and
+the digest of its manifest. A pod names a repository and a tag. So pulls are matched to the images
+of waiting pods by repository; if several of their tags fit, only an image that the node has under
+the same digest decides.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _REMEMBERED: Final = 1024
 
 @dataclass(slots=True, eq=False)
 class Expected:
-    """A pull that the caller has asked for and will see appear.
+    """A pull that the caller has requested and expects to appear.
 
-    ``since_s`` is the wall time before the call, ``lease_id`` the lease, or the directory, that was
-    found to be this pull's, ``is_over`` whether the call has been answered.
+    ``since_s`` is the wall time before the call, ``lease_id`` the lease (or directory) matched to
+    this pull, ``is_over`` whether the call has returned.
     """
 
     reference: str
@@ -43,7 +43,7 @@ class Expected:
 
 @dataclass
 class Names:
-    """Names pulls, each for good: the name is a key for whoever watches."""
+    """Names pulls; a name never changes, as it is a key for watchers."""
 
     owners: ImageOwners | None = None
     _expected: list[Expected] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Names:
         self._expected.append(expected)
 
     def set_back(self, by_s: float) -> None:
-        """Note that the wall clock was set back: what was announced before may begin earlier."""
+        """Shift announced times after the wall clock was set back, as pulls now begin earlier."""
         for expected in self._expected:
             expected.since_s -= by_s
 
@@ -75,13 +75,13 @@ class Names:
         images: Iterable[str],
         is_final: bool,
     ) -> str:
-        """Return a name for a pull whose manifest is known; empty to ask again when more is known.
+        """Return a name for a pull whose manifest is known; empty if it is too early to decide.
 
         Args:
             digests: of the manifest, and then of the index if there is one.
-            repositories: where its documents come from, ``host/path``, best first; containerd notes
+            repositories: where its documents come from, ``host/path``, best first; containerd adds
                 them a moment after the documents themselves.
-            is_final: nothing more will become known; the answer is not empty.
+            is_final: no more information will come; the result is not empty.
         """
         open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
         by_digest = [one for one in open_ if parse(one.reference).digest in digests]
@@ -100,7 +100,7 @@ class Names:
         images = list(images)
         if self.owners is not None:
             name = self.owners.name(digests, repositories, images)
-            if name and name not in self._known.values():  # else a pull beside the pod's own
+            if name and name not in self._known.values():  # else it is another pull than the pod's
                 return self._remember(digests, name)
         if image := _best(images, repositories):
             return self._remember(digests, image)
@@ -135,7 +135,7 @@ class ImageOwners:
     def name(
         self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
     ) -> str:
-        """Return what the pods that wait for an image call it; empty if none does."""
+        """Return the name that waiting pods use for an image; empty if none or several fit."""
         needed = self.wanted()
         parsed = {reference: parse(reference) for reference in needed}
         if exact := [one for one in needed if parsed[one].digest in digests]:

@@ -1,4 +1,4 @@
-"""Image references: what two spellings have in common. Pure.
+"""Image references: parsing, canonical form and comparison. Pure.
 
 A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply where a part is
 missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them.
@@ -16,7 +16,7 @@ _SHORT_DIGEST_CHARS: Final = 12
 
 
 class Reference(NamedTuple):
-    """A reference in its parts; ``tag`` and ``digest`` are empty where none is named."""
+    """A parsed reference; ``tag`` and ``digest`` are empty if there is none."""
 
     host: str
     path: str
@@ -26,7 +26,7 @@ class Reference(NamedTuple):
 
 @lru_cache(maxsize=256)  # each pull of a node is compared with each image of its pods
 def parse(text: str) -> Reference:
-    """Split a reference. Every text has a reading; nothing is verified."""
+    """Split a reference. Any text is accepted; nothing is verified."""
     rest, _, digest = text.partition("@")
     slash = rest.rfind("/")
     colon = rest.find(":", slash + 1)
@@ -42,9 +42,9 @@ def parse(text: str) -> Reference:
 
 
 def canonical(text: str) -> str:
-    """Return the one spelling of a reference: ``docker.io/library/busybox:latest`` of ``busybox``.
+    """Return the canonical form: ``docker.io/library/busybox:latest`` for ``busybox``.
 
-    A digest says everything, so a tag beside it is left out.
+    A tag beside a digest is left out, as the digest alone decides.
     """
     host, path, tag, digest = parse(text)
     return f"{host}/{path}@{digest}" if digest else f"{host}/{path}:{tag or DEFAULT_TAG}"
@@ -61,10 +61,10 @@ def short_digest(digest: str) -> str:
 
 
 def is_same_image(wanted: str, known: str) -> bool:
-    """Return whether ``known``, a runtime's name of an image, may be what ``wanted`` names.
+    """Return whether ``known``, a runtime's name for an image, may mean the same as ``wanted``.
 
-    What ``known`` leaves out does not count against it: containerd names a running pull without the
-    registry's port and without the tag, by the manifest's digest alone.
+    Parts missing from ``known`` match anything: containerd names a running pull without the
+    registry's port and the tag, by the manifest's digest alone.
     """
     if wanted == known:
         return True

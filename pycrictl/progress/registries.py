@@ -1,15 +1,15 @@
-"""Registries (OCI distribution specification), by urllib3; a manifest of one in an image's name.
+"""Registry requests (OCI distribution specification) with urllib3, and the manifest of a pull.
 
-With the credentials of the pull, those of the node's files or none. A registry that wants a token
-says where to get one (Docker's token authentication). Registries on this machine's loopback are
-asked over plain HTTP first, as Docker and containerd do.
+They use the credentials of the pull, those in the node's files, or none. A registry that requires a
+token names the server that issues it (Docker's token authentication). Registries on this machine's
+loopback are tried over plain HTTP first, as Docker and containerd do.
 
-CRI-O shows the bytes that have come and never how many will. The manifest does. It is asked for
-once a pull, in a thread of its own and for two seconds at most; a pull never waits for it.
+CRI-O shows the bytes received but not the total; the manifest has it. It is requested once per
+pull, in a thread of its own and for two seconds at most; the pull itself never waits for it.
 
 Mirrors, logins and authorities are read as CRI-O reads them: containers-registries.conf(5) with its
-drop-ins, containers-auth.json(5) and containers-certs.d(5). Credential helpers, short names,
-prefixes with a wildcard and which mirror is for tags or digests alone are left out.
+drop-ins, containers-auth.json(5) and containers-certs.d(5). Not supported: credential helpers,
+short names, wildcard prefixes, and limiting a mirror to tags or digests.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _ACCEPT: Final = ", ".join(
 _PARAMETER: Final = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 _LOOPBACK: Final = re.compile(r"(localhost|127\.[0-9.]+|\[::1\])(:[0-9]+)?")
 
-# Asking
+# Requests
 
 
 class RegistryAnswer(NamedTuple):
-    """What a registry answers; its body as far as it was asked for, or came in time."""
+    """A registry's response; the body is cut off at the requested size or at the deadline."""
 
     status: int
     headers: Mapping[str, str]
@@ -74,14 +74,14 @@ def request(
     most: int = DOCUMENT_LIMIT_BYTES + 1,
     is_range: bool = False,
 ) -> RegistryAnswer:
-    """Ask a registry, or where it has redirected to, which loses the header on another host.
+    """Send a request and follow redirects; another host does not get the authorization.
 
-    The body is what has come by ``until`` (monotonic), at most ``most`` bytes; ``form`` is posted.
-    ``proxies`` are by scheme, and ``no``. No answer at all is urllib3's ``HTTPError``.
+    The body is cut off at ``until`` (monotonic) or after ``most`` bytes; ``form`` is sent by POST.
+    ``proxies`` are by scheme, and ``no``. Without a response, urllib3's ``HTTPError`` is raised.
     """
-    import urllib3  # noqa: PLC0415 - a twentieth of a second
+    import urllib3  # noqa: PLC0415 - the import takes 50 ms
 
-    # Whoever has switched verification off knows it.
+    # Verification is off only on request, so there is no need to warn.
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     options: dict[str, Any] = {
         "timeout": urllib3.Timeout(total=max(until - time.monotonic(), 0.001)),
@@ -143,7 +143,7 @@ class Challenge:
 
 
 class Credentials(NamedTuple):
-    """Who asks a registry; never shown."""
+    """Credentials for a registry; never shown."""
 
     username: str = ""
     password: str = ""
@@ -179,10 +179,10 @@ def _pair(encoded: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ManifestRequest:
-    """What a registry is asked, and how the process that pulls reaches it.
+    """A request for a manifest, and how the process that pulls reaches the registry.
 
-    ``root`` leads to the files of that process, which name mirrors, logins and authorities;
-    ``environ`` has its variables.
+    ``root`` is the prefix of paths to that process's files, which name mirrors, logins and
+    authorities; ``environ`` holds its environment variables.
     """
 
     reference: str
@@ -192,7 +192,7 @@ class ManifestRequest:
 
 
 class Inquiry:
-    """A manifest that is being asked for; None where it cannot be had."""
+    """A manifest being fetched in the background; it stays None on failure."""
 
     def __init__(
         self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
@@ -212,7 +212,7 @@ class Inquiry:
 
 
 def ask(question: ManifestRequest) -> Manifest | None:
-    """Return an image's manifest for this machine's platform; None if that cannot be had."""
+    """Return an image's manifest for this machine's platform; None if it cannot be fetched."""
     until = time.monotonic() + TIMEOUT_S
     data = _fetch(question, question.reference, until)
     if isinstance(parse_document(data), Index) and (digest := platform_digest(data)):
@@ -223,7 +223,7 @@ def ask(question: ManifestRequest) -> Manifest | None:
 
 
 def _fetch(question: ManifestRequest, reference: str, until: float) -> bytes:
-    """Return the manifest or index of a reference; empty if all places refuse, or are too late."""
+    """Return the manifest or index of a reference; empty if all locations fail or time out."""
     import urllib3  # noqa: PLC0415 - on CRI-O alone
 
     root, environ = question.root, question.environ
@@ -235,7 +235,7 @@ def _fetch(question: ManifestRequest, reference: str, until: float) -> bytes:
     for place in locations(reference, root, environ):
         host, path, tag, digest = parse(place.reference)
         site = "registry-1.docker.io" if host == DEFAULT_HOST else host
-        # What a pull knows is for the registry that it names, and not for a mirror.
+        # The pull's own credentials are for the registry that it names, not for a mirror.
         known = None if place.is_mirror else question.credentials
         known = known or login(place.reference, root, environ) or Credentials()
         schemes = ["https", "http"] if place.is_insecure else ["https"]
@@ -261,11 +261,11 @@ def _manifest(get: Callable[..., RegistryAnswer], url: str, known: Credentials) 
 def _authorization(
     get: Callable[..., RegistryAnswer], url: str, challenge: Challenge, known: Credentials
 ) -> str:
-    """Return the header that a registry wants; empty without credentials that it takes."""
+    """Return the ``Authorization`` that a challenge requires; empty if there is none."""
     if challenge.kind == "basic":
         return known.basic
     realm = challenge.realm
-    # Credentials are not sent in clear, except to where the registry itself is.
+    # Credentials are sent in clear only to the registry's own host.
     is_safe = realm.startswith("https://") or urlsplit(realm).hostname == urlsplit(url).hostname
     if challenge.kind != "bearer" or not is_safe:
         return ""
@@ -302,7 +302,7 @@ _DOCKER_HUB: Final = "https://index.docker.io/v1/"
 
 
 class Location(NamedTuple):
-    """Where an image may be had; ``is_insecure``: by plain HTTP and any certificate as well."""
+    """Where an image may be fetched; ``is_insecure`` allows plain HTTP and any certificate."""
 
     reference: str
     is_insecure: bool = False
@@ -358,7 +358,7 @@ def _context_for(host: str, root: str, *, verifies: bool) -> ssl.SSLContext:
 
 
 def _tables(root: str, environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Return the tables of ``[[registry]]`` by their prefix; a later file's count."""
+    """Return the ``[[registry]]`` tables by prefix; later files override earlier ones."""
     main = environ.get("CONTAINERS_REGISTRIES_CONF") or REGISTRIES
     drop_ins = sorted(Path(f"{root}{REGISTRIES}.d").glob("*.conf"))
     found = {}

@@ -1,7 +1,7 @@
 """Follows the progress stream behind a URL (KEP-5334) to its end.
 
-The KEP leaves the transport open. Here a WebSocket is asked for; a server that offers none answers
-200 and sends newline-delimited JSON as the body of a plain response. Either is taken.
+The KEP leaves the transport open. Here a WebSocket is requested; a server without one answers 200
+and sends newline-delimited JSON as the body of a plain response. Both are accepted.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ async def follow(
     decoder: Decoder | None = None,
     is_plain: bool = False,
 ) -> None:
-    """Pass on every report until the server ends the stream in good order.
+    """Pass on every report until the server ends the stream cleanly.
 
-    That is a WebSocket closed with status 1000 or none, or the end of a plain response's body.
-    A message that is not a report is skipped, with a note. ``timeout_s`` is for the connection, and
-    again for the head of the response. After that a server may be silent for as long as it likes,
-    which one note says after ``silence_s``. With ``is_plain``, no WebSocket is asked for: an API
-    server's proxy takes no other answer to that.
+    A clean end is a WebSocket closed with status 1000 or none, or the end of a plain response's
+    body. Messages that are not reports are skipped, with a note. ``timeout_s`` applies to the
+    connection, and again to the head of the response. After that a server may be silent forever;
+    a single note reports this after ``silence_s``. With ``is_plain``, no WebSocket is requested, as
+    an API server's proxy accepts no plain response to an upgrade request.
 
     Raises:
-        UpgradeRefused: an answer that is neither 101 nor 200; 404 and 405 mean that the server
-            does not know the stream.
-        StreamError: the stream broke off; it may be taken up again by a new URL.
+        UpgradeRefused: the response was neither 101 nor 200; 404 and 405 mean that the server
+            does not offer the stream.
+        StreamError: the stream broke off; it may be resumed with a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url
     decoder = decoder or ProgressDecoder()
@@ -106,7 +106,7 @@ async def _messages(
             core.receive_data(data, loop.time())
         else:
             core.receive_eof()
-        # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+        # Send nothing to a peer that does not read: it may itself be waiting for us to read.
         if not connection.is_full:
             connection.send(core.data_to_send())
         if messages := core.messages_received():

@@ -2,7 +2,7 @@
 
 The source ``containerd`` is containerd's own API on its socket; ``crio`` is the files that
 CRI-O downloads to. Like the runtime's own stream (``stream_watch``), they feed a tracker and hand
-its views to a sink. Which one to take is the business of ``pycrictl.progress.node_watch``.
+its views to a sink. ``pycrictl.progress.node_watch`` chooses between them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from pycrictl.wire.progress import MAX_TEXT, Report
 
 
 class ImageTracker(Tracker):
-    """Leaves out reports on other images than those wanted; one that names none counts."""
+    """Drops reports on unwanted images; reports that name no image are kept."""
 
     def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class ImageTracker(Tracker):
 
 
 def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
-    """Return the running pulls, if wanted, while the tracker has no item of them."""
+    """Return the wanted running pulls, for when the tracker has no items yet."""
     now_s = time.time()
     return tuple(
         Awaited(pull.image, is_begun=True, waited_s=max(now_s - pull.started_s, 0.0))
@@ -83,7 +83,7 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
 def open_watcher(
     client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
 ) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
-    """Return a watcher, and containerd's settings; another runtime is ``Unimplemented``."""
+    """Return a watcher for containerd or CRI-O, and settings; else raise ``Unimplemented``."""
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
         native.version()
@@ -105,13 +105,13 @@ def open_watcher(
     return watcher, settings
 
 
-# Causes of failures, also of pulls that have left no trace in containerd
+# Causes of failures, including pulls that left no trace in containerd
 
 JOURNAL_S: Final = 0.5
-"""How long a line takes to be in the journal."""
+"""How long a line takes to appear in the journal."""
 
 LOOK_AGAIN_S: Final = 5.0
-"""Pause between two looks: a pull may fail so fast that no poll has seen it."""
+"""Pause between checks for failures, as a pull may fail too fast for any poll to see it."""
 
 
 class Causes:
@@ -125,12 +125,12 @@ class Causes:
         self._shown: dict[str, None] = {}
 
     def add(self, result: PollResult, tracker: ImageTracker, now: float) -> PollResult:
-        """Return the result of a poll without the endings whose cause is still looked for."""
+        """Return the result of a poll without the endings whose cause is still being sought."""
         active = [pull.image for pull in result.active if pull.image]
         done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
         for name in [name for name in self._shown if is_among(name, active + done)]:
             del self._shown[name]
-            if name not in active + done:  # else its layers stand in its place
+            if name not in active + done:  # else its layers have replaced it
                 tracker.forget(name)
         held = [one for one in result.ended if one.ending is not PullEnding.DONE]
         if held:
@@ -216,7 +216,7 @@ class ContentWatch:
         return WatchOutcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
-        """Note what ended; return whether a wanted pull is running."""
+        """Record ended pulls; return whether a wanted pull is running."""
         runs = any(tracker.wants(pull.image) for pull in result.active)
         if runs:
             self._nameless.clear()  # it was tried again

@@ -1,4 +1,4 @@
-"""Watches by progress streams (KEP-5334): a runtime's own, or those of a cluster."""
+"""Watches pulls through progress streams (KEP-5334): a runtime's own, or those of a cluster."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from pycrictl.units import plural
 from pycrictl.wire.progress import Report
 
 Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
-"""Opens a stream and passes on its reports, and notes about it, until it ends in good order."""
+"""Opens a stream and passes on its reports, and notes about it, until it ends cleanly."""
 
 RESUME_S: Final = 60.0
-"""How long after a source broke its pulls may take to go on. kubelet tries one again that was
+"""How long pulls may take to resume after their source broke. kubelet retries a pull that was
 cancelled with its proxy, after 10 s at first."""
 
 UNREACHED_TRIES: Final = 2
-"""After how many more tries an address counts as unreachable that no stream has come from yet."""
+"""Retries before an address that has not yet served a stream counts as unreachable."""
 
 _ENDED: Final = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
 _LOST: Final = "it did not go on after the connection was lost"
@@ -112,7 +112,7 @@ class _StreamWatch:
                 if is_unreachable and tries == UNREACHED_TRIES:
                     raise
                 if tries == len(REOPEN_PAUSES_S):
-                    # Whatever it is now, the stream was offered.
+                    # Other errors could be taken for a stream that is not offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 self._broken_at = time.monotonic()
                 self.tracker.drop_given_sums()
@@ -134,7 +134,7 @@ class _StreamWatch:
             await asyncio.sleep(pause_s)
 
     def _may_pass(self, exc: PycrictlError) -> bool:
-        """Return whether to try again: more often once the runtime has shown that it can."""
+        """Return whether to retry; once the stream has worked, more kinds of errors allow it."""
         if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
             return self._has_begun and not isinstance(exc, NotFound)
         is_broken = isinstance(exc, StreamError | ConnectError | Unavailable)
@@ -159,7 +159,7 @@ class _StreamWatch:
             self._broken_at = None
 
     def _end_layers(self, whole: Report) -> None:
-        """End the layers of an image that has ended: they may be known from before a break only."""
+        """End the layers of an ended image: some may be known only from before a reconnect."""
         view = self._show()
         for item in _unfinished(view):
             if item.image == whole.image and item.layer:
@@ -180,7 +180,7 @@ def watch_stream(
     timeout_s: float,
     pace: Pace,
 ) -> WatchOutcome:
-    """Watch a runtime's own stream, whose URL is asked for again when it breaks."""
+    """Watch a runtime's own stream; request a new URL whenever it breaks."""
 
     async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
         url = await in_thread(open_url)
@@ -195,8 +195,8 @@ def watch_stream(
 
 
 def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
-    """Watch streams until one ends in good order; ``follow`` is called again when one breaks."""
+    """Watch streams until one ends cleanly; call ``follow`` again whenever one breaks."""
     try:
         return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())
-    except ExceptionGroup as group:  # of the tasks
+    except ExceptionGroup as group:  # of the task group
         raise group.exceptions[0] from None

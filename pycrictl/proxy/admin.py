@@ -4,10 +4,10 @@
 
     {"call": "status"}                  -> {"ok": {…}}
     {"call": "set-limit", "limit": 4}   -> {"ok": {"limit": 4, "before": 2}}
-    anything else                       -> {"error": "…"}
+    an invalid call                     -> {"error": "…"}
 
-A connection takes any number of calls, one after the other. A client that can open
-the socket may do everything.
+A connection carries any number of calls, one after the other. Any client that can open the socket
+may make all calls.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Call: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]
 """Answers a call; raises ValueError if its arguments are wrong."""
 
 Take: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
-"""Takes a connection whose call has been read; returns whether it keeps it."""
+"""Takes a connection whose call has been read; returns whether it keeps the connection."""
 
 
 class AdminServer:
-    """Answers calls by their names; those of ``takes`` are given the connection."""
+    """Answers calls by name; the functions in ``takes`` get the connection itself."""
 
     def __init__(
         self, calls: Mapping[str, Call], *, takes: Mapping[str, Take] | None = None
@@ -79,9 +79,9 @@ class AdminServer:
                 async with asyncio.timeout(IDLE_S):
                     await writer.drain()
         except (OSError, ValueError):
-            pass  # gone, silent for too long, or a line without end
+            pass  # disconnected, idle for too long, or an endless line
         except asyncio.CancelledError:
-            pass  # it stops; raising would be logged as an error
+            pass  # stopping; raising would be logged as an error
         finally:
             self._tasks.discard(task)
             if not is_kept:

@@ -1,4 +1,4 @@
-"""The proxy as a whole: puts its parts together, serves until SIGTERM, and ends in good order."""
+"""The proxy as a whole: connects its parts, serves until SIGTERM, and shuts down gracefully."""
 
 from __future__ import annotations
 
@@ -40,24 +40,24 @@ from pycrictl.wire.codes import UNIMPLEMENTED
 LOGGER: Final = "pycrictl.proxy"
 
 LEAVE_S: Final = 3.0
-"""How long clients may take at the end to finish a last call."""
+"""How long the last calls of clients may take at shutdown."""
 
 CALLS_S: Final = 10.0
-"""How long other calls than pulls may delay the end, which comes in a moment without calls: none is
-refused."""
+"""How long calls other than pulls may delay the shutdown, which waits for a moment without calls
+so that none is refused."""
 
 WATCHED_S: Final = LINGER_S + 1.0
-"""How long after the last pull its watchers may hold up the end."""
+"""How long after the last pull open streams may delay the shutdown."""
 
 LEFT_S: Final = 1.0
-"""How long clients may take to leave once their connection is too old."""
+"""How long clients may take to reconnect once their connection is too old."""
 
 _LOOK_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 
 class App:
-    """A running proxy; ``environ`` has what systemd says, and ``handover.ENVIRON``."""
+    """A running proxy; ``environ`` has systemd's variables and ``handover.ENVIRON``."""
 
     def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
         self._settings = settings
@@ -215,7 +215,7 @@ class App:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    # The end
+    # Shutdown
 
     def _take_signals(self) -> None:
         def stop() -> None:
@@ -225,22 +225,22 @@ class App:
             self._spawn(self._hand_over.hang_up())
 
         for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup(1) has it for SIGHUP
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup(1) has SIGHUP ignored
                 reaction = hang_up if number == signal.SIGHUP else stop
                 self._loop.add_signal_handler(number, reaction)
 
     async def _drain(self) -> None:
-        """Wait for what is under way, with everything served as before but new pulls.
+        """Wait for work under way, while everything but new pulls is served as before.
 
-        A program that closed its socket at once would fail every call of kubelet for as long as a
-        pull takes.
+        Closing the socket at once would make every call of kubelet fail for as long as a pull
+        takes.
         """
         limit_s, book = self._settings.drain_timeout_s, self._queue.book
         self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
         await self._wait(self._is_pulling_or_copying, limit_s)
         if limit_s == 0:
             return
-        # Watchers of a pull get its end.
+        # Streams still report the end of a pull.
         if book.ended:
             left_s = book.ended[-1].ended + WATCHED_S - self._loop.time()
             await self._wait(lambda: bool(self._streams.open_count), max(left_s, 0.0))
@@ -252,9 +252,9 @@ class App:
         return is_pulling or bool(old and old.pulls) or bool(self._copies.snapshot())
 
     async def _finish(self) -> None:
-        """Wait for what the new program does not have, and until no client is connected here.
+        """Wait for work that the new process does not take over, and for all clients to reconnect.
 
-        All connections are older then than gRPC lets them get.
+        By then, all connections here have exceeded gRPC's maximum age.
         """
         until = self._loop.time() + clients.AGE_S * (1 + clients.JITTER) + LEFT_S
         await self._wait(
@@ -279,9 +279,9 @@ class App:
     # While it serves
 
     def _ended(self, record: CallRecord) -> None:
-        """Log a stream that passed through; unary calls would drown everything else."""
+        """Count a call, and log it if it was a stream; unary calls would drown everything else."""
         self._figures.call(record)
-        # Clients try streams of lists in vain where the runtime has none.
+        # Clients also try streaming lists on runtimes without them.
         if not ends(record.path) and record.code != UNIMPLEMENTED:
             self._log_stream(
                 method=record.path.rpartition("/")[2],
@@ -291,16 +291,16 @@ class App:
             )
 
     async def _look_at_runtime(self) -> None:
-        """Warn of a runtime that does not answer: it may be starting, or the path is wrong."""
+        """Warn if the runtime does not answer: it may be starting, or the path is wrong."""
         if not await self._upstream.is_reached(_LOOK_S):
             answer = await version(self._upstream, _LOOK_S)
             reason = answer.message.rpartition(": ")[2]
             self._log.warning("no_runtime", upstream=self._settings.upstream, reason=reason)
 
     async def _keep_alive(self, socket: str, interval_s: float) -> None:
-        """Prove to systemd, again and again, that calls pass.
+        """Notify systemd's watchdog regularly while calls get through.
 
-        If they do not because the runtime hangs, another program would not do better.
+        It is also notified while the runtime hangs, since a restart of the proxy would not help.
         """
         timeout_s = interval_s / 2
         while not self._hand_over.successor_pid:

@@ -1,4 +1,4 @@
-"""What a call is to the proxy: request, answer, record. Plain data, messages as bytes."""
+"""A call in the proxy: request, answer, record. Plain data, messages as bytes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
 
 
 class Answer(NamedTuple):
-    """How a call with one response ended; ``code`` and ``message`` are of the gRPC status."""
+    """The result of a call with one response; ``code`` and ``message`` are its gRPC status."""
 
     code: int = 0
     message: str = ""
@@ -21,10 +21,10 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A call that the proxy answers itself, with its one message.
+    """A client's call with one request message.
 
-    ``message`` is still serialised and may hold credentials; ``metadata`` is without the
-    transport's own; ``timeout_s`` counts from ``came``, on the loop's clock.
+    ``message`` is still serialised and may contain credentials; ``metadata`` excludes the
+    transport's; ``timeout_s`` counts from ``came``, the time of arrival on the loop's clock.
     """
 
     path: str
@@ -35,18 +35,18 @@ class CallRequest:
 
     @property
     def trace(self) -> str:
-        """The caller's place in a trace (W3C ``traceparent``); empty if it names none."""
+        """The call's trace context (W3C ``traceparent``); empty if it has none."""
         found = dict(self.metadata).get("traceparent", "")
         return found if isinstance(found, str) else ""
 
 
 Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
-"""Answers one own call; cancelled when the client gives up. What it raises becomes INTERNAL."""
+"""Answers one call; cancelled when the client gives up. Its exceptions become INTERNAL."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that is over, for the log. It holds nothing of its content."""
+    """A finished call, for logs and metrics, without its content."""
 
     path: str
     code: int
@@ -55,6 +55,6 @@ class CallRecord:
 
 
 def ends(path: str) -> bool:
-    """Return whether a call ends of its own accord; a stream lasts as long as its client."""
+    """Return whether calls of a method end by themselves; streams last as long as their clients."""
     name = path.rpartition("/")[2]
     return name != "GetContainerEvents" and not name.startswith("Stream")

@@ -1,32 +1,32 @@
-"""How one program of the proxy follows another.
+"""How a new process of the proxy takes over from a running one.
 
-1. At SIGHUP the old program starts a new one with the same command line, which connects to the old
-   one's admin socket, and serves at a socket that no client dials yet.
-2. The old one gives no more slots and says which pulls run. The new one counts those, and renames
-   the link that clients dial to its own socket (``serve.listen``).
-3. The old one makes the waiting calls anew, as a client of the new one, with their time of
-   arrival, which keeps the order. The same happens to other calls that the proxy answers itself.
-4. gRPC asks the old one's clients to reconnect as their connections age (``server.AGE_S``). When
-   all are too old and nothing is left to finish (``app``), the old one ends.
+1. At SIGHUP the old process starts a new one with the same command line. The new process connects
+   to the old one's admin socket and listens on a socket that no client connects to yet.
+2. The old process stops giving out slots and sends its running pulls. The new process counts those
+   and replaces the link that clients connect to with one to its own socket (``serve.listen``).
+3. The old process repeats its waiting calls as a client of the new one, with their original times
+   of arrival, which keeps their order. It also forwards the other calls that the proxy answers.
+4. gRPC asks the old process's clients to reconnect as their connections age (``server.AGE_S``).
+   When all connections are too old and no work is left (``app``), the old process exits.
 
-The queue moves and running pulls stay, since a waiting call can be made again and a running one
-belongs to the runtime. So no state has two owners, and a third program can follow while the first
-has not ended. A fixed port of the streams is left by the old one and bound by the new one; URLs at
-it that nobody has opened by then are lost.
+The queue moves and running pulls stay: a waiting call can be repeated, but a running one is already
+at the runtime. So no state has two owners, and a third process can take over before the first has
+exited. The old process releases a fixed stream port and the new one binds it; stream URLs with that
+port that are still unopened are lost.
 
-The two talk in JSON objects, one a line::
+The two processes exchange JSON objects, one per line::
 
     new: {"call": "take-over"}
     old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
-    new: {"socket": "/run/…", "port": true}   it serves there; whether it wants the streams' port
-    old: {"running": […], "waiting": 3}    it gives no more slots, and has left the port
-    new: {"serving": true}                 clients find it now
-    old: {}                                its line is on its way over
-    old: {"ended": 7, "error": "…"}        for each of the running pulls; null: given up
-    old: closes the connection when it has finished all calls that it holds
+    new: {"socket": "/run/…", "port": true}   where it listens; whether it needs the stream port
+    old: {"running": […], "waiting": 3}    it gives out no more slots and has released the port
+    new: {"serving": true}                 new clients reach the new process
+    old: {}                                it forwards its waiting calls
+    old: {"ended": 7, "error": "…"}        once per running pull; a null error means given up
+    old: closes the connection after finishing all its calls
 
-Until "serving" the new program may fail at any step, which closes the connection; the old one goes
-on as if nothing had been.
+The new process may fail at any step before "serving", which closes the connection; the old one then
+continues as before.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 
 ENVIRON: Final = "PYCRICTL_TAKE_OVER"
-"""The variable that names the old program's admin socket to the new one."""
+"""Environment variable of the new process: the path of the old one's admin socket."""
 
 READY_S: Final = 60.0
-"""How long a new program may take to serve."""
+"""Timeout for a new process to start serving."""
 
 STEP_S: Final = 10.0
 
 HOLD_S: Final = 2.0
-"""How long slots are held for the calls that the program before had in line."""
+"""Maximum time to hold the slots for the waiting calls of the old process."""
 
 _ASKED: Final = "pycrictl-asked"
-"""Metadata of a call that is made to a second program: when it came to the first, in seconds of the
-clock that all programs of a node share (CLOCK_MONOTONIC)."""
+"""Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
+that all processes of a node share (CLOCK_MONOTONIC)."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
 _LOOK_S: Final = 0.05
@@ -93,7 +93,7 @@ class MessageLines:
         self._writer.write(json.dumps(message).encode() + b"\n")
 
     async def receive(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Return the next message; None if the peer is gone, silent or broken."""
+        """Return the next message; None on a disconnect, a timeout or an invalid message."""
         try:
             async with asyncio.timeout(timeout_s):
                 message = parse(await self._reader.readline())
@@ -103,10 +103,10 @@ class MessageLines:
 
 
 class HandOver:
-    """Takes over from the program before, if there is one; hands over to a new one.
+    """Takes over from an old process, if there is one, and later hands over to a new one.
 
-    It sets ``stop`` once that serves. ``sockets`` are those of the clients and of the operators;
-    ``successor_pid`` is 0 until then.
+    Once the new process serves, ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are
+    the CRI socket and the admin socket.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class HandOver:
         self.successor_pid = 0
 
     async def prepare(self) -> None:
-        """Make the sockets, without publishing them."""
+        """Connect to the old process, if any, and create the sockets without publishing them."""
         settings, before = self._settings, frozenset[str]()
         if admin := self._environ.get(ENVIRON) or (settings.takes_over and settings.admin_socket):
             self.predecessor = await Predecessor.reach(admin)
@@ -147,7 +147,7 @@ class HandOver:
             self.sockets.append(OwnSocket(Path(path), before))
 
     async def begin(self) -> None:
-        """Take over what the other program leaves, and publish the sockets."""
+        """Take over from the old process, if there is one, and publish the sockets."""
         old, address, waiting = self.predecessor, self._settings.stream_address, 0
         cri = self.sockets[0]
         if old is not None:
@@ -202,7 +202,7 @@ class HandOver:
 
         return answer
 
-    # A new program
+    # Handing over to a new process
 
     async def hang_up(self) -> None:
         try:
@@ -211,7 +211,7 @@ class HandOver:
             self._log.warning("reload_failed", reason=str(exc))
 
     async def reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Start a new program, and wait until it serves; a ValueError if it does not."""
+        """Start a new process and wait until it serves; raise ValueError if it does not."""
         if self._stop.is_set() or self._reloading.locked():
             raise ValueError("the proxy is stopping or handing over already")
         async with self._reloading:
@@ -232,7 +232,7 @@ class HandOver:
         return {"pid": self.successor_pid}
 
     async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Hand over to a program that has connected; return False if it does not serve."""
+        """Hand over to a process that has connected; return False if it does not take over."""
         lines = MessageLines(reader, writer)
         if self._stop.is_set() or self._lines is not None:
             lines.send({"error": "it is stopping or handing over already"})
@@ -244,7 +244,7 @@ class HandOver:
         return not reason
 
     async def _failure(self, lines: MessageLines) -> str:
-        """Hand over; return why the new program does not serve, empty if it does."""
+        """Hand over; return why the new process does not serve, or an empty string if it does."""
         pid, folders = lines.peer_pid, [own.folder.name for own in self.sockets]
         streams = self._streams.address.authority
         lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
@@ -270,7 +270,7 @@ class HandOver:
                 own.publish()
             return "the new program ended at once"
         self._heir = Upstream(str(ready["socket"]))
-        # First: of the new program's "READY=1" systemd takes notice only if it is the main one.
+        # Before the reply: the new process then sends READY=1, which counts only from the main one.
         notify(f"MAINPID={pid}", self._environ)
         lines.send({})
         self.successor_pid = pid
@@ -316,7 +316,7 @@ def _document(pull: QueuedPull) -> dict[str, Any]:
 
 
 class Predecessor:
-    """The program that this one takes over from; ``pulls`` has the ends of its pulls that run."""
+    """The old process; ``pulls`` has a future for the end of each pull that still runs there."""
 
     def __init__(self, lines: MessageLines, offer: Mapping[str, Any]) -> None:
         self._lines = lines
@@ -327,7 +327,7 @@ class Predecessor:
 
     @classmethod
     async def reach(cls, path: str) -> Predecessor | None:
-        """Connect to the program behind an admin socket; None if nobody listens there."""
+        """Connect to the process behind an admin socket; return None if none listens there."""
         where = f"the proxy's admin socket {quote('unix://' + path)}"
         try:
             async with asyncio.timeout(STEP_S):
@@ -348,9 +348,9 @@ class Predecessor:
             raise RemoteProtocolError(f"{where} has another hand-over protocol") from None
 
     async def take(self, own: str, limiter: PullLimiter, *, port: bool) -> int:
-        """Say that this program listens at ``own``; take over the pulls that run.
+        """Announce this process's socket ``own``, and count the old process's running pulls.
 
-        Return how many wait. ``port``: whether the old program is to leave the port of its streams.
+        Return the number of waiting calls. ``port`` asks the old process for its stream port.
         """
         self._lines.send({"socket": own, "port": port})
         state = await self._next(STEP_S)
@@ -374,14 +374,14 @@ class Predecessor:
         return int(state["waiting"])
 
     async def serving(self) -> None:
-        """Say that this program serves now, and return when the old one has confirmed it."""
+        """Announce that this process serves, and wait for the old one to confirm."""
         self._lines.send({"serving": True})
         answer = await self._next(STEP_S)
         if answer is not None and "error" in answer:
             raise RemoteProtocolError(f"the proxy does not hand over: {answer['error']}")
 
     async def follow(self) -> None:
-        """Take notice of the ends of its pulls until it ends itself."""
+        """Record the ends of the old process's pulls until it exits; the rest count as given up."""
         while await self._next() is not None:
             pass
         self._lines.close()
@@ -389,7 +389,7 @@ class Predecessor:
             self._end(number, None)
 
     async def _next(self, timeout_s: float | None = None) -> dict[str, Any] | None:
-        """Return the next message that is not of a pull's end."""
+        """Record ends of pulls, and return the next message of another kind."""
         while (message := await self._lines.receive(timeout_s)) is not None and "ended" in message:
             self._end(message["ended"], message.get("error"))
         return message
@@ -401,7 +401,7 @@ class Predecessor:
 
 
 async def let_in(limiter: PullLimiter, count: int) -> None:
-    """Hold the slots until so many calls are in line that came to the program before."""
+    """Release held slots once ``count`` calls of the old process are in line, or at a timeout."""
     time = asyncio.get_running_loop().time
     began_at = time()
     while time() < began_at + HOLD_S:

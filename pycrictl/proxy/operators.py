@@ -1,4 +1,4 @@
-"""What operators may ask a proxy over its admin socket, but for the hand-over."""
+"""The calls that operators make to a proxy's admin socket, except for the hand-over."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pycrictl.units import quote
 
 @dataclass
 class Operators:
-    """Answers admin calls, which are in ``calls``."""
+    """Answers the admin calls in ``calls``."""
 
     settings: ProxySettings
     queue: PullQueue
@@ -102,7 +102,7 @@ class Operators:
         }
 
     async def _history(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Say where the history is: reading it there delays no call."""
+        """Return where the history is; the client reads it there, which delays no call."""
         return {"folder": self.settings.state_dir}
 
     async def _sockets(self, request: Mapping[str, Any]) -> dict[str, Any]:

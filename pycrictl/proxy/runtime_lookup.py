@@ -1,4 +1,4 @@
-"""What the proxy itself asks the runtime: whether an image is there, and which pod an ID names."""
+"""The proxy's own queries to the runtime: whether an image is present, which pod an ID names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_AT_ONCE: Final = 16
 
 
 class CallFailed(PycrictlError):
-    """The runtime did not answer as hoped; ``answer`` is what the proxy's own caller gets."""
+    """A query failed; ``answer`` is what the proxy's client gets."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer.message)
@@ -71,14 +71,14 @@ async def answers(upstream: Upstream, timeout_s: float) -> bool:
 
 
 class RuntimeLookup:
-    """Queries the runtime; a failed call is a CallFailed."""
+    """Queries the runtime; failures are raised as CallFailed."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
         self._free = asyncio.Semaphore(MAX_AT_ONCE)
 
     async def is_present(self, image: cri_pb2.ImageSpec) -> bool:
-        """Return whether the runtime knows the reference as one of an image; False if in doubt."""
+        """Return whether the runtime has an image of that reference; False if the query fails."""
         try:
             answer = await self.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
         except CallFailed:
@@ -113,7 +113,7 @@ class RuntimeLookup:
         return key
 
     async def container(self, container_id: str) -> cri_pb2.Container:
-        """Return the container of that ID, or whose ID begins so."""
+        """Return the container with that ID, or the only one whose ID starts with it."""
         request = cri_pb2.ListContainersRequest()
         request.filter.id = container_id
         answer = await self.call("ListContainers", request)
@@ -137,7 +137,7 @@ class RuntimeLookup:
 
 
 def _matches(items: Any, wanted: str) -> list[Any]:
-    """Return the object of that ID, else all whose ID begins so."""
+    """Return the object with that ID, or else all whose ID starts with it."""
     exact = [item for item in items if item.id == wanted]
     return exact or [item for item in items if item.id.startswith(wanted)]
 

@@ -1,8 +1,8 @@
-"""The CRI as clients of the proxy see it: calls are passed on to the runtime, or answered here.
+"""The proxy's CRI server: calls are forwarded to the runtime, or answered here.
 
-Methods that the CRI knows as unary are passed on as unary, all others as streams of bytes, a form
-that fits every kind. Messages are never read, so new methods and fields pass as well; metadata,
-deadlines, cancellation and statuses pass both ways.
+Unary methods of the CRI are forwarded as unary, all others as streams of bytes, which fit every
+kind. Messages are forwarded as the client's bytes, so new methods and fields pass through as well;
+metadata, deadlines, cancellation and statuses are forwarded, too.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from pycrictl.wire import limits
 from pycrictl.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
 
 AGE_S = 60.0
-"""How old a client's connection gets; then it is asked to make a new one, and finishes its calls.
+"""Maximum age of a client's connection; then the client reconnects, and open calls finish.
 
-So clients of a program that has handed over are connected to the new one within that time.
+So after a hand-over, all clients reconnect to the new process within that time.
 """
 
 JITTER: Final = 0.1
-"""By how much of ``AGE_S`` gRPC varies it."""
+"""The fraction by which gRPC varies ``AGE_S``."""
 
 LEAVE_S: Final = 1.0
-"""How long clients may take at the end to close their connections."""
+"""How long clients may take at shutdown to close their connections."""
 
 PING_S = 5.0
-"""How often a client may ping: one in Go does not more often than every ten seconds."""
+"""Minimum interval between a client's pings; clients in Go ping at most every ten seconds."""
 
 STOPPING: Final = Answer(UNAVAILABLE, "pycrictl proxy: the proxy is stopping")
 
@@ -93,7 +93,7 @@ class CriServer(grpc.GenericRpcHandler):
                     "grpc.max_allowed_incoming_connections",
                     places(limits.CONNECTIONS, limits.CONNECTION_SHARE),
                 ),
-                # Beyond this gRPC cancels calls, whosever they are: by default some of a thousand.
+                # Beyond this, gRPC cancels calls of any client: by default, some of a thousand.
                 ("grpc.server.max_pending_requests", limits.PENDING_CALLS),
                 ("grpc.server.max_pending_requests_hard_limit", limits.PENDING_CALLS),
                 ("grpc.http2.min_ping_interval_without_data_ms", int(PING_S * 1000)),
@@ -116,9 +116,9 @@ class CriServer(grpc.GenericRpcHandler):
     async def stop(
         self, *, drain_s: float = 0.0, is_awaited: Callable[[str], bool] = lambda path: True
     ) -> None:
-        """Take no more calls, let those under way finish, and end the others.
+        """Accept no more calls, wait up to ``drain_s`` for open ones, and cancel the rest.
 
-        ``is_awaited``: whether the call of a path is worth waiting for; endless streams are not.
+        ``is_awaited``: whether to wait for calls of a path; endless streams are not worth it.
         """
         leaving = self._loop.create_task(self._server.stop(drain_s + LEAVE_S))
         if awaited := [task for task, path in self._open.items() if is_awaited(path)]:

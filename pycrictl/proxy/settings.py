@@ -1,7 +1,7 @@
-"""The proxy's settings: from flags, from a TOML file with the flags' names, from kubelet's own.
+"""The proxy's settings: from flags, a TOML file with the flags' names, kubelet's configuration.
 
-Each setting takes the first of: its flag, its key in the file, for the limit and the quotas of
-copies kubelet's configuration, the default. Flags and file are checked by the same rules.
+Each setting comes from the first source that has it: its flag, its key in the file, kubelet's
+configuration (only the limit and the copy quotas), its default. Flags and file are checked alike.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ def load(
     find_upstream: Callable[[], str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> ProxySettings:
-    """Return the settings in force, of flags by their names, as typed."""
+    """Return the effective settings; ``flags`` has the typed values by name."""
     typed = options.read_flags(ProxySettings, flags)
     path = typed.values.get("config", "")
     file = options.read_file(
         ProxySettings, noderoot.given(path or DEFAULT_PATH), is_required=bool(path)
     )
-    # The history is the service's: a proxy that is tried by hand leaves nothing behind.
+    # By default only a service keeps a history: a proxy that is tried by hand leaves no files.
     state_dir = (environ or {}).get("STATE_DIRECTORY", "").partition(":")[0]
     values: dict[str, Any] = {"state_dir": state_dir, **file.values, **typed.values}
     if "upstream" not in values and find_upstream is not None and not values.get("reloads"):

@@ -1,4 +1,4 @@
-"""Calls to the runtime, as bytes: the proxy's own, and those that it passes on."""
+"""Calls to the runtime, as bytes: the proxy's own and those that it forwards."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from pycrictl.wire import limits
 from pycrictl.wire.codes import INTERNAL, OK
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
-"""How long a runtime that accepts connections may take to speak."""
+"""Timeout for the HTTP/2 handshake of a runtime that has accepted a connection."""
 
 _OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),  # what runtimes expect on a unix socket
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.service_config_disable_resolution", 1),
-    # Two of these have two connections: a failure of one must not delay the other.
+    # Each Upstream has its own connection: a failure of one must not delay another.
     ("grpc.use_local_subchannel_pool", 1),
     # The socket is local: there is no reason to wait once the runtime is back.
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 100),
-    # How large an answer may be is for the client to say.
+    # The size of a response is limited by the client.
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", limits.HEADER_LIST_BYTES),
     ("grpc.absolute_max_metadata_size", limits.HEADER_LIST_BYTES),
 )
 _ONE_REQUEST_S: Final = 0.02
-"""How soon the end of the requests follows the first of them, if that is the only one."""
+"""How long to wait after the first request for the stream to end, in case it is the only one."""
 
 _UNREACHED: Final = "failed to connect to all addresses"
 _ERRNO: Final = re.compile(r" \(\d+\)$")
@@ -51,10 +51,10 @@ def address(path: str) -> str:
 
 
 class Upstream:
-    """Calls the runtime behind the socket at ``path``, by one connection for all.
+    """Calls the runtime behind the socket at ``path`` over one connection.
 
-    A runtime that is away is tried again a few times a second, and calls fail at once meanwhile.
-    It belongs to the loop that runs when it is made.
+    An unreachable runtime is retried several times a second; meanwhile, calls fail at once. An
+    instance belongs to the event loop that runs when it is created.
     """
 
     def __init__(self, path: str) -> None:
@@ -81,9 +81,9 @@ class Upstream:
         metadata: Metadata = (),
         timeout_s: float | None = None,
     ) -> Answer:
-        """Make one call; cancelling it cancels it in the runtime.
+        """Make one call; cancelling this coroutine cancels the call in the runtime.
 
-        Where the runtime cannot be reached, the answer is UNAVAILABLE, with a message that begins
+        If the runtime cannot be reached, the answer is UNAVAILABLE, with a message that begins
         with ``pycrictl proxy:``.
         """
         if (begin := self._methods.get(method)) is None:
@@ -97,7 +97,7 @@ class Upstream:
         return Answer(OK, "", response, tuple(first or ()), tuple(last or ()))
 
     async def pass_on(self, request: CallRequest) -> Answer:
-        """Make a client's call, with what is left of its time."""
+        """Forward a client's call, with the rest of its timeout."""
         timeout_s = request.timeout_s
         if timeout_s is not None:
             timeout_s = max(request.came + timeout_s - asyncio.get_running_loop().time(), 0.0)
@@ -114,7 +114,7 @@ class Upstream:
         metadata: Metadata = (),
         timeout_s: float | None = None,
     ) -> AsyncIterator[Any]:
-        """Make a call of any kind, and yield it as gRPC has it; its messages are bytes."""
+        """Make a call of any kind, and yield gRPC's call object; its messages are bytes."""
         terms = {"timeout": timeout_s, "metadata": metadata}
         first = await anext(requests, None)
         tasks = [asyncio.create_task(_next(requests))]
@@ -122,9 +122,9 @@ class Upstream:
         try:
             if first is not None:
                 await asyncio.wait(tasks, timeout=_ONE_REQUEST_S)
-            # gRPC takes a message that a call which has ended does not want for that call's end.
-            # So what has one message goes as such: its end is the runtime's, UNIMPLEMENTED for
-            # example.
+            # If a message can no longer be written because the call has ended, gRPC reports that
+            # as the call's end. So a single message is sent as a unary request: its end is then the
+            # runtime's, such as UNIMPLEMENTED.
             begin: Any
             if first is not None and tasks[0].done() and tasks[0].result() is None:
                 begin = self._channel.unary_stream(method)

@@ -36,11 +36,11 @@ class ClosableSink(Sink, Protocol):
 
 
 FIRST_LOOK_S: Final = 0.3
-"""A pull that ends sooner, such as that of a present image, is not shown."""
+"""Pulls that end sooner, such as those of images already present, are not shown."""
 
 
 class Show(NamedTuple):
-    """How pulls are shown that take long enough; ``interval_s`` is the pause between two looks."""
+    """How to show pulls that take long enough; ``interval_s`` is the pause between two polls."""
 
     open_sink: Callable[[], ClosableSink]
     interval_s: float
@@ -48,9 +48,9 @@ class Show(NamedTuple):
 
 
 class SharedLimit(NamedTuple):
-    """The limit of parallel pulls that all processes of the node keep together.
+    """A limit on parallel pulls, shared by all pycrictl processes on the node.
 
-    ``on_wait`` is called with the place in line when it changes, from 1; 0 if there is no line.
+    ``on_wait`` is called with each new place in line, counted from 1; with 0 if there is no line.
     """
 
     limit: int
@@ -69,8 +69,8 @@ def pull(
 ) -> str:
     """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
 
-    ``timeout_s`` is for the waiting for a slot and the pull together. With a limit, an image that
-    the runtime has is not pulled and takes no slot.
+    ``timeout_s`` covers both the wait for a slot and the pull. With a limit, an image that is
+    already present is not pulled and takes no slot.
     """
     if limit is None:
         return _pull(client, request, timeout_s, show)
@@ -97,7 +97,7 @@ def pull(
 def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
     try:
         answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
-    except NotFound:  # the CRI answers without an image, some runtimes with this
+    except NotFound:  # the CRI wants a response without image; some runtimes return this
         return ""
     image_id: str = answer.image.id
     return image_id
@@ -130,8 +130,8 @@ def _pull(
                     display.look([reference] if call.failure else ())
             image_ref: str = call.answer().image_ref
         finally:
-            call.cancel()  # does nothing to a call that has ended
-    # It may come while the call begins, too: the client cancels that when it is closed.
+            call.cancel()  # no effect on a finished call
+    # Ctrl-C may also interrupt the start of the call; closing the client then cancels it.
     except KeyboardInterrupt:
         raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
     if not image_ref:
@@ -142,7 +142,7 @@ def _pull(
 
 
 class PullDisplay:
-    """Shows the pulls of some images. Trouble with that is noted once, and never ends a pull."""
+    """Shows the pulls of some images; failing to do so is noted once and never ends a pull."""
 
     def __init__(
         self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink
@@ -163,7 +163,7 @@ class PullDisplay:
             sink.note(f"the progress cannot be shown: {exc.message}{hint}")
 
     def expect(self, request: cri_pb2.PullImageRequest, since_s: float) -> None:
-        """Show a pull that began at a wall time."""
+        """Show a pull that began at ``since_s`` (wall-clock time)."""
         reference = request.image.image
         if reference not in self._expected:
             expected = Expected(reference, since_s, credentials_of(request.auth))
@@ -172,7 +172,7 @@ class PullDisplay:
                 self._watcher.expect(expected)
 
     def look(self, failed: Collection[str] = ()) -> None:
-        """Poll once. The causes of ``failed`` pulls come later, with their errors."""
+        """Poll once; show ``failed`` pulls without a cause, which is reported later."""
         for image in failed:
             self._forget(image)
         if self._watcher is None:
@@ -210,9 +210,9 @@ class PullDisplay:
         return any(is_same_image(image, name) for image in self._images)
 
     def _awaited(self, result: PollResult) -> tuple[Awaited, ...]:
-        """Return the pulls that no source has reported yet."""
+        """Return the expected pulls, which are shown until a source reports any."""
         now_s = time.time()
-        # For good: a lease that holds nothing for long no longer counts as a pull.
+        # Never removed: a lease that stays empty for long no longer counts as a pull.
         self._begun |= {one.image for one in awaited(result, self._tracker)}
         return tuple(
             Awaited(

@@ -46,9 +46,9 @@ def pull_many(
     keeps_going: bool,
     show: Show | None,
 ) -> list[PullOutcome]:
-    """Pull images, ``parallel`` at once, and return how each ended, in their order.
+    """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    ``keeps_going``: whether others are begun after a failure. Ctrl-C cancels those that run.
+    With ``keeps_going``, pulls are also started after a failure. Ctrl-C cancels the running ones.
     """
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
@@ -60,7 +60,7 @@ def pull_many(
     began_at = time.monotonic()
     with ExitStack() as stack:
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
-        stack.callback(branch.close)  # which cancels what still runs
+        stack.callback(branch.close)  # cancels running calls
         display: PullDisplay | None = None
         try:
             while running or (todo and (keeps_going or not has_failed)):
@@ -106,10 +106,10 @@ _YAML: Final = r"(?m)^images\s*:"
 
 
 def images_in(text: str) -> list[str]:
-    """Return the images of a list, each once, in their order.
+    """Return the images of a list, in order, without duplicates.
 
-    A line may end in a comment (``#``). In YAML an image is a text, or a mapping with ``name`` or
-    ``image``.
+    The list has one image per line, and ``#`` comments; or it is YAML, where ``images`` lists
+    strings, or mappings with ``name`` or ``image``.
     """
     if re.search(_YAML, text):
         found = list(_of_yaml(text))

@@ -1,18 +1,18 @@
-"""Slots for pulling, shared by all pycrictl processes on a node. No daemon: the kernel keeps them.
+"""Pull slots shared by all pycrictl processes on a node, kept by the kernel without a daemon.
 
-They are locks on single bytes of one file (open file description locks, ``fcntl(2)``). The kernel
-drops them when the process ends, however it ends, so nothing is ever left behind; and nobody reads
-or writes the file, so nothing in it can be broken. A child process does not inherit the descriptor.
+Slots are locks on single bytes of one file (open file description locks, ``fcntl(2)``). The kernel
+releases them when the process ends, however it ends, so none is ever stale. The file is neither
+read nor written, so it cannot be corrupted. Executed programs do not inherit the descriptor.
 
 ::
 
-    bytes SLOTS         one is held by each process that pulls
-    bytes LINE          one is held by each process that waits; the lowest is the first in line
+    bytes SLOTS         each pulling process holds one
+    bytes LINE          each waiting process holds one; the lowest is the first in line
 
-A process with limit N pulls when it is the first in line and fewer than N slots are held, no matter
-by whom: processes may have different limits. Waiting processes poll, since the kernel can wait for
-one lock only and not in order. Processes of different users do not see each other unless they name
-the same directory, and a directory is only trusted if its owner alone may write to it.
+A process with limit N pulls when it is the first in line and all processes together hold fewer than
+N slots; their limits may differ. Waiting processes poll, since the kernel can wait for one lock
+only, and not in order. Processes of different users never share slots: a directory is only trusted
+if the process's own user owns it and nobody else may write to it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MAX_LIMIT: Final = 10_000
 _SLOTS: Final = range(2**16, 2**16 + MAX_LIMIT)
 _LINE: Final = range(2**32, 2**62)
 
-# The first in line looks often, the others only to report their place.
+# The first in line polls often; the others poll only to report their place.
 _FIRST_POLL_S: Final = 0.05
 _POLL_S: Final = 0.2
 
@@ -49,17 +49,17 @@ Pause = Callable[[float], None]
 
 
 class Retry(NamedTuple):
-    """Look again at fixed times instead of waiting in line, then give up."""
+    """Retry at a fixed interval instead of waiting in line, then give up."""
 
     interval_s: float = 10.0
     retries: int = 3
 
 
 def default_directory(environ: Mapping[str, str], uid: int) -> Path:
-    """Return where this user's processes share their slots.
+    """Return the directory in which this user's processes share slots.
 
-    Below ``/run`` only root can create anything, so nobody can plant something there; the proxy's
-    own directory is not used, since it goes with the proxy.
+    Only root can create files in ``/run``, so nobody else can plant one there. The proxy's own
+    directory is not used, since it exists only with the proxy.
     """
     if named := environ.get(DIRECTORY_VARIABLE):
         return Path(named)
@@ -81,10 +81,10 @@ def pull_slot(
     on_wait: Callable[[int], None] = lambda place: None,
     sleep: Pause = time.sleep,
 ) -> Iterator[None]:
-    """Hold a slot while the block runs; a limit of 0 takes none.
+    """Hold a slot while the block runs; with a limit of 0, none is needed.
 
-    ``timeout_s`` 0 takes a free slot only. ``on_wait`` is called when the place in the line
-    changes, from 1; once with 0 if there is none, because of ``retry``.
+    A ``timeout_s`` of 0 means not to wait. While waiting, ``on_wait`` is called with each new
+    place in line, counted from 1; with ``retry`` there is no line, and it is called once with 0.
     """
     if limit == 0:
         yield
@@ -126,8 +126,8 @@ def _take_slot(fd: int, limit: int, ticket: int = _LINE.stop) -> bool:
         return False
     for byte in _SLOTS[:limit]:
         if _try_lock(fd, byte):
-            # Those with other limits may hold bytes beyond; of two that come at once, none may see
-            # fewer than there are: then both get in line, where one after the other tries.
+            # Processes with higher limits may hold bytes beyond these. Counting after locking, two
+            # that compete for one slot may both fail, and retry in line, but never both succeed.
             if sum(1 for _ in _held(fd, _SLOTS.start, _SLOTS.stop)) < limit:
                 return True
             _unlock(fd, byte)
@@ -155,7 +155,7 @@ def _wait_in_line(fd: int, limit: int, on_wait: Callable[[int], None], pause: Pa
 
 @contextmanager
 def _opened(directory: Path) -> Iterator[int]:
-    """Open the file with the locks; at the end give up all that are held through it."""
+    """Open the lock file; on exit release all locks held through it."""
     try:
         fd = _open(directory)
     except OSError as exc:
@@ -166,13 +166,13 @@ def _opened(directory: Path) -> Iterator[int]:
     try:
         yield fd
     finally:
-        # Not only closed: a forked child may have a copy of the descriptor.
+        # Closing is not enough: a forked child may have a copy of the descriptor.
         _unlock(fd, 0, 0)
         os.close(fd)
 
 
 def _open(directory: Path) -> int:
-    """Open the file, but nothing that another user could have planted or could replace."""
+    """Open the lock file, unless another user could have planted or could replace it."""
     try:
         directory.mkdir(mode=0o700)
     except FileExistsError:
@@ -188,11 +188,11 @@ def _open(directory: Path) -> int:
         os.close(folder)
 
 
-# Locks on bytes of the file; those of one descriptor do not hinder each other.
+# Byte locks; those held through one descriptor do not conflict with each other.
 
 
 def _try_lock(fd: int, byte: int) -> bool:
-    """Lock a byte, if no other descriptor has."""
+    """Lock a byte; return False if it is locked through another descriptor."""
     try:
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, byte, 1))
     except (BlockingIOError, PermissionError):
@@ -205,7 +205,7 @@ def _unlock(fd: int, start: int, length: int = 1) -> None:
 
 
 def _held(fd: int, start: int, end: int) -> Iterator[int]:
-    """Yield the bytes that are locked through other descriptors, in no order."""
+    """Yield the bytes that are locked through other descriptors, in no particular order."""
     todo = [(start, end)]
     while todo:
         low, high = todo.pop()

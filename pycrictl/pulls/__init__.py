@@ -1,1 +1,1 @@
-"""Pulls as everybody sees them: layers, sums, rates, the time left. Pure: no IO and no clock."""
+"""The model of pulls: layers, sums, rates, the time left. Pure: no IO and no clock."""

@@ -1,8 +1,8 @@
-"""Pulls as others get them, and as they read them again. Pure.
+"""Pulls as they are written for clients, and as clients read them. Pure.
 
-A progress stream has a report of each item (``wire.progress``), one of which carries the sums. An
-ImagePull object has the sums as well, and beside them, for people, the fields that its schema
-explains. Whoever has sums shows them, and adds up nothing.
+A progress stream has a report on each item (``wire.progress``), one of which carries the sums. An
+ImagePull object has the sums as well and, for people, the fields that its schema explains. A client
+that gets sums shows them, and adds up nothing itself.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pycrictl.units import escape, format_bytes, format_duration, format_part
 from pycrictl.wire.progress import MAX_TEXT, Report
 
 MAX_LAYERS: Final = 200
-"""Of an object."""
+"""The maximum number of layers in an ImagePull object."""
 
 _PHASES: Final = frozenset(Phase)
 
 
 def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
-    """Return the report on an item, seen last before its pull succeeded if ``is_done``."""
+    """Return the report on an item; ``is_done``: its pull has succeeded since."""
     phase, progress = item.phase, item.progress
     if is_done and phase not in COMPLETE:
         phase, progress = Phase.DONE, item.total
@@ -45,17 +45,17 @@ def report_of(item: PullItem, image: str, *, is_done: bool = False) -> Report:
 
 
 def with_sums(reports: list[Report], sums: Totals | None) -> list[Report]:
-    """Return the reports on an image with its sums, which one of them carries."""
+    """Return the reports on an image, with its sums in the first one."""
     if reports and sums is not None:
         reports[0] = reports[0]._replace(sums=sums.to_json())
     return reports
 
 
 def status_of(pull: Pull, *, is_moving: bool) -> dict[str, Any]:
-    """Return what an ImagePull's status has of a pull whose sums are known.
+    """Return the status of an ImagePull, from a pull whose sums are known.
 
     Args:
-        is_moving: it is being pulled or unpacked, so that rate and time left mean something.
+        is_moving: it is being pulled or unpacked, so rate and time left are meaningful.
     """
     totals = pull.totals
     assert totals is not None
@@ -101,10 +101,10 @@ def _layer(item: PullItem) -> dict[str, Any]:
 
 
 def reports_in(status: Mapping[str, Any], whole: Report) -> Iterator[Report]:
-    """Iterate over the reports on a pull, as the status of an ImagePull has it.
+    """Iterate over the reports on a pull, read from the status of an ImagePull.
 
     Args:
-        whole: the report on the image, in so far as it is known beside the status.
+        whole: the report on the image, with the fields that are known without the status.
     """
     layers = mappings(status.get("layers"))
     is_over = whole.phase in (Phase.DONE, Phase.FAILED)
@@ -140,7 +140,7 @@ def event_text(
     place: str = "",
     error: str = "",
 ) -> str:
-    """Return what an Event says of a pull, which has taken so long."""
+    """Return the text of an Event about a pull; ``took_s`` is the time since it began."""
     took = format_duration(round(took_s))
     if phase is Phase.WAITING:
         return f"Image {image} waits for a slot: {place or 'none is free'}"

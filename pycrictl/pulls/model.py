@@ -1,4 +1,4 @@
-"""Pulls and their layers at one moment, their sums, and when a pull is stalled. Pure."""
+"""Snapshots of pulls and their layers, their sums, and when a pull is stalled. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pycrictl.units import duration_in_words, plural
 
 
 def stall(idle_s: float) -> str:
-    """Return what is said of a stall: ``no data for 42 s``."""
+    """Return the text for a stall: ``no data for 42 s``."""
     return f"no data for {duration_in_words(int(idle_s))}"
 
 
 class Phase(StrEnum):
-    """Where an item stands (the ``phase`` key of the progress stream)."""
+    """The phase of an item (the ``phase`` key of the progress stream)."""
 
     WAITING = "waiting"
     DOWNLOADING = "downloading"
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 STALLED_S: Final = 10.0
-"""A download without a byte for so long is said to stall, and has no rate and no end."""
+"""A download without a byte for this long counts as stalled: rate 0, time left unknown."""
 
 COMPLETE: Final = frozenset({Phase.DONE, Phase.PRESENT})
 FINISHED: Final = COMPLETE | {Phase.FAILED}
@@ -37,14 +37,14 @@ FINISHED: Final = COMPLETE | {Phase.FAILED}
 
 @dataclass(frozen=True, slots=True)
 class PullItem:
-    """One layer, image or pod at one moment.
+    """A snapshot of one layer, image or pod.
 
     ``progress`` and ``total`` count compressed bytes in every phase; ``total`` is 0 while unknown.
-    A layer that waits has nothing yet, or all of it and no turn to be unpacked. ``queue_position``
-    is 0 outside a queue. ``idle_s`` is the time since progress, extraction or phase last moved, 0
-    for what is finished. ``is_unpacked``: unpacking is a part of its work; ``is_estimated``:
-    ``extracted_total`` is an estimate. ``resumed`` are bytes that were there before its pull began.
-    ``digest`` is that of a layer with another name (``layer 3 of 7``), once it is known.
+    A waiting layer has no bytes yet, or has all of them and waits to be unpacked.
+    ``queue_position`` is 0 outside a queue. ``idle_s`` is the time since progress, extraction or
+    phase last changed, 0 for finished items. ``is_unpacked``: its work includes unpacking;
+    ``is_estimated``: ``extracted_total`` is an estimate. ``resumed`` are bytes from before its
+    pull. ``digest`` is that of a layer with another name (``layer 3 of 7``), once it is known.
     """
 
     image: str
@@ -66,12 +66,12 @@ class PullItem:
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing more happens to it as far as is known: it has arrived or failed."""
+        """Whether the item has arrived or failed, as far as is known."""
         return self.phase in FINISHED
 
     @property
     def fetched(self) -> int:
-        """The bytes that this pull has brought."""
+        """The bytes that this pull has downloaded."""
         return 0 if self.phase is Phase.PRESENT else self.progress - self.resumed
 
 
@@ -86,13 +86,13 @@ class Awaited:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over the finest level known, each digest counted once; ``SUMS`` says what they are.
+    """Sums over the finest level known, each digest counted once; ``SUMS`` describes the fields.
 
-    ``progress`` and ``total`` leave out items of unknown total (unless none is known),
-    ``has_unknown`` if an unfinished one is among them. ``rate`` is None in the first second and 0
-    in a stall; ``eta_s`` is None in the first three seconds, while nothing moves and while the
-    total of an unfinished item is unknown. ``began`` is when the pull began, in the tracker's time.
-    ``idle_s`` is 0 while something is being unpacked.
+    ``progress`` and ``total`` leave out items of unknown total (unless no total is known);
+    ``has_unknown``: an unfinished item is among those. ``rate`` is None in the first second and 0
+    in a stall; ``eta_s`` is None in the first three seconds, while no bytes arrive and while the
+    total of an unfinished item is unknown. ``began`` is when the pull began, on the tracker's
+    clock. ``idle_s`` is 0 while a layer is being unpacked.
     """
 
     progress: int
@@ -113,22 +113,22 @@ class Totals:
     has_unknown: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that a stream, a status or an ImagePull has of them (``SUMS``).
+        """Return the sums as JSON for a stream, a status or an ImagePull (``SUMS``).
 
-        0 and False are left out; of rate, time left and share, only what is not known.
+        0 and False are left out, but rate, time left and share only if they are unknown.
         """
         found = {}
         for name in SUMS:
             value = getattr(self, name)
             if value or (value is not None and name in ("rate", "eta_s", "share")):
                 found[name] = round(value, _DIGITS) if isinstance(value, float) else value
-        if self.share is not None:  # rounded down, so that no percent is added
+        if self.share is not None:  # rounded down, like ``percent``
             found["share"] = math.floor(self.share * _SHARES + _EPSILON) / _SHARES
         return found
 
     @classmethod
     def from_json(cls, value: object) -> Totals | None:
-        """Return the sums that somebody else has written; None if there are none."""
+        """Return the sums in JSON from another program; None if it has none."""
         found = foreign.mapping(value)
         if not found:
             return None
@@ -139,7 +139,7 @@ class Totals:
         return cls(**read)
 
     def at_end(self, *, is_done: bool) -> Totals:
-        """Return what they are when their pull has ended."""
+        """Return the sums as they are when the pull has ended."""
         if not is_done:
             return replace(self, rate=None, eta_s=None, idle_s=0.0)
         return replace(
@@ -154,7 +154,7 @@ class Totals:
         )
 
     def later(self, by_s: float, *, is_downloading: bool) -> Totals:
-        """Return what they are some time after their source has said them."""
+        """Return the sums as they are ``by_s`` seconds after their source reported them."""
         if not is_downloading or not by_s:
             return self
         idle_s = self.idle_s + by_s
@@ -164,40 +164,40 @@ class Totals:
 
     @property
     def percent(self) -> int | None:
-        """``share`` in whole percent, rounded down, so that 100 means that nothing is missing."""
+        """``share`` in whole percent, rounded down, so that 100 means complete."""
         return None if self.share is None else math.floor(100.0 * self.share + _EPSILON)
 
     @property
     def is_stalled(self) -> bool:
-        """Whether bytes should be coming, but have not for a while."""
+        """Whether bytes should be arriving, but have not for a while."""
         return self.idle_s >= STALLED_S
 
     @property
     def is_unpacking(self) -> bool:
-        """Whether all bytes are here, and not all of them unpacked."""
+        """Whether all bytes have arrived, but not all are unpacked."""
         is_here = 0 < self.total == self.progress and not self.has_unknown
         return is_here and self.share is not None and self.share < 1.0
 
     @property
     def unpacking(self) -> str:
-        """What is said where everything is here: ``unpacking, 2 of 5 layers``; empty elsewhere."""
+        """The text while ``is_unpacking``: ``unpacking, 2 of 5 layers``; otherwise empty."""
         if not self.is_unpacking:
             return ""
         return f"unpacking, {self.done} of {plural(self.count, 'layer')}"
 
     @property
     def eta_whole_s(self) -> int | None:
-        """``eta_s`` in whole seconds, rounded up, so that 0 means that it has come."""
+        """``eta_s`` in whole seconds, rounded up, so that 0 means finished."""
         return None if self.eta_s is None else math.ceil(self.eta_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """The pull of one image at one moment.
+    """A snapshot of the pull of one image.
 
-    ``items`` are its layers, or one item for all of it; ``totals`` is None while nothing is known.
-    ``began_s`` and ``ended_s`` are wall times, 0 if unknown, or not yet. ``digest`` is of what its
-    name stands for, empty if unknown.
+    ``items`` are its layers, or one item for the image; ``totals`` is None while nothing is known.
+    ``began_s`` and ``ended_s`` are wall times, 0 if unknown or not reached. ``digest`` is the one
+    that its name resolves to, empty if unknown.
     """
 
     image: str
@@ -210,7 +210,7 @@ class Pull:
 
     @property
     def has_layers(self) -> bool:
-        """Whether its layers are known, rather than one item for all."""
+        """Whether its layers are known, rather than one item for the image."""
         return len(self.items) > 1 or bool(self.items[0].layer)
 
     @property
@@ -220,12 +220,12 @@ class Pull:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more happens as far as is known: each item has arrived or failed."""
+        """Whether every item has arrived or failed, as far as is known."""
         return all(item.is_finished for item in self.items)
 
     @property
     def failed(self) -> PullItem | None:
-        """The item with the last cause of its failure; None if nothing has failed."""
+        """The last failed item, if possible with an error text; None if nothing has failed."""
         failed = [item for item in self.items if item.phase is Phase.FAILED]
         return next(
             (item for item in reversed(failed) if item.error), failed[-1] if failed else None
@@ -237,23 +237,23 @@ class Pull:
 
     @property
     def got_bytes(self) -> int:
-        """The bytes that it has brought."""
+        """The bytes that it has downloaded."""
         return sum(item.fetched for item in self.items)
 
     @property
     def extracted_bytes(self) -> int:
-        """The bytes that it has unpacked, as far as they are more than an estimate."""
+        """The bytes that it has unpacked, without estimated layers."""
         return sum(item.extracted for item in self.items if not item.is_estimated)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A picture of everything tracked at one moment, what a display needs and nothing else.
+    """A snapshot of everything tracked, with exactly the data that a display needs.
 
-    ``items`` is ordered by first appearance. ``changed`` are those whose fields differ from the
-    previous view, ``idle_s`` aside. ``dropped`` counts the reports that found no room. ``awaited``
-    is the source's word, given where there are no items. Before ``is_known`` the source has said
-    nothing.
+    ``items`` is ordered by first appearance. ``changed`` are those whose fields, except ``idle_s``,
+    differ from the previous view. ``dropped`` counts the reports for which there was no room.
+    ``awaited`` comes from the source if there are no items. Until ``is_known``, the source has
+    reported nothing.
     """
 
     items: tuple[PullItem, ...]
@@ -294,7 +294,7 @@ SUMS: Final[Mapping[str, tuple[str, str]]] = {
     "idle_s": ("number", "For how long no byte has come."),
     "has_unknown": ("boolean", "The size of a part is not known."),
 }
-"""What ``Totals`` are as JSON, wherever they are handed on: kinds (OpenAPI) and meanings."""
+"""The fields of ``Totals`` in JSON, for every output: types (OpenAPI) and meanings."""
 
 _READERS: Final[Mapping[str, Callable[[object], Any]]] = {
     "integer": foreign.count,
@@ -305,4 +305,4 @@ _DIGITS: Final = 3
 _SHARES: Final = 10**4
 _EPSILON: Final = 1e-9
 ALMOST: Final = 0.995
-"""The most that is said of what has not arrived."""
+"""The largest share that is given while something is missing."""

@@ -1,16 +1,16 @@
 """Sums over tracked items: bytes, rates, time left. Pure: no clock of its own.
 
-* *Shared layers.* A digest under several images counts once, as far as it has come under any. So
-  what one image's pull brings counts for the rate and the time left of the others as well.
-* *Rate.* Bytes that were there at first sight, and layers that the runtime has already, were not
-  downloaded now. When an item starts again from less, what it downloads again counts again. Before
-  a rate was measured, that since the pull began counts, if it is known when that was.
-* *Time left.* Layers are unpacked one after the other in their order, each after its download. The
-  speed of unpacking is that of the times from one look to the next all through which a layer was
-  being unpacked; before one was, it is supposed. Once all is downloaded there is no time left
-  where that, or the size of what is to be unpacked, is not known.
-* *Share.* The time left of the time that all of it would take, at the present speeds. It never
-  falls, unless a download starts again or more items come.
+* *Shared layers.* A digest in several images counts once, with the most progress of any image. So
+  bytes of one image's pull count towards the rate and the time left of the others as well.
+* *Rate.* Bytes in an item's first report, and layers that the runtime already has, do not count as
+  downloaded. If an item restarts with fewer bytes, those that it downloads again count again. Until
+  a rate is measured, the average since the start of the pull is used, if that start is known.
+* *Time left.* Layers are unpacked one after the other, in order, each after its download. The
+  unpacking speed is measured over the intervals between views in which the same layer was being
+  unpacked; until then, a default is used. Once everything is downloaded, there is no time left
+  unless both the measured speed and the unpacked size are known.
+* *Share.* 1 minus the time left divided by the time for everything, at current speeds. It never
+  falls, unless a download restarts or the number of items changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pycrictl.pulls.model import ALMOST, COMPLETE, STALLED_S, Phase, PullItem, T
 
 SUPPOSED_RATE: Final = 20.0 * 2**20
 SUPPOSED_PACE: Final = 100.0 * 2**20
-"""Bytes downloaded, and unpacked, in a second before either was measured."""
+"""Bytes downloaded and unpacked per second, assumed until they are measured."""
 
 RATE_AFTER_S: Final = 1.0
 ETA_AFTER_S: Final = 3.0
@@ -32,11 +32,11 @@ _SAMPLES_PER_WINDOW: Final = 32
 
 
 class Speed:
-    """Bytes a second over the last ``window_s`` seconds, none in the first second.
+    """Bytes per second over the last ``window_s`` seconds; none in the first second.
 
     Time counts from the last sample before the first byte, because a pull may wait in a queue for
-    long. The samples kept are as many for a fast clock as for a slow one; where they are sparse,
-    the window reaches back to the last sample before it.
+    a long time. The number of samples kept does not grow with their frequency; if they are sparse,
+    the window extends to the last sample before it.
     """
 
     def __init__(self, window_s: float) -> None:
@@ -47,12 +47,12 @@ class Speed:
         self._since = 0.0
 
     def start(self, now: float) -> None:
-        """Note when bytes could have begun to come; only the first call has an effect."""
+        """Set the time from which bytes could arrive; only the first call has an effect."""
         if not self._samples:
             self._restart(now)
 
     def record(self, gained: int, now: float) -> None:
-        """Take in how many bytes came since the last call."""
+        """Record the number of bytes that arrived since the last call."""
         self._gained += gained
         if not self._gained:
             self._restart(now)
@@ -65,14 +65,14 @@ class Speed:
             samples.popleft()
 
     def rate(self, now: float) -> float | None:
-        """Return bytes a second, None while there are too few samples."""
+        """Return bytes per second; None while there are too few samples."""
         if not self._samples or self.measured_s(now) < RATE_AFTER_S:
             return None
         then, gained = self._samples[0]
         return (self._gained - gained) / (now - then)
 
     def measured_s(self, now: float) -> float:
-        """Return for how long bytes have been coming in."""
+        """Return for how long bytes have been arriving."""
         return now - self._since
 
     def _restart(self, now: float) -> None:
@@ -83,9 +83,9 @@ class Speed:
 
 @dataclass(slots=True, eq=False)
 class Blob:
-    """The bytes behind an item, which the same layer of another image shares.
+    """The bytes of an item, shared with the same layer of other images.
 
-    ``counted`` and ``unpacked`` are up to where bytes have been counted for the rates.
+    ``counted`` and ``unpacked`` are the positions up to which bytes have entered the rates.
     """
 
     is_seen: bool = False
@@ -94,12 +94,12 @@ class Blob:
     holders: int = 0
 
     def see(self, item: PullItem) -> None:
-        """Take the first report for what was there before."""
+        """Treat the bytes of the first report as already present."""
         self.is_seen = True
         self.counted, self.unpacked = item.progress, item.extracted
 
     def advance(self, item: PullItem) -> tuple[int, int]:
-        """Go to where the furthest item stands; return bytes downloaded and unpacked since."""
+        """Advance to the state of ``item``; return the bytes downloaded and unpacked since."""
         gained = unpacked = 0
         if item.phase is not Phase.PRESENT:
             gained = max(item.progress - self.counted, 0)
@@ -112,7 +112,7 @@ Pairs = Sequence[tuple[Blob, PullItem]]
 
 
 class Sums:
-    """Adds up, and measures over ``window_s`` seconds how fast the sums grow."""
+    """Adds up items, and measures the growth of the sums over ``window_s`` seconds."""
 
     def __init__(self, window_s: float) -> None:
         self._window_s = window_s
@@ -125,17 +125,17 @@ class Sums:
         self._last: float | None = None
 
     def start(self, image: str, now: float) -> None:
-        """Note when bytes of an image could have begun to come."""
+        """Set the time from which bytes of an image could arrive."""
         self._speed.start(now)
         self._speeds.setdefault(image, Speed(self._window_s)).start(now)
 
     def forget(self, image: str) -> None:
-        """Drop what is known of an image."""
+        """Drop the data of an image."""
         self._speeds.pop(image, None)
         self._reached.pop(image, None)
 
     def measure_anew(self) -> None:
-        """Forget the rate of all together, which was that of others than those that are left."""
+        """Restart measuring the overall rate, which included images that are now forgotten."""
         self._speed = Speed(self._window_s)
 
     def add_up(
@@ -149,8 +149,8 @@ class Sums:
 
         Args:
             pairs: the items of the finest level, in their order, with their blobs.
-            began: when the pull of an image began, where that is known.
-            given: the sums of images that their source has said; they are not added up anew.
+            began: when the pull of each image began, if known.
+            given: sums of images as reported by their source, used instead of adding up.
         """
         furthest: dict[Blob, PullItem] = {}
         images: dict[str, dict[Blob, None]] = {}
@@ -180,7 +180,7 @@ class Sums:
         return whole, totals
 
     def _measure_unpacking(self, items: Mapping[Blob, PullItem], unpacked: int, now: float) -> None:
-        """Let the clock of unpacking run while a layer is being unpacked."""
+        """Measure unpacking on a clock that runs only while a layer is being unpacked."""
         before, before_at = self._unpacked, self._last
         self._unpacked = {blob for blob, item in items.items() if item.phase is Phase.EXTRACTING}
         self._last = now
@@ -196,20 +196,20 @@ class Sums:
         now: float,
         began: float | None,
     ) -> Totals:
-        """Return the sums of an image, or of all if it is None; their share never falls."""
+        """Return the sums of ``image``, or of all images if it is None; the share never falls."""
         reached = self._reached.setdefault(image, _Reached())
         totals = _sum(parts, speed, self._pace, now, began, reached.rate)
         return replace(totals, share=reached.at_least(totals))
 
     @property
     def _pace(self) -> float | None:
-        """Bytes unpacked in a second; None while that is not known."""
+        """Bytes unpacked per second; None while unknown."""
         return self._unpacking.rate(self._unpacking_s)
 
 
 @dataclass(slots=True)
 class _Reached:
-    """How far something was at the last look, and how fast it was when bytes last came."""
+    """Progress at the last poll, and the last nonzero rate."""
 
     share: float = 0.0
     progress: int = 0
@@ -217,7 +217,7 @@ class _Reached:
     rate: float = SUPPOSED_RATE
 
     def at_least(self, totals: Totals) -> float | None:
-        """Return the share, or that of the last look if it was more."""
+        """Return the share, or that of the last poll if it was larger."""
         if totals.progress < self.progress or totals.count != self.count:
             self.share = 0.0
         self.progress, self.count = totals.progress, totals.count
@@ -316,7 +316,7 @@ def _time_left(
     *,
     is_estimated: bool,
 ) -> float | None:
-    """Return the seconds until the last layer is unpacked; None if that cannot be said.
+    """Return the seconds until the last layer is unpacked; None if unknown.
 
     ``left`` has the bytes to download and to unpack of each unfinished layer, in their order.
     """
@@ -333,7 +333,7 @@ def _time_left(
 
 
 def _duration(parts: Iterable[tuple[int, int]], rate: float, pace: float) -> float:
-    """Return the seconds that layers take of which so many bytes are to come, and to unpack."""
+    """Return the seconds for layers, given the bytes to download and to unpack of each."""
     downloaded_s = unpacked_s = 0.0
     for download, unpack in parts:
         downloaded_s += download / rate

@@ -1,26 +1,25 @@
-"""What is being pulled, as reports say it: layers and their phases. Pure: no IO and no clock.
+"""Running pulls, as described by reports: layers and their phases. Pure: no IO and no clock.
 
-A ``Tracker`` is fed with reports, from whatever source, and asked for a ``View`` whenever something
-is to be shown. Reports come in floods and views a few times a second, so ``apply`` only stores the
-latest report of an item, and ``view`` does the thinking:
+A ``Tracker`` takes reports from any source, and returns a ``View`` whenever something is to be
+shown. Reports may arrive in floods, but views are needed a few times a second, so ``apply`` only
+stores the latest report of an item, and ``view`` interprets it:
 
-* *Phase.* A phase that the report names holds. Without one, an error is ``failed``, a known total
-  that is reached is ``done``, any byte is ``downloading`` and none is ``waiting``. An error is
-  ``failed`` whatever the phase. Only the latest report counts: a failed item is alive again as soon
-  as a report without error comes.
-  A layer whose bytes are all there never goes back to ``downloading``.
+* *Phase.* A report with an error means ``failed``, whatever phase it names. Otherwise a named phase
+  applies. Without one, a known total that is reached means ``done``, any bytes ``downloading``, and
+  no bytes ``waiting``. Only the latest report counts: a report without an error revives a failed
+  item. A layer whose bytes have all arrived never goes back to ``downloading``.
 * *Numbers.* A total of 0 or less is unknown, progress below 0 is 0. A total below the progress was
-  an estimate too low, and grows with it, so no share exceeds 100 %. A finished item is whole.
-* *Finest level.* Reports about one layer, one image and the whole pod may speak of the same bytes.
-  An image with layers is not an item itself, and the pod is one only while there is nothing else.
-* *Unpacking.* Of a layer whose source names its phases, unpacking is a part of the work. Its
-  unpacked size is estimated while nobody knows it: from the layers of its image that are known,
-  from those of an earlier pull of its repository, or from what layers usually shrink by.
+  too low an estimate and grows with it, so no share exceeds 100 %. A completed item is whole.
+* *Finest level.* Reports on a layer, its image and the whole pod may cover the same bytes. So an
+  image with layers is not an item itself, and the pod is one only while there is nothing else.
+* *Unpacking.* If a layer's source names phases, unpacking is a part of the layer's work. Until the
+  unpacked size is known, it is estimated: from the known layers of the image, from those of an
+  earlier pull of the repository, or from the usual ratio.
 
-* *Names.* A digest is the same layer under each image; any other name (``layer 3 of 7``) is one
-  image's own. ``IMAGE on NODE`` is an image of that node, whose layers are its own as well.
+* *Names.* A digest is the same layer in every image; any other name (``layer 3 of 7``) belongs to
+  one image. ``IMAGE on NODE`` is an image of that node, which shares no layers with other nodes.
 
-Sums, rates and the time left are the business of ``sums``.
+Sums, rates and the time left are computed in ``sums``.
 
 All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 """
@@ -41,7 +40,7 @@ MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
 
 UNPACKED_RATIO: Final = 2.5
-"""How much larger a layer usually is when it is unpacked, before any of its image is known."""
+"""Assumed ratio of unpacked to compressed size, until one is known for its repository."""
 
 _REMEMBERED: Final = 1024
 
@@ -54,7 +53,7 @@ class Tracker:
     """Keeps the latest report of every item and sums them up on demand.
 
     Reports for new items beyond ``max_items`` are dropped and counted; the space for names is
-    limited in proportion. ``is_known``: the source has said what it has.
+    limited in proportion. ``is_known``: the source has reported its state.
     """
 
     def __init__(self, *, max_items: int = 10_000, window_s: float = 8.0) -> None:
@@ -64,7 +63,7 @@ class Tracker:
         self._began: dict[str, float] = {}
         self._given: dict[str, tuple[Totals, float]] = {}
         self._ratios: OrderedDict[str, float] = OrderedDict()
-        self._finest: list[_Tracked] | None = None  # None: to be worked out again
+        self._finest: list[_Tracked] | None = None  # None: to be recomputed
         self._items_left = max_items
         self._characters_left = max_items * _NAME_CHARACTERS_PER_ITEM
         self._dropped = 0
@@ -73,21 +72,21 @@ class Tracker:
     def apply(
         self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
     ) -> None:
-        """Take in one report, read as the module's docstring says.
+        """Store one report, to be interpreted as the module's docstring describes.
 
-        An unknown ``phase`` is none. An error without numbers leaves the numbers as they were.
+        An unknown ``phase`` counts as none. An error without numbers keeps the previous numbers.
 
         Args:
-            idle_s: how long nothing has moved as far as the source knows, which may be since
+            idle_s: how long there has been no progress according to the source, maybe since
                 before the first report.
-            age_s: for how long the image's pull has run, if that is known.
+            age_s: for how long the image's pull has run, if known.
         """
         image, layer = report.image, report.layer
         tracked = self._images.get(image, _NO_ITEMS).get(layer) or self._begin(image, layer, now)
         if tracked is None:
             return
         before, given = tracked.report, Totals.from_json(report.sums)
-        # The names that are kept already: every report brings its own copy of them.
+        # Reuse the names that are stored already, as every report has its own copies.
         report = report._replace(
             image=before.image, layer=before.layer, error=report.error[:MAX_ERROR], sums=None
         )
@@ -116,7 +115,7 @@ class Tracker:
             blob.see(tracked.look(now, self._ratio(before.image)))
 
     def view(self, now: float) -> View:
-        """Return the picture at ``now``; the time that takes grows with the number of items."""
+        """Return a snapshot at ``now``, in time proportional to the number of items."""
         items: list[PullItem] = []
         changed: list[PullItem] = []
         pairs: list[tuple[Blob, PullItem]] = []
@@ -146,7 +145,7 @@ class Tracker:
         )
 
     def forget(self, image: str) -> None:
-        """Drop all items of an image, so that watching without end has room for the next ones."""
+        """Drop all items of an image, to make room for later ones while watching without end."""
         if (known := self._known_ratio(image)) is not None:
             self._ratios[_repository(image)] = known
             self._ratios.move_to_end(_repository(image))
@@ -167,7 +166,7 @@ class Tracker:
         self._finest = None
 
     def replace_error(self, image: str, error: str) -> None:
-        """Give the failed items of an image another reason; empty if others say it."""
+        """Replace the error of an image's failed items; empty if it is reported elsewhere."""
         for tracked in self._images.get(image, _NO_ITEMS).values():
             if tracked.report.error:
                 tracked.report = tracked.report._replace(error=error[:MAX_ERROR])
@@ -175,11 +174,11 @@ class Tracker:
                 tracked.is_viewed = False
 
     def drop_given_sums(self) -> None:
-        """Add up anew what a source has said that does not answer any more."""
+        """Drop the sums from a source that no longer responds; they are added up here again."""
         self._given.clear()
 
     def _given_by_image(self, items: Sequence[PullItem], now: float) -> dict[str, Totals]:
-        """Return the sums of images as their source has said them; what has arrived is whole."""
+        """Return the sums that the source has reported, except for images that are complete."""
         phases: dict[str, set[Phase]] = {}
         for item in items:
             phases.setdefault(item.image, set()).add(item.phase)
@@ -193,11 +192,11 @@ class Tracker:
         return found
 
     def measure_anew(self) -> None:
-        """Forget the rate of all together, which was that of others than those that are left."""
+        """Restart measuring the overall rate, which included images that are now forgotten."""
         self._sums.measure_anew()
 
     def _ratio(self, image: str) -> float:
-        """Return how much larger the layers of an image get by unpacking, as far as is known."""
+        """Return the known or assumed ratio of unpacked to compressed size of an image."""
         known = self._known_ratio(image)
         return self._ratios.get(_repository(image), UNPACKED_RATIO) if known is None else known
 
@@ -211,7 +210,7 @@ class Tracker:
         return unpacked / packed if packed else None
 
     def _begin(self, image: str, layer: str, now: float) -> _Tracked | None:
-        """Start an item, or return None and count the report if there is no room for it."""
+        """Start an item; if there is no room, count the report as dropped and return None."""
         group = self._images.get(image, _NO_ITEMS)
         characters = len(layer) + (0 if group else len(image))
         if not self._items_left or characters > self._characters_left:
@@ -244,7 +243,7 @@ class Tracker:
 
 
 def pull_of(image: str, reports: Iterable[Report]) -> Pull:
-    """Return the pull of an image that is over, from the last reports on it."""
+    """Return the finished pull of an image, from the last reports on it."""
     tracker = Tracker()
     for report in reports:
         tracker.apply(report, now=0.0)
@@ -253,7 +252,7 @@ def pull_of(image: str, reports: Iterable[Report]) -> Pull:
 
 @dataclass(slots=True, eq=False)
 class _Tracked:
-    """The latest report of one item, the phase that it stands for, and what was shown of it."""
+    """The latest report of one item, the phase that it names, and the item as last viewed."""
 
     report: Report
     blob: Blob
@@ -263,7 +262,7 @@ class _Tracked:
     is_viewed: bool = False
 
     def look(self, now: float, ratio: float) -> PullItem:
-        """Read the report: its phase, and numbers that make sense together."""
+        """Interpret the report: determine its phase, and make its numbers consistent."""
         report, phase = self.report, self.phase
         progress = max(report.progress, 0)
         total = max(report.total, progress) if report.total > 0 else 0
@@ -283,7 +282,7 @@ class _Tracked:
         is_estimated = is_unpacked and not extracted_total and total > 0
         if is_estimated:
             is_over = phase in COMPLETE and extracted > 0
-            # One size for good for what has ended, whenever it is looked at.
+            # A finished item has one fixed size, whenever it is viewed.
             ratio = UNPACKED_RATIO if phase in FINISHED else ratio
             extracted_total = extracted if is_over else max(int(total * ratio), extracted)
         if phase is Phase.DONE and is_unpacked:
@@ -316,7 +315,7 @@ def _repository(image: str) -> str:
 
 
 def _shared(image: str, layer: str) -> str:
-    """Return what stands for a layer under each image of its node; empty if it is one image's."""
+    """Return the key of a layer that all images of its node share; empty for one image's own."""
     if not layer or " " in layer:
         return ""
     _, on, node = image.partition(" on ")

@@ -19,7 +19,7 @@ T = TypeVar("T")
 ABSENT: Final = "<none>"
 MIN_WIDTH: Final = 6
 _COMMA: Final = re.compile(r",(?![^\[\]]*\])")
-"""One that is not in brackets."""
+"""A comma outside brackets."""
 
 _DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
 
@@ -28,9 +28,9 @@ class Column(NamedTuple):
     """A column of a table.
 
     Attributes:
-        path: to the field behind it, to sort by; empty where there is none.
-        cell: its text for an object, given what else is known.
-        when: names what has to be wanted for it to be shown.
+        path: the JSONPath of its field, for sorting; empty if it has none.
+        cell: returns its text, given an object and the other known data.
+        when: the name in ``wanted`` that shows it; if empty, it is always shown.
     """
 
     heading: str
@@ -54,7 +54,7 @@ def table_of(
 
 
 def sort_paths(columns: Iterable[Column]) -> dict[str, str]:
-    """Return the headings that ``--sort-by`` takes, with the paths behind them."""
+    """Return the headings that ``--sort-by`` accepts, with their paths."""
     return {column.heading.lower(): column.path for column in columns if column.path}
 
 
@@ -77,10 +77,10 @@ class Columns:
 
 
 class SortKey:
-    """An order by a path's first value; objects without one come first.
+    """An order by a path's first value; objects without one come first (descending: last).
 
-    Digits in texts count as numbers: ``pod-9`` is before ``pod-10``. So do 64-bit integers, which
-    are texts in JSON. ``text`` is a heading or a path; after ``-``, descending.
+    Digits in strings sort as numbers (``pod-9`` is before ``pod-10``), and so do 64-bit integers,
+    which are strings in JSON. ``text`` is a heading or a path; with a leading ``-``, descending.
     """
 
     def __init__(self, text: str, headings: Mapping[str, str] | None = None) -> None:
@@ -115,7 +115,7 @@ def _column(text: str) -> tuple[str, JsonPath]:
 
 
 def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
-    """Return an order of texts; the longer of two numbers is the greater, however long they are."""
+    """Return a sort key in which digit sequences, of any length, compare as numbers."""
     if not found or found[0] is None:
         return []
     text = found[0] if isinstance(found[0], str) else value_text(found[0])

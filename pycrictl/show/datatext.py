@@ -1,9 +1,9 @@
 """Data as text: JSON, and YAML spelled as Go's encoder spells it. Pure.
 
-JSON is indented by two spaces; documents have all keys sorted, those of messages keep the order of
-the proto file. YAML is in block style, with dashes in their parent's column; lines are never
-folded. Its strings are quoted only where a reader would take them for something else, or where
-something in them is not printable; those of several lines are in literal style.
+JSON is indented by two spaces; keys are sorted, except in message documents, which keep the order
+of the proto file. YAML is in block style, with dashes in their parent's column; lines are never
+folded. Its strings are quoted only if a parser would read them as another type, or if they contain
+unprintable characters; strings of several lines are in literal style.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def compact_json(document: Any) -> str:
 
 
 def whole(value: Any) -> Any:
-    """Return data with numbers as Go writes them: without a fraction that is zero."""
+    """Return data with numbers as Go writes them: without a zero fraction."""
     if isinstance(value, float):
         return int(value) if value.is_integer() and abs(value) < 1e21 else value
     if isinstance(value, dict):
@@ -46,10 +46,10 @@ def _for_html(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape in the strings of a JSON ``text`` what is not printable, as ``units.escape`` does.
+    """Escape unprintable characters in the strings of a JSON ``text``, as ``units.escape`` does.
 
-    JSON itself escapes the control characters below 0x20 only. Terminals act on others as well, and
-    those that change the direction of writing, or are invisible, can hide text.
+    JSON itself escapes only control characters below 0x20. Terminals act on others as well, and
+    characters that are invisible or change the writing direction can hide text.
     """
     if text.isascii() and "\x7f" not in text:
         return text
@@ -58,7 +58,7 @@ def _escaped(text: str) -> str:
 
 
 def _unprintable(text: str) -> set[str]:
-    """Return the characters of ``text`` that are not printable, but for line breaks and tabs."""
+    """Return the unprintable characters of ``text``, except line breaks and tabs."""
     if text.isprintable():
         return set()
     return {char for char in set(text) if not char.isprintable() and char not in "\n\t"}
@@ -69,7 +69,7 @@ def _unprintable(text: str) -> set[str]:
 _NO_FOLDING: Final = 2**31 - 1
 _STRING: Final = "tag:yaml.org,2002:str"
 
-# What Go's encoder quotes beside the words and numbers of YAML 1.1, which PyYAML knows.
+# Quoted by Go's encoder in addition to the words and numbers of YAML 1.1 (as in PyYAML).
 _QUOTED: Final = re.compile(
     r"[yYnN]|[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
     r"|[-+]?0[xXbBoO][0-9a-fA-F]+|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
@@ -88,7 +88,7 @@ def document_yaml(document: Any) -> str:
         allow_unicode=True,
         width=_NO_FOLDING,
     )
-    # Only strings in double quotes have any of these.
+    # Only double-quoted strings contain such characters.
     odd = {} if text.isascii() else {ord(char): _yaml_escape(char) for char in _unprintable(text)}
     return text.translate(odd)
 

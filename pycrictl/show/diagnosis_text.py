@@ -21,11 +21,11 @@ _QUIET: Final = (
     r'^I\d{4} |\blevel="?(?:info|debug)\b|msg="cleaning up after shim disconnected"'
     r'|error="reading from a closed fifo"'
 )
-"""What containerd (logrus) and the kubelet (klog) write when all is well, or a container ends."""
+"""Routine messages of containerd (logrus) and the kubelet (klog), also for a container's end."""
 
 _FIELDS: Final = r'\b(?:msg|error)=("(?:[^"\\]|\\.)*")'
 _NOISE: Final = r"rpc error: code = \w+ desc = |(?<=[0-9a-f]{12})[0-9a-f]{52}\b"
-"""What wraps an error, and the end of an ID or a digest."""
+"""Wrappers of errors, and the ends of IDs and digests."""
 
 _KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "
 _TONES: Final[Mapping[str, Tone]] = {"serious": "bad", "warning": "warning", "note": ""}
@@ -35,7 +35,7 @@ _COMMAND: Final = r"'pycrictl [^']*'"
 class TextRow(NamedTuple):
     """A label and a text beside it.
 
-    The label or the first word is coloured. No indent: no label.
+    ``tone`` colours the label, or else the first word. An indent of 0 means no label.
     """
 
     label: str
@@ -47,7 +47,7 @@ class TextRow(NamedTuple):
 def write_pod(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
-    """Write the most likely cause, what to do next, and the facts; of a healthy pod one line."""
+    """Write the most likely cause, what to do next, and the facts; for a healthy pod, one line."""
     cause = document["cause"]
     tone = "" if document["healthy"] else _TONES[cause["severity"]]
     rows = [TextRow("", f"{document['pod']} {cause['text']}", 0, tone)]
@@ -93,9 +93,9 @@ def write_node(
 
 
 def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool) -> None:
-    """Write rows; on a terminal what does not fit goes on below its text.
+    """Write rows, and wrap their text to ``columns`` unless that is 0.
 
-    Neither a word nor a command is broken: the terminal does that, and both can still be copied.
+    Only the terminal breaks words and commands that are too long, so they can still be copied.
     """
     shown: list[str] = []
     for label, text, indent, tone in rows:
@@ -118,7 +118,7 @@ def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool
 
 
 def _alone(text: str) -> str:
-    """Return the text of a finding that is not the first: what it adds to "is not running"."""
+    """Return the text of a further finding, without an initial "is not running"."""
     found = re.match(r"is (?:not running|waiting)(?:: |, and )", text)
     return text[found.end() :] if found else f"it {text}"
 
@@ -166,10 +166,10 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
     for one in facts["disks"]:
         yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
     notable = [one for one in facts["journal"] if not re.search(_QUIET, one["message"])]
-    said = {_said(one["message"]): one for one in notable}  # each once, the last time
+    said = {_said(one["message"]): one for one in notable}  # the last of equal ones
     for message, one in sorted(said.items(), key=lambda pair: pair[1]["at_s"])[-JOURNAL_LINES:]:
         when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
-        if len(message) > _JOURNAL_CHARS:  # the cause stands at the end
+        if len(message) > _JOURNAL_CHARS:  # the cause is at the end
             message = "…" + message[-_JOURNAL_CHARS:]
         yield TextRow("Journal", f"{when} {one['unit']}: {message}")
     for one in facts["missing"]:
@@ -177,7 +177,7 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
 
 
 def _said(message: str) -> str:
-    """Return a line of the journal without what only its log needs."""
+    """Return the message of a journal line, without log prefixes and other noise."""
     if fields := re.findall(_FIELDS, message):
         message = ": ".join(map(_unquoted, fields))
     return re.sub(_NOISE, "", re.sub(_KLOG, "", message))
@@ -221,7 +221,7 @@ def _image(one: Mapping[str, Any], cause: str) -> str:
     if one["pull"] is not None:
         text = one["pull"]["text"]
     elif one["failure"]:
-        is_told = one["failure"] in cause  # the first line has it whole
+        is_told = one["failure"] in cause  # the first line has it in full
         text = "failed" if is_told else f"failed: {one['failure']}"
         if one["next_try"] and not is_told:
             text += f"; {one['next_try']}"

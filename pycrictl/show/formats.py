@@ -30,10 +30,10 @@ LIST_FORMATS: Final = ("json", "yaml", "table", "wide", "jsonpath=…", "custom-
 
 
 class Format:
-    """One of several formats.
+    """An output format.
 
     ``output`` is the value of ``--output``, empty for JSON; only ``go-template`` uses ``template``.
-    ``aliases`` are other names of a document's keys in JSONPath.
+    ``aliases`` maps other names to a document's keys in JSONPath.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Format:
                 render.write_block(block(answer), out)
             return
         made = [document(answer) for answer in answers]
-        several = {"items": made} if self._kind == "jsonpath" else made  # as kubectl has them
+        several = {"items": made} if self._kind == "jsonpath" else made  # as in kubectl
         self.write_document(made[0] if len(made) == 1 else several, out)
 
     def write_document(self, document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
@@ -96,7 +96,7 @@ class Format:
 
 
 class Views(NamedTuple):
-    """How one kind of objects is shown: table (wide or not), block, table for a terminal."""
+    """The views of one kind of object: table (wide or not), block, table for a terminal."""
 
     table: Callable[[Sequence[Any], bool], Table]
     block: Callable[[Any], Block]
@@ -104,11 +104,11 @@ class Views(NamedTuple):
 
 
 class ListFormat(Format):
-    """A format of a list, or bare IDs, or blocks.
+    """The format of a list, or bare IDs, or blocks.
 
-    ``name`` is that of the list in documents, such as ``containers``; in paths it is ``items`` as
-    well. ``quiet`` writes IDs and ``verbose`` blocks in place of tables only. ``columns`` are
-    those to sort by.
+    ``name`` is the key of the list in documents, such as ``containers``; paths can also use
+    ``items``. ``quiet`` writes IDs and ``verbose`` blocks, but only instead of tables. ``columns``
+    can be sorted by.
     """
 
     def __init__(
@@ -140,10 +140,9 @@ class ListFormat(Format):
         out: TextIO,
         screen: render.Screen | None = None,
     ) -> None:
-        """Write objects, sorted if that was asked for.
+        """Write objects, sorted if requested.
 
-        Documents need no ``views``; ``screen`` is the terminal that a table has to fit, if it has
-        to.
+        Documents need no ``views``; ``screen`` is the terminal that a table must fit, if any.
         """
         is_for_people = self.is_table or self._kind in ("ids", "blocks")
         documents: list[Document] = []

@@ -1,9 +1,9 @@
 """The functions of Go templates, and values as Go's ``fmt`` prints them. Pure.
 
 Go's own ``not eq ne lt le gt ge and or len index print printf``, and crictl's ``json title lower
-upper``. They take values of documents and raise ``ValueError`` if these do not fit. The verbs of
-``printf`` are ``%s %v %q %d %T``, with a width and ``-``. Every value fits ``%s`` and ``%q``,
-since numbers of the data are text in crictl.
+upper``. They take values of documents and raise ``ValueError`` for unsuitable ones. The verbs of
+``printf`` are ``%s %v %q %d %T``, with a width and ``-``. ``%s`` and ``%q`` accept any value, since
+numbers in the data are strings in crictl.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _KINDS: Final = {
     dict: ("a map", "map[string]interface {}"),
     list: ("a list", "[]interface {}"),
 }
-"""What messages call the types of values, and what Go does."""
+"""Names of the types of values, in messages and in Go."""
 
 _WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
 
@@ -38,7 +38,7 @@ def plain(value: Value) -> str:
 
 
 def _inner(value: Value) -> str:
-    """Return a value as it stands within another one: ``map[a:1 b:[x y]]``."""
+    """Return a value as printed inside another one: ``map[a:1 b:[x y]]``."""
     if isinstance(value, list):
         return f"[{' '.join(map(_inner, value))}]"
     if isinstance(value, dict):
@@ -90,7 +90,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _order(first: Value, second: Value) -> int:
-    """Return a number below, at or above 0 as ``first`` is to ``second``."""
+    """Return -1, 0 or 1 if ``first`` is less than, equal to or greater than ``second``."""
     is_text = isinstance(first, str) and isinstance(second, str)
     if not is_text and not (_is_number(first) and _is_number(second)):
         raise ValueError(f"{kind_of(first)} and {kind_of(second)} cannot be ordered")
@@ -165,7 +165,7 @@ FUNCTIONS: Final[dict[str, tuple[Callable[..., Value], int, int | None]]] = {
     "lower": (lambda value: _text(value).lower(), 1, 1),
     "upper": (lambda value: _text(value).upper(), 1, 1),
 }
-"""Functions, each with the least and the greatest number of its arguments."""
+"""Functions with their minimum and maximum numbers of arguments (None for no maximum)."""
 
 DECIDING: Final = {"and": False, "or": True}
-"""Functions that take no further arguments after the first with this truth, which they return."""
+"""Functions that return the first argument with this truth value, and skip those after it."""

@@ -1,13 +1,13 @@
-"""Go templates, as ``--output go-template`` takes them. Pure.
+"""Go templates for ``--output go-template``. Pure.
 
-What administrators write works as in Go's ``text/template``: fields, ``if``, ``else if``,
-``range``, ``with``, variables, pipelines, parentheses, trimming of white space, and the functions
-of ``gofunctions``. A key that the data lacks is an error. Comments, ``break``, ``continue``,
-``define``, ``template``, ``block`` and ``call`` are refused. Numbers are numbers here: crictl keeps
-them as text, so that ``{{if .status.exitCode}}`` is always true there.
+Supported as in Go's ``text/template`` are fields, ``if``, ``else if``, ``range``, ``with``,
+variables, pipelines, parentheses, trimming of white space, and the functions of ``gofunctions``. A
+missing key is an error. Comments, ``break``, ``continue``, ``define``, ``template``, ``block`` and
+``call`` are refused. Numbers are numbers here; in crictl they are strings, which makes
+``{{if .status.exitCode}}`` always true there.
 
-The parser makes functions of the text, which take the variables and the current value (``dot``).
-A variable is known by its place in the list of those that are visible where it stands.
+The parser turns the text into functions of the variables and the current value (``dot``). A
+variable is identified by its index in the list of variables visible at that point.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ class Variables(dict[int, Any]):
 
 Operand = Callable[[Variables, Any], Any]
 Command = Callable[[Variables, Any, list[Any]], Any]
-"""Takes the value of the command before it as well, if there is one."""
+"""The list has the value of the preceding command in the pipeline, if there is one."""
 
 Nodes = Sequence[Callable[[Variables, Any], None]]
 At = Callable[[str], TemplateError]
-"""Makes an error of a line of the template."""
+"""Returns an error for a line of the template."""
 
 
 class GoTemplate:
@@ -98,7 +98,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self.text = text
         self.pieces = self.split()
-        self.words: list[_Word] = []  # of the current action that are left, backwards
+        self.words: list[_Word] = []  # rest of the current action, in reverse order
         self.variables = ["$"]
 
     @property
@@ -120,7 +120,7 @@ class _Parser:
     # Text and actions
 
     def split(self) -> Iterator[str | list[_Word]]:
-        """Yield texts, and the words of actions, each backwards after an empty one."""
+        """Yield texts, and for each action a list of an empty end word and its words in reverse."""
         text, position, trims = self.text, 0, False
         while True:
             left = _LEFT.search(text, position)
@@ -152,7 +152,7 @@ class _Parser:
     # Blocks
 
     def nodes(self) -> tuple[Nodes, _Word]:
-        """Read up to an ``end``, an ``else`` or the end of the template, and return that word."""
+        """Parse up to an ``end``, an ``else`` or the end of the text; also return that word."""
         known = len(self.variables)
         found: list[Callable[[Variables, Any], None]] = []
         end = _Word("end", "", len(self.text))
@@ -212,7 +212,7 @@ class _Parser:
         return _Pipeline(partial(self.error, start), places, partial(_piped, commands, places))
 
     def declarations(self, max_variables: int) -> tuple[Sequence[str], bool]:
-        """Read ``$a :=``, ``$a =`` or ``$a, $b :=`` at the start of a pipeline, if it is there."""
+        """Parse ``$a :=``, ``$a =`` or ``$a, $b :=``, if present, at the start of a pipeline."""
         start = self.next.position
         match = _DECLARED.match(self.text, start)
         if not match:
@@ -264,7 +264,7 @@ class _Parser:
 
     def operand(self, where: str) -> Operand:
         word = start = self.words.pop()
-        operand: Operand = lambda _, dot: dot  # noqa: E731 - the value of most
+        operand: Operand = lambda _, dot: dot  # noqa: E731 - the usual case
         if word.text == "(":
             operand = self.pipeline("parentheses", max_variables=0).value
             word = self.words.pop()
@@ -300,7 +300,7 @@ class _Parser:
             raise self.error(word.position, f"{quote(word.text)} is not valid") from None
 
 
-# What is made of the words
+# Evaluation
 
 
 def _walk(nodes: Nodes, variables: Variables, dot: Any) -> None:
@@ -340,7 +340,7 @@ def _branch(
     elif value is not None:
         raise pipeline.at(f"{kind_of(value)} cannot be iterated over")
     for item in items:
-        # One variable gets the item, two get its key or place before it.
+        # A single variable gets the item; of two, the first gets its key or index.
         variables.update(zip(pipeline.places, item[-len(pipeline.places) :], strict=False))
         _walk(body, variables, item[1])
     if not items:
@@ -371,7 +371,7 @@ def _call(
 def _decide(
     decides: bool, arguments: Sequence[Operand], variables: Variables, dot: Any, last: list[Any]
 ) -> Any:
-    """Return the first value with this truth; those after it may not even have a value."""
+    """Return the first value with this truth; arguments after it are not evaluated."""
     value: Any = None
     for argument in arguments:
         value = argument(variables, dot)

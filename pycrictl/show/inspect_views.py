@@ -1,4 +1,4 @@
-"""Views of the inspecting commands: an answer's document, and its block of fields. Pure."""
+"""Views of the inspect commands: a response's document, and its block of fields. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pycrictl._proto import cri_pb2
 
-# The numbers of ContainerState.
+# Values of ContainerState.
 _CREATED: Final = 0
 _EXITED: Final = 2
 _UNKNOWN: Final = 3
@@ -115,7 +115,7 @@ def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
 
 def _declared(message: Message) -> Document:
     """Return the fields that are set, by their names in the proto file."""
-    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - slow, of `info` alone
+    from google.protobuf.json_format import MessageToDict  # noqa: PLC0415 - slow, only for `info`
 
     return MessageToDict(message, preserving_proto_field_name=True)
 

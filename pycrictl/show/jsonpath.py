@@ -2,18 +2,17 @@
 
 A *path* is ``.metadata.name``, ``$.items[?(@.state=="X")].id`` or ``{.id}``. Its steps are
 
-- ``.name``: any characters but ``.,[]${}@()=<>!&|`` and spaces; a backslash takes one of these
-  as it is;
+- ``.name``: any characters but ``.,[]${}@()=<>!&|`` and spaces, unless escaped by a backslash;
 - ``..name``: at any depth;
 - ``*`` and ``[*]``: all values of a list or an object;
 - ``[0]``, ``[-1]``, ``[1:]``, ``[::2]``: elements of a list;
-- ``['name']``: the key as it stands, otherwise the path that its dots make, as kubectl reads it;
-- ``[0,2]``, ``['a','b']``: all that the first leads to, then all that the second leads to;
-- ``[?(@.a)]``, ``[?(@.a == 'x')]``: what has a value, or one that compares as given with text, a
-  number, ``true``, ``false`` or another path's value.
+- ``['name']``: this exact key, or else the path given by splitting it at dots, as in kubectl;
+- ``[0,2]``, ``['a','b']``: all matches of the first, then all matches of the second;
+- ``[?(@.a)]``, ``[?(@.a == 'x')]``: elements in which the path has a value, or one that compares
+  as given with text, a number, ``true``, ``false`` or another path's value.
 
-A *template* is text with paths in braces, and ``{range PATH}…{end}`` around what is repeated for
-each match. What the data lacks yields nothing, and values of different types are unequal.
+A *template* is text with paths in braces, and ``{range PATH}…{end}`` around parts that are
+repeated for each match. Missing data yields nothing, and values of different types are unequal.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pycrictl.show.datatext import compact_json
 from pycrictl.units import escape, quote
 
 MAX_VALUES: Final = 1_000_000
-"""Of one step; a few ``..`` in a row lead to any number."""
+"""Maximum after one step; a few ``..`` in a row could select any number."""
 
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "==": operator.eq,
@@ -46,7 +45,7 @@ class JsonPathError(UsageError):
 
 
 Selector = Callable[[Any, Any], Sequence[Any]]
-"""Returns what a value leads to; also given is the document, which ``$`` stands for."""
+"""Returns the values selected from a value; the second argument is the document (``$``)."""
 
 Step = Sequence[Selector]
 
@@ -93,7 +92,7 @@ def _elements(bounds: slice, value: Any, _: Any) -> Sequence[Any]:
 def _matching(
     left: Selector, operator: str, right: Selector, value: Any, document: Any
 ) -> Sequence[Any]:
-    """Return what in a list or an object meets a condition; both sides must have a value."""
+    """Return the elements that meet a condition; both sides of it must have a value."""
     found = []
     for each in _children(value):
         lefts, rights = left(each, document), right(each, document)
@@ -112,7 +111,7 @@ def _compares(left: Any, operator: str, right: Any) -> bool:
 
 
 def _kind(value: Any) -> type:
-    """Return what decides which values compare: all numbers are of one kind."""
+    """Return the type that decides which values can be compared; it is the same for all numbers."""
     return float if type(value) is int else type(value)
 
 
@@ -124,7 +123,7 @@ _FILTER_HINT: Final = (
 _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 
 _QUOTED: Final = r"""(?s:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\")"""
-"""Matches a text in quotes; like all expressions here, it never tries a character twice."""
+"""Matches quoted text; like all expressions here, in linear time."""
 
 _CONSTANT: Final = re.compile(r"true|false|[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 """Matches a constant without quotes."""
@@ -146,10 +145,10 @@ class JsonPath:
     def __init__(
         self, text: str, *, aliases: Mapping[str, str] | None = None, at_top: bool = True
     ) -> None:
-        """Read a path; without its leading dot, or in braces, it is one as well.
+        """Parse a path; it may lack the leading dot, and may be in braces.
 
-        ``aliases`` are other names of keys at the top of the document, where a path also starts
-        without ``$`` if it is ``at_top``.
+        ``aliases`` maps other names to top-level keys of the document. They apply to paths that
+        start with ``$``, and if ``at_top`` to all others.
         """
         inner = text.strip()
         if inner.startswith("{") and inner.endswith("}"):
@@ -168,7 +167,7 @@ class JsonPath:
         return self._query(document, document if top is None else top)
 
     def _read(self, *, at_top: bool, is_operand: bool = False) -> Selector:
-        """Read a path up to where it ends; one in a filter cannot hold another filter."""
+        """Parse a path up to its end; a path in a filter cannot contain another filter."""
         is_absolute = self._next() == "$"
         aliases = self._aliases if is_absolute or at_top else {}
         self._position += self._next() in ("$", "@")
@@ -278,19 +277,19 @@ def _selector(found: re.Match[str]) -> Selector:
 # Templates
 
 MAX_NESTING: Final = 50
-"""Levels of ``range`` in a template."""
+"""Maximum nesting of ``range`` in a template."""
 
 _ACTION: Final = re.compile(rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}")
 _RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
 
 
 Node = Callable[[Any, Any], Iterator[str]]
-"""Yields the text that a part of a template becomes; takes the current value and the document."""
+"""Yields the output of a part of a template; takes the current value and the document."""
 
 
 class JsonPathTemplate:
     def __init__(self, text: str, *, aliases: Mapping[str, str] | None = None) -> None:
-        """Read a template; one without braces is a path."""
+        """Parse a template; text without braces is a path."""
         nodes, ended = _parsed(_parts(text), aliases or {}, 0)
         self._nodes = nodes if "{" in text else [partial(_found, JsonPath(text, aliases=aliases))]
         if ended:
@@ -320,7 +319,7 @@ def _repeated(path: JsonPath, body: Sequence[Node], current: Any, top: Any) -> I
 
 
 def _parts(text: str) -> Iterator[tuple[str, bool]]:
-    """Split a template into text and what stands in braces, each with whether it is the latter."""
+    """Split a template into its parts, each with whether it stood in braces."""
     position = 0
     while (start := text.find("{", position)) >= 0:
         yield text[position:start], False
@@ -335,7 +334,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
 def _parsed(
     parts: Iterator[tuple[str, bool]], aliases: Mapping[str, str], depth: int
 ) -> tuple[list[Node], bool]:
-    """Return the nodes up to an ``{end}`` or the end of the text, and whether it was the former."""
+    """Return the nodes up to ``{end}`` or the end of the text, and whether ``{end}`` was found."""
     nodes: list[Node] = []
     for part, is_action in parts:
         if not is_action:

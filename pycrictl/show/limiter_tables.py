@@ -1,4 +1,4 @@
-"""The pull limiter's status and history for people: tables of what its documents say. Pure."""
+"""The pull limiter's status and history, as tables made from its documents. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Views of the listing commands: a row of a table, a block of fields. Pure.
+"""Views of the list commands: table rows and blocks of fields. Pure.
 
-Headings, order, cuts and words are crictl's. Nothing is escaped here; ``render`` does that.
+Headings, order, truncation and wording are crictl's. ``render`` escapes the text, not this module.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CONTAINER_STATES: Final = ("Created", "Running", "Exited")
 UNKNOWN_STATE: Final = "Unknown"
 
 NEVER: Final = "0001-01-01T00:00:00Z"
-"""Stands for a time that is unknown or has not come yet."""
+"""Placeholder for a time that is unknown or has not been reached."""
 
 SIZE_DIGITS: Final = 4
 NOT_MEASURED: Final = "-"
@@ -58,14 +58,14 @@ _DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{12
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known beside the objects of a list, and how it is shown.
+    """Data beside the objects of a list, and how to show it.
 
     Attributes:
         now: in seconds since 1970.
-        image_names: by the images' IDs.
-        ends: exit codes and reasons by containers' IDs.
-        owners: namespaces and names of pods by their IDs, in place of containers' labels.
-        addresses: by pods' IDs.
+        image_names: by image ID.
+        ends: exit codes and reasons by container ID.
+        owners: namespaces and names of pods by pod ID, for containers without these labels.
+        addresses: by pod ID.
         used: the IDs of images in use, None if unknown.
     """
 
@@ -152,7 +152,7 @@ def _is(value: bool) -> str:
 
 
 def image_block(image: cri_pb2.Image) -> Block:
-    # The text form of the message, in which zero is nothing.
+    # The message's text format, which omits zeros.
     uid = f"value:{image.uid.value}" if image.uid.value else ""
     return block_of(
         ("ID", image.id),
@@ -188,7 +188,7 @@ def on_screen(
 ) -> Table:
     """Return crictl's table for a terminal: the columns ``first``, then the others.
 
-    The cells of the column ``by`` choose a row's colour from ``tones``, or ``other``.
+    ``tones`` maps cells of the column ``by`` to colours of their rows; the default is ``other``.
     """
     names = [*first, *(name for name in table.header if name not in first)]
     order = [table.header.index(name) for name in names]
@@ -287,7 +287,7 @@ def runtime_config_table(config: cri_pb2.RuntimeConfigResponse) -> Table | None:
 
 
 def enum_name(message: Message, field: str) -> str:
-    """Return the name of an enum field's value; its number if this program has no name for it."""
+    """Return the name of an enum field's value, or the number if it has no known name."""
     number: int = getattr(message, field)
     descriptor = message.DESCRIPTOR.fields_by_name[field].enum_type
     assert descriptor is not None
@@ -328,7 +328,7 @@ def _names_and_tags(image: cri_pb2.Image, repository: str) -> list[tuple[str, st
 
 
 def age(time_ns: int, now: float) -> str:
-    """Say how long ago it was at ``now`` (seconds since 1970): ``5 minutes``, ``About an hour``."""
+    """Return the age at ``now`` (seconds since 1970): ``5 minutes``, ``About an hour``."""
     return format_age(now - time_ns / _NS_PER_S)
 
 
@@ -352,11 +352,11 @@ def _local_time(time_ns: int) -> tuple[datetime, str]:
     return moment.astimezone(), f".{fraction:09}".rstrip("0").rstrip(".")
 
 
-# Resource usage: runtimes report CPU time since some start; shown is the difference of two samples
+# Resource usage: runtimes report cumulative CPU time; tables show the difference of two samples
 
 
 class StatsRow(NamedTuple):
-    """A sample, its share of CPU since the one before, and its memory."""
+    """A sample, its CPU share since the previous one, and its memory."""
 
     stats: Any
     cpu: str
@@ -395,7 +395,7 @@ POD_STATS: Final = (
 def measured(
     before: Iterable[Any], after: Iterable[Any], *, show_all: bool = False
 ) -> Iterator[StatsRow]:
-    """Yield what has two samples, if ``show_all`` also what uses nothing."""
+    """Yield a row for each object with two samples; with ``show_all``, also for idle ones."""
     earlier = {stats.attributes.id: stats for stats in before}
     for stats in after:
         usage = getattr(stats, "linux", stats)

@@ -3,7 +3,7 @@
 A *document* consists of ``dict`` (with ``str`` keys), ``list``, ``str``, ``int``, ``float``,
 ``bool`` and ``None``. A **message document** follows the proto3 JSON mapping: lowerCamelCase names
 in the order of the proto file, 64-bit integers as strings, enums as names, bytes as base64, maps
-sorted by key; every field without presence is there, sub-messages only where they are set
+sorted by key; fields without presence are always included, sub-messages only if they are set
 (Google's ``json_format`` puts fields that are set first). A **status document** is
 ``{"status": …}`` with the entries of the response's ``info`` map next to it.
 """
@@ -23,10 +23,10 @@ from google.protobuf.message import Message
 Document = dict[str, Any]
 
 MAX_NESTING: Final = 100
-"""Levels up to which an ``info`` value is read as JSON; deeper ones could not be written again."""
+"""Nesting up to which an ``info`` value is parsed; deeper ones could not be serialized again."""
 
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
-"""Parts of names that crictl does not show."""
+"""Prefixes that crictl omits from the names of an enum's values."""
 
 _INT64: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
 _LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
@@ -71,11 +71,11 @@ def status_document(
     times: Mapping[str, str] | None = None,
     extras: Mapping[str, Any] | None = None,
 ) -> Document:
-    """Return a status and what else the runtime reports, as the inspecting commands show it.
+    """Return a status with the other data of its response, as the inspect commands show it.
 
-    Entries of ``info`` and ``extras`` become siblings of ``"status"``. ``times`` are texts that
-    replace fields of the status, by their JSON names. Unset sub-messages are None if
-    ``unset_as_null``.
+    Entries of ``info`` and ``extras`` become siblings of ``"status"``. ``times`` maps JSON names of
+    fields of the status to the texts that replace their values. With ``unset_as_null``, unset
+    sub-messages are None.
     """
     document = message_document(status)
     if unset_as_null:
@@ -88,10 +88,10 @@ def status_document(
 
 
 def info_value(text: str) -> Any:
-    """Return a value of an ``info`` map: data if it is a JSON object, else text without quotes.
+    """Return a value of an ``info`` map: parsed if it is a JSON object, else unquoted text.
 
     Integers of any size stay exact. Text that is not valid JSON, or is nested deeper than
-    MAX_NESTING, is shown as it is.
+    MAX_NESTING, is returned unchanged.
     """
     if not text.startswith("{"):
         return text.strip('"')
@@ -102,7 +102,7 @@ def info_value(text: str) -> Any:
 
 
 def _sound(value: Any, depth: int = 0) -> Any:
-    """Mend strings that cannot be written again; ValueError for such numbers and such depth."""
+    """Repair strings that cannot be serialized; raise ValueError for such numbers or nesting."""
     if depth > MAX_NESTING:
         raise ValueError("nested too deeply")
     if isinstance(value, str):

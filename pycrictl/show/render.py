@@ -1,8 +1,8 @@
 """Results as text: tables, blocks of fields, lines, JSON and YAML, in crictl's forms.
 
-Every function writes to a given text stream, in one piece where possible: a reader that goes
-away early gets whole lines. What comes from outside passes through ``units.escape`` (or the
-escapes of JSON and YAML), so that no name can control the terminal or forge a line.
+Functions write to a given text stream, in one piece where possible, so a reader that stops early
+gets whole lines. External text is escaped with ``units.escape`` (or the escapes of JSON and YAML),
+so no name can control the terminal or forge a line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pycrictl.show.displays.phrases import cut_middle, fill, width
 from pycrictl.units import escape
 
 Tone = Literal["", "bad", "warning", "quiet", "busy"]
-"""What a colour means; empty for nothing special."""
+"""The meaning of a colour; empty for no colour."""
 
 _CODES: Final[Mapping[Tone, str]] = {"bad": "31", "warning": "33", "quiet": "2", "busy": "36"}
 _SGR: Final = r"\x1b\[[0-9;]*m"
@@ -27,7 +27,7 @@ MIN_COLUMN_WIDTH: Final = 20
 
 FITTED_GAP: Final = 2
 MOST_FITTED: Final = 24
-"""Columns that a cell may have on a terminal before others are left out for it."""
+"""Width that a longer cell needs on a terminal; it gets more only if space is left over."""
 
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
@@ -36,11 +36,11 @@ _CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 
 
 class Table(NamedTuple):
-    """Rows under headings; every row has a cell for each, as it comes from the runtime.
+    """Rows under headings; every row has one cell per heading, not escaped yet.
 
-    ``min_width`` is the least width of a column with its gap, ``footer`` a line below. Of a
-    terminal are headings of columns that are never cut (``whole``) or left out where all is empty
-    (``optional``), and the colours of rows.
+    ``min_width`` is the minimum width of a column with its gap, ``footer`` a line below. Only for
+    terminals: headings of columns that are not cut (``whole``) or are omitted if they are empty
+    (``optional``), and the colours of rows (``tones``).
     """
 
     header: tuple[str, ...]
@@ -58,17 +58,17 @@ class Screen(NamedTuple):
 
 
 Field = tuple[str, str | Mapping[str, str]]
-"""A label and its value: text, or a map whose entries stand below the label, one a line."""
+"""A label and its value: text, or a map whose entries follow the label, one per line."""
 
 Block = Sequence[Field]
-"""All that is shown of one object, line by line."""
+"""The fields shown for one object, in order."""
 
 
 def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
     """Write left-aligned columns; the last one is not padded.
 
-    A column is as wide as its longest cell, heading included, and a gap. Characters are counted,
-    not terminal columns, as crictl does.
+    A column is as wide as its longest cell or heading, plus a gap. As in crictl, width is counted
+    in characters, not in terminal columns.
     """
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
     widths = [
@@ -88,9 +88,9 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
 
 
 def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
-    """Return the lines of a table whose columns stand in the order of their importance.
+    """Return the lines of a table; columns that do not fit are left out from the end.
 
-    Those of ``table.whole`` are not cut if they fit at all; others that do not fit are left out.
+    Columns must be in order of importance. Those in ``table.whole`` are not cut if they all fit.
     """
     names = table.header
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
@@ -109,7 +109,7 @@ def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str
             break
         widths[index] = least
         left -= least + FITTED_GAP
-    for index, least in widths.items():  # what is left goes to those that were cut
+    for index, least in widths.items():  # the rest goes to columns that were cut
         widths[index] += min(max(left, 0), natural[index] - least)
         left -= widths[index] - least
 
@@ -135,7 +135,7 @@ def write_lines(lines: Iterable[str], out: TextIO) -> None:
 
 
 def write_text(text: str, out: TextIO) -> None:
-    """Write what a template made, and a line break. Its lines and tabs are kept."""
+    """Write a template's output and a line break; escape controls except line breaks and tabs."""
     out.write(re.sub(_CONTROL, lambda match: escape(match[0]), text) + "\n")
 
 

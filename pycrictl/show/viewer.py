@@ -1,4 +1,4 @@
-"""Output that is repeated until Ctrl-C, on a terminal in place."""
+"""Output that is repeated until Ctrl-C, in place if on a terminal."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 def clip(text: str, *, columns: int, rows: int) -> list[str]:
-    """Return the first lines of a text as far as they fit. Pure.
+    """Return the first lines of a text, as many as fit. Pure.
 
-    A row stays free for the cursor. Where lines do not fit, the last one says how many.
+    One row is kept free for the cursor. If lines are left out, the last one shows how many.
     """
     lines = text.removesuffix("\n").split("\n") if text else []
     room = max(rows - 1, 1)
@@ -35,7 +35,7 @@ def clip(text: str, *, columns: int, rows: int) -> list[str]:
 
 
 class Viewer:
-    """Shows one text after another; with a ``block``, each in the place of the one before."""
+    """Shows one text after another; with a ``block``, each replaces the previous one."""
 
     def __init__(self, env: Environment, block: TerminalBlock | None = None) -> None:
         self._env = env
@@ -48,7 +48,7 @@ class Viewer:
         return self._block is not None
 
     def show(self, write: Callable[[TextIO], object]) -> None:
-        """Show what is written: in place, that is lines and tabs without other controls."""
+        """Show the output of ``write``; in place, its only controls may be line breaks and tabs."""
         out = self._env.stdout
         if self._block is None:
             write(out)
@@ -64,7 +64,7 @@ class Viewer:
         self._block.draw(self._lines, size=size)
 
     def warn(self, text: str) -> None:
-        """Show a warning; at the end, where the lines in place would cover it."""
+        """Show a warning, or keep it for the end if the lines in place would cover it."""
         if self._block is not None and self._env.stderr_is_terminal:
             self._warnings.append(text)
         else:
@@ -78,7 +78,7 @@ class Viewer:
     def follow(
         self, fetch: Callable[[], T], write: Callable[[T, TextIO], object], *, pause_s: float
     ) -> None:
-        """Show what is fetched whenever it changes; in place, as time changes it too."""
+        """Show each changed result of ``fetch``; in place, show all, since ages change too."""
         previous: T | None = None
         while True:
             found = fetch()
@@ -96,9 +96,9 @@ class Viewer:
 
 @contextmanager
 def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
-    """Yield a viewer for something without end, which Ctrl-C ends without failure.
+    """Yield a viewer for endless output, which Ctrl-C ends without an error.
 
-    Log lines on a terminal would tear what is in place.
+    With log lines on the terminal, which would break up the output, nothing is shown in place.
     """
     is_torn = has_log and env.stderr_is_terminal
     is_in_place = env.stdout_is_terminal and not is_dumb(env.environ) and not is_torn

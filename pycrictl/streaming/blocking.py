@@ -1,4 +1,4 @@
-"""Opens the WebSocket behind a stream URL for a thread that blocks, without asyncio.
+"""Opens the WebSocket behind a stream URL with blocking calls, without asyncio.
 
 The rules are those of ``streaming.bytestream.dial`` and ``remote_command.open_transport``.
 """
@@ -27,10 +27,10 @@ _READ_BYTES: Final = 16384
 def open_websocket(
     target: Target, protocol: str, *, timeout_s: float, tls: TlsFiles | None = None
 ) -> tuple[socket.socket, bytes]:
-    """Connect and upgrade; return the socket, and what was read beyond the handshake.
+    """Connect and upgrade; return the socket, and the bytes read beyond the handshake.
 
-    The URL is spent afterwards, also when the server refuses. ``timeout_s`` limits connecting, and
-    again the answer.
+    The URL is used up afterwards, even if the server refuses. ``timeout_s`` limits connecting, and
+    then the response.
     """
     with ExitStack() as stack:
         sock = stack.enter_context(connect(target, timeout_s, tls))

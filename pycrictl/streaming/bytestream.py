@@ -1,4 +1,4 @@
-"""An open connection that is read piece by piece: what TCP or TLS gives, without a copy of it."""
+"""An open connection over TCP, a Unix socket or TLS, read piece by piece without copies."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from pycrictl.streaming.target import (
 )
 
 HELD_BYTES: Final = 512 << 10
-"""Most that waits to be read, apart from one piece, before the peer is held back."""
+"""Most unread bytes, apart from one piece, before reading from the peer pauses."""
 
 READ_BYTES: Final = 512 << 10
 _GOODBYE_S: Final = 1.0
 
 
 class ByteStream(asyncio.Protocol):
-    """An open connection, whose failures are StreamErrors that name the peer by its label.
+    """An open connection; its failures are StreamErrors that name the peer by ``label``.
 
-    A server's ``accepted`` is called when it is open.
+    A server's ``accepted`` is called once the connection is open.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class ByteStream(asyncio.Protocol):
         await self.drain()
 
     def send(self, pieces: Iterable[bytes | memoryview]) -> None:
-        """Send pieces as the peer takes them, without waiting; see ``drain``.
+        """Queue pieces for sending, without waiting; see ``drain``.
 
-        On a connection that is closed or lost it has no effect.
+        Has no effect on a connection that is closed or lost.
         """
         if not self._transport.is_closing():  # asyncio would print a warning for each such write
-            # Not by writelines, which holds nobody back in some versions (CVE-2024-12254).
+            # Not writelines, which lacks flow control in some versions (CVE-2024-12254).
             self._transport.write(b"".join(pieces))
 
     @property
@@ -85,21 +85,21 @@ class ByteStream(asyncio.Protocol):
         return not self._writable.is_set()
 
     async def drain(self) -> None:
-        """Wait while much of what was sent is not taken by the peer."""
+        """Wait while too many queued bytes have not been accepted by the peer."""
         if self._transport.is_closing():
-            await asyncio.sleep(0)  # that it is lost becomes known in the next round of the loop
+            await asyncio.sleep(0)  # the loop reports a loss in its next iteration
         await self._writable.wait()
         if self._lost.is_set():
             raise self._broken(self._error or ConnectionResetError("connection lost"))
 
     def end(self) -> None:
-        """Send no more, but go on reading. Not possible with TLS."""
+        """Stop sending, but keep reading. Not possible with TLS."""
         if not self._transport.is_closing():
             self._transport.write_eof()
 
     async def close(self, *, within_s: float | None = _GOODBYE_S) -> None:
-        """Close in good order, within a time in seconds or however long that takes."""
-        if not self._transport.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+        """Close in good order; abort after ``within_s`` seconds, or never if it is None."""
+        if not self._transport.is_closing():  # after a second close, Python 3.11.2 cannot abort TLS
             self._transport.close()
         try:
             async with asyncio.timeout(within_s):
@@ -109,7 +109,7 @@ class ByteStream(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once, without waiting. Has no effect on a closed connection."""
-        if not self._lost.is_set():  # Python 3.11.2 could not, after what was unsent has gone out
+        if not self._lost.is_set():  # Python 3.11.2 fails here once all unsent data has gone out
             self._transport.abort()
 
     def _broken(self, exc: OSError) -> StreamError:
@@ -122,10 +122,10 @@ class ByteStream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        # How asyncio's transports for sockets call it. Others go on with a size of their own.
+        # An attribute of asyncio's socket transports; others keep a read size of their own.
         if hasattr(transport, "max_size"):
             transport.max_size = READ_BYTES
-        transport.set_write_buffer_limits(HELD_BYTES)  # so that more can be made meanwhile
+        transport.set_write_buffer_limits(HELD_BYTES)  # more can be produced meanwhile
         self._accepted(self)
 
     def data_received(self, data: bytes) -> None:
@@ -139,7 +139,7 @@ class ByteStream(asyncio.Protocol):
     def eof_received(self) -> bool:
         self._is_ended = True
         self._arrived.set()
-        # We may go on sending, which TLS does not know.
+        # We may keep sending, which TLS does not support.
         return self._transport.get_extra_info("sslcontext") is None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -152,10 +152,10 @@ class ByteStream(asyncio.Protocol):
         self._writable.set()
 
     def _read_rest(self) -> None:
-        """Take in what the peer said before it reset the connection.
+        """Read the data that the peer sent before it reset the connection.
 
-        A write that fails makes the loop close the socket with that unread, and it may be the
-        outcome of a command that has left input unread. What TLS holds back cannot be read here.
+        After a failed write the loop closes the socket with that data unread, and it may be the
+        outcome of a command that left input unread. Data buffered by TLS cannot be read here.
         """
         if self._transport.get_extra_info("sslcontext") is not None:
             return

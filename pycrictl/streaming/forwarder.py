@@ -1,9 +1,9 @@
 """Forwards local ports to ports of a pod.
 
-Each local connection has a connection to the runtime for itself, over SPDY as well: containerd
-reads no frame behind the data of a stream that it has given up, and a client that does not read
-would hold up the others. Over SPDY one more connection carries nothing: its loss shows that the
-runtime is gone. A local connection that cannot be forwarded does not concern the others.
+Each local connection has its own connection to the runtime, over SPDY as well: containerd reads no
+frame after the data of a stream that it has abandoned, and a client that does not read would block
+the others. Over SPDY one more connection stays idle: its loss shows that the runtime has stopped.
+A local connection that cannot be forwarded does not affect the others.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOCALHOST: Final = ("127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class PortPair:
-    """A local port, 0 for any that is free, and the port of the pod."""
+    """A local port, 0 for any free one, and a port of the pod."""
 
     local: int
     remote: int
@@ -62,7 +62,7 @@ class Listener:
 
 
 def parse_pair(text: str) -> PortPair:
-    """Read ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` are for any local port."""
+    """Parse ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` mean any free local port."""
     match = _PAIR.fullmatch(text)
     if match is None:
         raise UsageError(f'invalid ports "{text}"', hint="write [LOCAL:]REMOTE, such as 8080:80")
@@ -76,10 +76,10 @@ def parse_pair(text: str) -> PortPair:
 def listen(
     addresses: Sequence[str], pairs: Sequence[PortPair], *, note: Callable[[str], None]
 ) -> list[Listener]:
-    """Listen on all addresses for each pair, in its order.
+    """Listen on all addresses for each pair, in order.
 
-    An address where the port is taken is left out. ``note`` gets a line about it, but for one of
-    the two that ``localhost`` stands for; and of a pair without any left.
+    Addresses on which the port is taken are skipped; ``note`` is called for each of them, except
+    the addresses of ``localhost``, and for a pair without any address left.
     """
     hosts = _hosts(addresses)
     optional = _LOCALHOST if "localhost" in addresses else ()
@@ -124,21 +124,21 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
 
 
 LINGER_S: Final = 1.0
-"""How long a client may go on sending what nobody reads, so that it gets the answer first."""
+"""How long a client may keep sending data that is discarded, to receive the response first."""
 
 PING_S: Final = 300.0
-"""Pause between pings on a connection that must not be taken for idle."""
+"""Interval of the pings that keep a connection from being closed as idle."""
 
 _OPENING: Final = 16
-"""Most connections to the runtime that are made at once: it has 1,000 URLs to give, for all."""
+"""Most connections opened to the runtime at once: it has only 1,000 URLs for all clients."""
 
 
 class Forwarder:
     """Forwards the connections of listeners until it is cancelled.
 
-    ``ask_url`` asks the runtime for a stream URL to these ports, in threads. ``timeout_s`` limits
-    connecting to the runtime, and again its taking the connection. ``handled`` gets the local port
-    of each connection.
+    ``ask_url`` requests a stream URL for these ports from the runtime; it is called in threads.
+    ``timeout_s`` limits connecting to the runtime, and then the runtime's acceptance of each
+    connection. ``handled`` is called with the local port of each connection.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class Forwarder:
         self._opening = asyncio.Semaphore(_OPENING)
 
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
-        """Ask the runtime, call ``ready``, and forward. The listeners are closed in the end."""
+        """Contact the runtime, call ``ready``, and forward; close the listeners at the end."""
         raise_file_limit()
         idle: ByteStream | None = None
         servers: list[asyncio.Server] = []
@@ -169,7 +169,7 @@ class Forwarder:
             if self._transport == "spdy":
                 idle = await self._open([])
             else:
-                # Nothing more: the server in the pod would see each connection that is opened.
+                # No connection: the server in the pod would see each one that is opened.
                 await self._ask([listeners[0].remote])
             for listener in listeners:
                 servers.append(await self._serve(listener))
@@ -206,7 +206,7 @@ class Forwarder:
                 error = exc.message
             if error:
                 self._note(f"forwarding {listener.port} -> {listener.remote}: {error}")
-            # Closing with input unread is a reset, which may overtake what the client has to get.
+            # Closing with input unread is a reset, which may overtake data sent to the client.
             local.end()
             with suppress(TimeoutError, StreamError):
                 async with asyncio.timeout(LINGER_S):
@@ -272,7 +272,7 @@ async def _pass(
 
     async def receive() -> str:
         while True:
-            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            # Do not flush to a peer that accepts no data: it may itself be waiting for us to read.
             if not connection.is_full:
                 flush()
             try:
@@ -304,7 +304,7 @@ async def _pass(
                 flush()
                 with suppress(StreamError):  # the receiving side reports it
                     await connection.drain()
-                flush()  # what the receiving side has held back meanwhile
+                flush()  # data that the receiving side has held back meanwhile
         except StreamError:
             is_local_lost = True
             connection.abort()

@@ -1,4 +1,4 @@
-"""The loop of a command: how signals end it, how tasks are ended, how blocking calls are made."""
+"""The event loop of a command: ending it by signals, ending tasks, and blocking calls."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T")
 
 class _Loop(asyncio.SelectorEventLoop):
     def __del__(self) -> None:
-        with suppress(AttributeError):  # its making has failed: there are no descriptors left
+        with suppress(AttributeError):  # its constructor failed: there were no descriptors left
             super().__del__()
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Return a new loop, which no signal leaves half made.
+    """Return a new loop; no signal interrupts its construction.
 
-    Once a signal ends the program, it does not report what becomes of its tasks.
+    Once a signal ends the program, the loop no longer reports errors of its tasks.
     """
     with undisturbed():
         loop = _Loop()
@@ -43,8 +43,8 @@ def run_in_loop(
 ) -> T:
     """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
 
-    Another one that comes at once changes nothing, so that cleaning up is not interrupted.
-    ``spares`` tells signals that change nothing at all.
+    A second signal within ``REPEAT_S`` does not cancel again, to leave the clean-up undisturbed.
+    ``spares`` returns whether a signal is ignored altogether.
     """
     with (
         closing(main),
@@ -92,7 +92,7 @@ def _cancelled_by_signals(
 
 
 async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, and return when all have ended. What they raise is dropped."""
+    """Cancel tasks, and return when all have ended. Their exceptions are dropped."""
     ending = list(tasks)
     for task in ending:
         task.cancel()
@@ -100,18 +100,18 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 async def in_thread(function: Callable[[], T]) -> T:
-    """Call a function that blocks in a thread of its own, and return what it returns.
+    """Call a blocking function in a thread of its own, and return its result.
 
-    A caller that is cancelled meanwhile goes on at once. Nothing waits for the end of the thread,
-    as a loop does for those of ``asyncio.to_thread``.
+    A caller that is cancelled meanwhile continues at once. Nothing waits for the thread to end,
+    unlike a loop for the threads of ``asyncio.to_thread``.
     """
     outcome: Future[T] = Future()
-    outcome.set_running_or_notify_cancel()  # so that to cancel the caller does not touch it
+    outcome.set_running_or_notify_cancel()  # cancelling the caller leaves the outcome alone
 
     def call() -> None:
         try:
             result = function()
-        except BaseException as exc:  # handed over, whatever it is
+        except BaseException as exc:  # passed on, whatever it is
             outcome.set_exception(exc)
         else:
             outcome.set_result(result)
@@ -121,7 +121,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 def raise_file_limit() -> None:
-    """Take as many descriptors as the system allows: each client, pull or port needs some."""
+    """Raise the limit on descriptors as far as allowed: each client, pull or port needs some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(OSError, ValueError):

@@ -1,4 +1,4 @@
-"""One HTTP request and its response, by ``h11``: the opening of every stream. It does no IO."""
+"""One HTTP request and its response, by ``h11``: the opening of every stream."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_REFUSAL_CHARACTERS: Final = 200
 
 
 class Opening:
-    """A request, with ``Host`` and ``User-Agent`` added, and what has come of its response.
+    """A request, with ``Host`` and ``User-Agent`` added, and its response so far; does no IO.
 
     Take the body's bytes out of ``body``. No error repeats the request: it may hold a secret.
     """
@@ -41,7 +41,7 @@ class Opening:
         fields = [("Host", target.authority), ("User-Agent", "pycrictl"), *headers]
         try:
             request = h11.Request(method=method, target=target.path, headers=fields)
-            # Without a body, its end has no bytes.
+            # The request has no body, and so its end has no bytes.
             self.head = self._http.send(request) or b""
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
@@ -52,13 +52,13 @@ class Opening:
 
     @property
     def leftover(self) -> bytes:
-        """What came after a 101, to be read before anything else from the connection."""
+        """The bytes after a 101, to be read before any others from the connection."""
         return bytes(self._http.trailing_data[0]) if self.is_complete else b""
 
     def receive(self, data: bytes) -> None:
-        """Take in bytes from the peer, empty at the end. The response must not be complete.
+        """Read bytes from the peer, empty at the end. The response must not be complete yet.
 
-        A StreamError is raised if it ends early or is malformed.
+        A StreamError is raised if the response ends early or is malformed.
         """
         try:
             self._http.receive_data(data)
@@ -108,7 +108,7 @@ class Opening:
 
 
 class Exchange(Opening):
-    """An opening on a connection."""
+    """An opening over a connection."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Exchange(Opening):
         self._connection = connection
 
     async def request(self, *, timeout_s: float) -> ResponseHead:
-        """Send the request; return the response's head. What came after a 101 is unread again."""
+        """Send the request; return the response's head. Push back the bytes after a 101."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connection.write(self.head)
@@ -140,7 +140,7 @@ class Exchange(Opening):
         return data
 
     async def refused(self) -> UpgradeRefused:
-        """Make an error of a response that is not what was asked for, with its body's beginning."""
+        """Return an error for a response that refuses the request, with the start of its body."""
         with suppress(TimeoutError, StreamError):  # what has arrived is enough
             async with asyncio.timeout(REFUSAL_S):
                 while len(self.body) < MAX_REFUSAL_BYTES and await self._advance():
@@ -148,7 +148,7 @@ class Exchange(Opening):
         return self.refusal()
 
     async def _advance(self) -> bool:
-        """Read once, and keep what came. Return False if the response was complete before."""
+        """Read once and process the bytes. Return False if the response was already complete."""
         if self.is_complete:
             return False
         self.receive(await self._connection.read())

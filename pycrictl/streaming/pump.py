@@ -1,7 +1,7 @@
 """Moves a command's streams, and its terminal's size, between descriptors and a connection.
 
-The loop never waits for a descriptor: standard input is read when there is some, and a thread
-writes what an output does not take at once.
+The loop never blocks on a descriptor: standard input is read when it is ready, and a thread writes
+to an output that may block.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pycrictl.wire.command import Channel, ExitReported, RemoteCommand
 
 PIECE_BYTES: Final = 256 << 10
 HELD_BYTES: Final = 1 << 20
-"""Most output that waits for its descriptor before no more is read from the peer."""
+"""Most output queued for its descriptor before reading from the peer pauses."""
 
 _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
@@ -37,7 +37,7 @@ _Piece = bytes | memoryview
 def _descriptor(stream: TextIO) -> int | None:
     try:
         return stream.fileno()
-    except (OSError, ValueError):  # kept in memory, or closed
+    except (OSError, ValueError):  # in memory, or closed
         return None
 
 
@@ -54,7 +54,7 @@ class Input:
         if self._fd is None:
             return self._stream.read(PIECE_BYTES).encode()
         while True:
-            await asyncio.sleep(0)  # so that others have their turn when there is always something
+            await asyncio.sleep(0)  # let other tasks run even if input never pauses
             if not self._poll.poll(0):
                 await self._wait(self._fd)
             try:
@@ -75,12 +75,12 @@ class Input:
 
 
 class Output:
-    """Writes bytes to a standard stream, whatever this is open on.
+    """Writes bytes to a standard stream of any kind.
 
-    A thread writes to what may not take them at once, such as a pipe or a terminal, because a
-    descriptor shared with other programs must not be made non-blocking.
+    A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
+    shared with other programs must not be made non-blocking.
 
-    Several sessions may share one. ``finish`` it, or the last bytes may be lost.
+    Several sessions may share an output. Call ``finish``, or the last bytes may be lost.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -99,9 +99,9 @@ class Output:
             self._may_wait = not (stat.S_ISREG(mode) or is_device)
 
     async def write(self, *pieces: _Piece) -> None:
-        """Write bytes, pieces one after the other; wait while too many are held."""
+        """Write pieces in order; wait while too many bytes are queued."""
         if self._may_wait:
-            self._hold(b"".join(pieces))  # a copy, as a view may keep much more than it shows
+            self._hold(b"".join(pieces))  # a copy, as a view may keep a larger buffer alive
             await self._until_held(HELD_BYTES)
         else:
             self._write(list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)])
@@ -122,7 +122,7 @@ class Output:
     def _hold(self, data: bytes) -> None:
         if self._thread is None:
             loop = asyncio.get_running_loop()
-            # Not joined at the end of the program: it may hang in a write that nobody takes.
+            # Not joined at the end of the program: it may hang in a write that nobody reads.
             self._thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
             self._thread.start()
         self._held_bytes += len(data)
@@ -135,7 +135,7 @@ class Output:
         while pieces:
             try:
                 pieces = _rest(pieces, os.writev(self._fd, pieces))
-            except BlockingIOError:  # somebody else made it non-blocking
+            except BlockingIOError:  # another program made it non-blocking
                 select.select([], [self._fd], [])
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -166,7 +166,7 @@ def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """Our ends of a command's streams. A terminal is made raw once the command is there."""
+    """Our ends of a command's streams. A terminal is made raw once the streams are open."""
 
     stdout: Output
     stderr: Output
@@ -176,9 +176,9 @@ class Ends:
 
 
 class Pump:
-    """Moves everything between a connection, which stays the caller's, and our ends.
+    """Moves data between a connection, which the caller still owns, and our ends.
 
-    ``silence_s`` is how long the server may be silent while it is its turn.
+    ``silence_s`` is how long the server may be silent when a response is due.
     """
 
     def __init__(
@@ -192,12 +192,12 @@ class Pump:
         self._outcome: ExitReported | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_left = False
-        self._taken = 0  # how often the server has taken what was sent
+        self._taken = 0  # how many writes the server has accepted
         self._is_silence_noted = False
 
     async def run(self) -> ExitReported | None:
-        """Return the outcome of the command, None after the detach keys. A terminal is left raw."""
-        bytes(_KEPT_BYTES)  # glibc goes on to use blocks of a piece's size again (mallopt(3))
+        """Return the outcome of the command, None after the detach keys. A terminal stays raw."""
+        bytes(_KEPT_BYTES)  # glibc then reuses blocks of a piece's size (mallopt(3))
         self._tasks = [asyncio.create_task(self._receive())]
         try:
             await self._tasks[0]
@@ -218,7 +218,7 @@ class Pump:
         loop = asyncio.get_running_loop()
         await self._handle_events()  # a WebSocket is ready from the beginning
         while not core.is_over:
-            # A peer that takes nothing gets no answers: it may itself wait until it is read from.
+            # Do not flush to a peer that accepts no data: it may itself be waiting for us to read.
             if not self._connection.is_full:
                 self._flush()
             try:
@@ -233,12 +233,12 @@ class Pump:
             raise core.error
 
     async def _read(self) -> bytes:
-        """Return the next bytes, or give up on a server that is stuck.
+        """Return the next bytes, or give up on a stuck server.
 
-        containerd 1.6 sometimes is when a command has ended with input unread: it goes on writing
-        that into a pipe which nobody empties, and never sends the outcome. A command that closes
-        its outputs and works on looks the same, so what decides is whether the server takes
-        anything at all.
+        containerd 1.6 sometimes gets stuck when a command has ended with input unread: it keeps
+        writing the input to a pipe that nobody reads, and never sends the outcome. A command that
+        closes its outputs and keeps running looks the same, so the criterion is whether the server
+        still accepts any input.
         """
         core, has_input = self._core, self._ends.stdin is not None
         is_asked = False
@@ -322,10 +322,10 @@ class Pump:
             self._flush()
             try:
                 await self._connection.drain()
-            except StreamError:  # which the reading side reports
+            except StreamError:  # the reading side reports it
                 return
             self._taken += 1
-            self._flush()  # what the reading side has held back meanwhile
+            self._flush()  # data that the reading side has held back meanwhile
             if self._is_left:
                 return
         if self._core.connection.can_end:

@@ -38,9 +38,9 @@ async def open_transport(
 ) -> tuple[ByteStream, str]:
     """Connect to a stream URL and upgrade; return the connection and the protocol chosen.
 
-    The caller closes or aborts the connection. The URL is spent afterwards, also when the server
-    refuses. ``protocols`` are offered in their order; ``timeout_s`` limits connecting, and again
-    the answer.
+    The caller closes or aborts the connection. The URL is used up afterwards, even if the server
+    refuses. ``protocols`` are offered in their order; ``timeout_s`` limits connecting, and then the
+    response.
     """
     target = parse_url(url)
     if transport == "websocket":
@@ -71,7 +71,7 @@ def _spdy_protocol(target: Target, protocols: Sequence[str], response: ResponseH
 
 
 SILENCE_S: Final = 30.0
-"""How long a server may be silent where it is known to be its turn."""
+"""How long a server may be silent when a response is known to be due."""
 
 Choice = Literal["auto", "spdy", "websocket"]
 Attempt = tuple[Transport, tuple[str, ...]]
@@ -82,14 +82,14 @@ _NEWEST_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS[:1])
 
 
 def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
-    """Return what to try one after the other: a transport, and the protocols to offer on it.
+    """Return the attempts in order: a transport, and the protocols to offer on it.
 
-    Only the newest WebSocket protocol can end a standard input, so with one the others are left
-    to those who ask for WebSocket by name.
+    Only the newest WebSocket protocol can end a standard input, so for a command with one, the
+    others are offered only if WebSocket is chosen explicitly.
 
-    Before that one, the server takes a standard input that nobody asked for as there, and ended.
-    To a command of our own this is the same as none. A container may have been kept alive by the
-    input that ends there, so where we only attach, those protocols are not offered.
+    With the older protocols, the server treats a standard input that was not requested as open and
+    ended. For a command of our own this is the same as no input. But it may end the input that
+    keeps a container alive, so those protocols are not offered if we only attach without input.
     """
     ends_input = is_attach and not streams.stdin
     is_newest = ends_input or (choice == "auto" and streams.stdin)
@@ -108,15 +108,14 @@ async def run_command(
     tls: TlsFiles | None = None,
     silence_s: float = SILENCE_S,
 ) -> ExitReported | None:
-    """Run a command to its end; return its outcome, None if the user left by the detach keys.
+    """Run a command to its end; return its outcome, None if the user left with the detach keys.
 
     Args:
-        ask_url: asks the runtime for a stream URL. Called in a thread, once for each transport
-            that is tried, because a URL is good for one request.
-        is_attach: the command is there already, and not ours to end.
-        silence_s: time for the server to open the streams; and how long it may be silent when it
-            has ended both outputs of a command with input, before and after it is asked whether
-            it is there.
+        ask_url: requests a stream URL from the runtime. Called in a thread, once for each
+            transport that is tried, because a URL is valid for one request.
+        is_attach: the command runs already, and is not ours to end.
+        silence_s: time for the server to open the streams; and how long it may be silent after it
+            has ended the outputs of a command with input, before we ping it and again after that.
     """
     tried = attempts(choice, streams, is_attach=is_attach)
     transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)

@@ -1,4 +1,4 @@
-"""Remote commands at the program's own standard streams."""
+"""Remote commands connected to the program's own standard streams."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pycrictl.streaming.terminal import Terminal
 from pycrictl.wire.command import ExitReported, Streams
 
 Outcome = ExitReported | PycrictlError | None
-"""What came of a command; None if the user left it by the detach keys."""
+"""The outcome of a command; None if the user left it with the detach keys."""
 
 
 def stream_all(
@@ -33,10 +33,10 @@ def stream_all(
     tls: TlsFiles | None = None,
     spares: Callable[[int], bool] | None = None,
 ) -> list[Outcome]:
-    """Run commands at once until all are over, whatever happens to one of them.
+    """Run commands concurrently until all have ended, even if some of them fail.
 
-    With a terminal or standard input there must be one only. ``spares`` tells the signals that
-    change nothing once a URL is known.
+    With a terminal or standard input there must be only one. ``spares`` returns whether a signal is
+    ignored once a URL is known.
     """
     is_up = False
 
@@ -100,7 +100,7 @@ _NO_SHELL: Final = r'exec: "(?:[^"]*/)?(?:ba|da|a|z|k)?sh": '
 
 
 def not_started(what: str, outcome: ExitReported) -> PycrictlError:
-    """Return the error of a command that did not start; its exit status is what shells have."""
+    """Return the error for a command that did not start, with the exit status that shells use."""
     details = outcome.message
     hint = None
     if re.search(_NO_SHELL, details):

@@ -25,7 +25,7 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-
 
 
 class TlsFiles(NamedTuple):
-    """PEM files for a TLS connection; without ``ca`` the system's certificates count."""
+    """PEM files for a TLS connection; without ``ca`` the system's certificates are trusted."""
 
     ca: str | None = None
     cert: str | None = None
@@ -35,7 +35,7 @@ class TlsFiles(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A stream URL, taken apart; with ``socket`` that Unix socket is connected to."""
+    """A parsed stream URL; if ``socket`` is set, connections use that Unix socket."""
 
     scheme: str
     host: str
@@ -49,7 +49,7 @@ class Target:
 
     @property
     def authority(self) -> str:
-        """Host and port as the ``Host`` header wants them (RFC 9110, 7.2)."""
+        """Host and port in the form of the ``Host`` header (RFC 9110, 7.2)."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -59,7 +59,7 @@ class Target:
 
 
 def parse_url(url: str) -> Target:
-    # urlsplit() leaves control characters out in silence, so this comes first.
+    # urlsplit() silently drops control characters, so this check comes first.
     if not _URL.fullmatch(url):
         raise RemoteProtocolError("the stream URL has characters that are not allowed in one")
     try:
@@ -80,15 +80,15 @@ def parse_url(url: str) -> Target:
 
 
 def beside(target: Target, socket: str) -> Target:
-    """Return a target with the Unix socket on which its server has the same streams, if it has one.
+    """Return a target with the Unix socket that serves the same streams, if there is one.
 
-    A proxy's is beside its own socket (``proxy.serve.listen``). It can be reached from a container
-    with a network of its own, where the loopback address is another one.
+    A proxy has it beside its own socket (``proxy.serve.listen``). It can be reached from a
+    container with a network of its own, which has a loopback address of its own, too.
     """
     link = Path(socket)
     folders = [link.resolve().parent]
     with suppress(OSError):
-        # Who was asked may have handed over since.
+        # The proxy that returned the URL may have handed over since.
         folders += (one for one in link.parent.iterdir() if one.name.startswith(f"{link.name}."))
     found = (folder / str(target.port) for folder in folders)
     path = next((str(one) for one in found if one.is_socket()), "")
@@ -96,10 +96,10 @@ def beside(target: Target, socket: str) -> Target:
 
 
 def tls_of(target: Target, files: TlsFiles | None) -> tuple[ssl.SSLContext, str] | None:
-    """Return what a TLS connection needs, and the server's name; None where it has no TLS.
+    """Return the context of a TLS connection, and the server's name; None without TLS.
 
     Without files no certificate is verified, because runtimes sign their own; crictl does the
-    same. With them, the server's certificate must be valid and for its name.
+    same. With files, the server's certificate must be valid and match its name.
     """
     if not target.is_tls:
         return None
@@ -135,6 +135,6 @@ def reason_of(exc: Exception) -> str:
     if isinstance(exc, ssl.SSLError):
         return (exc.reason or "TLS error").lower().replace("_", " ")
     if isinstance(exc, OSError) and exc.errno and exc.errno > 0:
-        # Not its own text, which asyncio replaces by a longer one.
+        # Not the exception's own text, which asyncio replaces by a longer one.
         return os.strerror(exc.errno).lower()
     return getattr(exc, "strerror", None) or str(exc) or type(exc).__name__

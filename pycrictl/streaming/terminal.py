@@ -1,4 +1,4 @@
-"""The terminal that a session takes over: raw mode, size, and the keys that detach from it."""
+"""The terminal of a session: raw mode, size, and the keys that detach from the session."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ _OFF_BY_DEFAULT: Final = frozenset(
     # cursor keys, reverse video, mouse and focus, pasting, held output, the other screen
     {1, 5, 9, *range(1000, 1007), 1015, 1016, 2004, 2026, 47, 1047, 1049}
 )
-_PLAIN: Final = b"\x1b>\x1b[m"  # the keypad's numbers, and no style: DECKPNM, SGR
+_PLAIN: Final = b"\x1b>\x1b[m"  # numeric keypad and no style: DECKPNM, SGR
 
 
 class Modes:
-    """Follows what is written to a terminal, and knows what makes it an ordinary one again."""
+    """Tracks the modes that output sets on a terminal, and returns the sequences that undo them."""
 
     def __init__(self) -> None:
         self._switched: set[int] = set()
         self._tail = b""
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Take in the next bytes written. Sequences may be torn anywhere."""
+        """Read the next bytes written. Sequences may be split anywhere."""
         text = self._tail + data
         for numbers, switch in _SWITCH.findall(text):
             modes = {int(number) for number in numbers.split(b";") if number}
             known = _OFF_BY_DEFAULT if switch == b"h" else _ON_BY_DEFAULT
             self._switched = (self._switched - modes) | (modes & known)
-        # The last sequence is read again with what follows it, which changes nothing.
+        # The last sequence is read again with the next bytes, which is harmless.
         start = text.rfind(b"\x1b", max(0, len(text) - _LONGEST_BYTES))
         self._tail = text[start:] if start >= 0 else b""
 
@@ -56,16 +56,16 @@ DETACH_KEYS: Final = b"\x10\x11"
 
 
 class DetachKeys:
-    """Finds the keys that leave a session in what is typed.
+    """Finds the keys that detach from a session in typed input.
 
-    A first key is held back until it is known what follows.
+    The first of the keys is held back until the next key is known.
     """
 
     def __init__(self) -> None:
         self._held = b""
 
     def feed(self, data: bytes) -> tuple[bytes, bool]:
-        """Take in what was typed; return what to send of it, and whether to leave after that."""
+        """Read typed bytes; return the bytes to send, and whether to detach after them."""
         data = self._held + data
         before, found, _ = data.partition(DETACH_KEYS)
         if found:
@@ -75,9 +75,9 @@ class DetachKeys:
 
 
 class Terminal:
-    """A terminal that may be made raw, and is as before when the ``with`` statement ends.
+    """A terminal that may be made raw, and is restored when the ``with`` statement ends.
 
-    ``screen`` is a descriptor of what shows the output, if that is a terminal.
+    ``screen`` is the descriptor of the output, if that is a terminal.
     """
 
     def __init__(self, descriptor: int, *, screen: int | None = None) -> None:
@@ -87,7 +87,7 @@ class Terminal:
         self._modes = Modes()
 
     def make_raw(self) -> None:
-        """Pass on each key as it is typed, Ctrl-C too, and show nothing but what is written."""
+        """Pass on each key as it is typed, even Ctrl-C, without echo."""
         tty.setraw(self._descriptor, termios.TCSANOW)
 
     def showed(self, data: bytes | bytearray | memoryview) -> None:
@@ -95,11 +95,11 @@ class Terminal:
             self._modes.feed(data)
 
     def restore(self) -> None:
-        """Restore the terminal's mode; the terminal may be gone."""
+        """Restore the terminal's mode, if the terminal still exists."""
         try:
-            # Not after the output is through, which never is on a terminal stopped by Ctrl-S.
+            # Without waiting for output, which never drains on a terminal stopped by Ctrl-S.
             termios.tcsetattr(self._descriptor, termios.TCSANOW, self._settings)
-            # A screen that takes nothing must not hold up the end.
+            # A screen that accepts no output must not delay the end.
             if self._screen is not None and select.select([], [self._screen], [], 0)[1]:
                 os.write(self._screen, self._modes.undoing())
         except (termios.error, OSError):

@@ -26,7 +26,7 @@ _ORDER: Final = {state: number for number, state in enumerate(State)}
 
 Measure = Literal["cpu", "memory", "restarts", "name"]
 MEASURES: Final[tuple[Measure, ...]] = ("cpu", "memory", "restarts", "name")
-"""What healthy rows are sorted by."""
+"""Sort keys of healthy rows."""
 
 _WORDS: Final = {
     "crash-loop": "crashing",
@@ -66,11 +66,11 @@ NOTHING: Final = Usage()
 
 @dataclass(frozen=True, slots=True)
 class BoardRow:
-    """A container, one that is to come, or a pull that is nobody's.
+    """A container (perhaps not created yet), a pod, or a pull that belongs to neither.
 
-    ``pod`` is NAMESPACE/NAME, empty if nobody knows it; ``container`` is empty for the pod itself,
-    and ``id`` before it exists. ``gravity`` orders sick rows, the smallest first. ``pull`` is what
-    the row waits for.
+    ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
+    ``id`` until the container exists. ``gravity`` orders sick rows, the smallest first. The row
+    waits for ``pull``.
     """
 
     pod: str
@@ -99,10 +99,10 @@ class BoardRow:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All of the screen.
+    """Everything on the screen.
 
-    ``disk_free`` is the share of the file system of images that is free. A ``problem`` says why the
-    runtime does not answer: then the rest is from ``since_s``, when it answered last.
+    ``disk_free`` is the free share of the image file system. ``problem`` is the reason why the
+    runtime does not answer; the other data is then from ``since_s``, when it last answered.
     """
 
     node: str
@@ -174,7 +174,7 @@ def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
 
 
 def short_age(seconds: float) -> str:
-    """Return an age in few letters: ``12 s``, ``5 min``, ``2 h``, ``3 d``."""
+    """Return a short form of an age: ``12 s``, ``5 min``, ``2 h``, ``3 d``."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds // size:.0f} {unit}"
@@ -245,9 +245,9 @@ def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow
 
 
 def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
-    """Return what is wrong in a word or two, the detail that matters most, and the image.
+    """Return the trouble in a word or two, its most important detail, and the image.
 
-    The row of an image that cannot be had shows its name behind the detail.
+    The image is empty unless it could not be pulled; the row shows it after the detail.
     """
     what = _WORDS.get(cause.kind, cause.kind.replace("-", " "))
     for image in facts.images:

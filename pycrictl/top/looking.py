@@ -1,4 +1,4 @@
-"""Looks at the node for the screen, and outlives a runtime that goes away."""
+"""Polls the node for the screen, and carries on when the runtime goes down."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 RETRY_S: Final = 30.0
-"""Pause before a runtime whose pulls could not be looked for is tried again."""
+"""Pause before retrying a runtime whose pulls could not be read."""
 
 _NS: Final = 1e9
 
@@ -68,7 +68,7 @@ class Looker:
         return self._connection
 
     def look(self) -> Board:
-        """Return the board of now; if the runtime does not answer, the last one and why."""
+        """Return the current board; if the runtime does not answer, the last one and the reason."""
         try:
             if self._connection is None:
                 self.open()
@@ -76,7 +76,7 @@ class Looker:
         except (PycrictlError, OSError) as exc:
             self.close()
             text = exc.message if isinstance(exc, PycrictlError) else str(exc)
-            if text.startswith("cannot reach the runtime at "):  # a line has no room for where
+            if text.startswith("cannot reach the runtime at "):  # no room for the address
                 text = "the runtime is away: " + text.partition('": ')[2]
             elif ": no answer within " in text:
                 text = f"the runtime does not answer: {text}"
@@ -120,7 +120,7 @@ class Looker:
         )
 
     def _usage(self) -> dict[str, Usage]:
-        """Return what containers use; CPU is known from the second look on."""
+        """Return the containers' usage; without ``usage_nano_cores``, CPU needs two samples."""
         assert self._connection is not None
         try:
             sample = measure(self._connection.client, cri_pb2.ContainerStatsFilter())
@@ -151,7 +151,7 @@ class Looker:
             try:
                 status = self._status = connection.proxy.status()
             except PycrictlError:
-                connection.proxy = None  # it has ended; what it pulled, containerd shows
+                connection.proxy = None  # the proxy has ended; containerd shows its pulls
             else:
                 self._pulls = all_of(status)
                 return lambda owner: from_proxy(status, owner)
@@ -161,7 +161,7 @@ class Looker:
             if self._containerd is None:
                 self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
             found = self._containerd.look(absent)
-        except PycrictlError:  # neither containerd nor CRI-O, or not to be looked into
+        except PycrictlError:  # neither containerd nor CRI-O, or no access to it
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()
         own = {**found.stray, **found.own}

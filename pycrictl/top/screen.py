@@ -1,4 +1,4 @@
-"""The screen of a node, live: the only module that imports textual."""
+"""The live screen of a node; the only module that imports textual."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pycrictl.top.board import MEASURES, Board, BoardRow, Measure, State, matchi
 
 _PAUSE_S: Final = 0.5
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that end the screen. asyncio lets an interrupt through by itself."""
+"""Signals that end the screen; asyncio handles SIGINT by itself."""
 
 AT_ONCE_S: Final = 3.0
 
@@ -48,10 +48,10 @@ _STYLES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Hands:
-    """What the screen can have done.
+    """The actions available to the screen.
 
-    ``look``, ``why`` and ``inspect`` are called in threads; ``words`` start this program beside it.
-    ``cancel`` takes an image or a pod; it and ``set_limit`` raise an error where there is no proxy.
+    ``look``, ``why`` and ``inspect`` are called in threads; ``words`` begin a command line of this
+    program. ``cancel`` takes an image or a pod; it and ``set_limit`` raise errors without a proxy.
     """
 
     look: Callable[[], Board]
@@ -219,7 +219,7 @@ class TopApp(App[None]):
                 return
             try:
                 self.call_from_thread(self.show_board, board)
-            except RuntimeError:  # it has ended meanwhile
+            except RuntimeError:  # the app has ended meanwhile
                 return
             self._is_due.wait(self._interval_s)
             self._is_due.clear()
@@ -272,7 +272,7 @@ class TopApp(App[None]):
         self._show_keys()
 
     def on_key(self, event: Key) -> None:
-        """Take keys for the filter before what they are bound to, in the order of typing."""
+        """Handle keys typed into the filter, in order, before their bindings."""
         if not self._is_typing or isinstance(self.screen, ModalScreen):
             return
         if event.key in ("enter", "escape"):
@@ -396,9 +396,9 @@ class TopApp(App[None]):
 
 
 def play(app: TopApp) -> None:
-    """Show the screen until it is left, or a signal ends it, which then takes effect.
+    """Show the screen until the user quits or a signal arrives, which is then raised again.
 
-    What a handler of this program raises would be kept by the task of Textual that it came to.
+    An exception raised in this program's own handlers would end up in a task of Textual.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
     app.ends_by_signals = True
@@ -416,8 +416,8 @@ def play(app: TopApp) -> None:
 def _end_with_terminal() -> None:
     """End the program when the terminal is closed.
 
-    Textual does not see that: it reads an end of input again and again, and may wait forever for
-    the thread that writes, which has failed.
+    Textual does not detect this: it reads end of file over and over, and may wait forever for its
+    writer thread, which has failed.
     """
     while os.isatty(0):
         time.sleep(_PAUSE_S)
@@ -425,7 +425,7 @@ def _end_with_terminal() -> None:
 
 
 def _run(words: Sequence[str]) -> tuple[int, bool]:
-    """Run a program; return its status, and whether Ctrl-C was typed, which is for it alone."""
+    """Run a program; return its exit status, and whether Ctrl-C was typed (handled by it alone)."""
     typed: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: typed.append(number))
     try:

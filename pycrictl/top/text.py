@@ -13,7 +13,7 @@ from pycrictl.units import format_bytes, ordinal, parse_duration
 
 
 class Key(NamedTuple):
-    """Keys and what they do: by their names, as a word below the rows, and as a line of help."""
+    """Keys and their action, with its label below the rows and its line in the help."""
 
     names: str
     action: str
@@ -55,7 +55,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(rows: Sequence[BoardRow], columns: int, *, is_utf8: bool = True) -> Layout:
-    """Return columns that fit a screen; on a narrow one a pod stands without its container."""
+    """Return column widths that fit a screen; a narrow one has no column for containers."""
     pod = max((width(row.pod) for row in rows), default=0)
     container = max((width(row.container) for row in rows), default=0)
     if columns < _NARROW:
@@ -110,7 +110,7 @@ def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
 
 
 def _clock(text: str) -> str:
-    """Return a duration as a clock shows it, ``0:18``; as it is if it is none."""
+    """Return a duration in the form ``0:18``, and any other text unchanged."""
     try:
         return clock(parse_duration(text))
     except ValueError:

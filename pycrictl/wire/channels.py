@@ -1,12 +1,12 @@
-"""The channels of a stream (exec, attach, port-forward), whatever carries them. Pure.
+"""The channels of a stream (exec, attach, port-forward), over either transport. Pure.
 
 Over WebSocket the first byte of a message (``wire.websocket``) is the number of its channel; over
-SPDY (``wire.spdy``) each channel is a stream of the connection. Both begin on a connection
-that has just been upgraded, and are fed with the pieces of its byte stream.
+SPDY (``wire.spdy``) each channel is a stream of the connection. Both start on a connection
+that has just been upgraded, and are fed the bytes received on it.
 
-Only from version 5 of the protocol on, and never from a runtime itself, a WebSocket message of the
-byte 255 and a channel ends that channel. So before 5 nothing can end the standard input over
-WebSocket: what reads it to its end never ends.
+Only in version 5 of the protocol, which no runtime itself offers, does a WebSocket message of the
+byte 255 and a channel's number end that channel. Before version 5 standard input cannot be ended
+over WebSocket: a command that reads it to its end never exits.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.wire.websocket import CLIENT, Messages, by_channel
 
 MESSAGE_BYTES: Final = 32768
-"""Most data in a message or frame of ours: what Go copies at once."""
+"""Most data in one message or frame that we send: the size of Go's copy buffer."""
 
 _CLOSE: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelsOpened:
-    """All channels are there: data can be sent."""
+    """All channels are open: data can be sent."""
 
 
-@dataclass(slots=True)  # to make a frozen one takes longer than all else that a frame needs
+@dataclass(slots=True)  # creating a frozen one costs more than all other work for a frame
 class ChannelReceived:
-    """The peer sent data, never empty: maybe a view, which keeps all of what was fed with it."""
+    """The peer sent data, never empty. If it is a view, it keeps the whole fed buffer alive."""
 
     channel: int
     data: bytes | memoryview
@@ -40,7 +40,7 @@ class ChannelReceived:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEnded:
-    """The peer sends no more on a channel; ``is_reset``: it takes no more, either."""
+    """The peer sends no more on a channel; with ``is_reset`` it accepts no more either."""
 
     channel: int
     is_reset: bool = False
@@ -53,14 +53,14 @@ class Channels(ABC):
     """The client's side of a connection with channels.
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
-    pieces of ``data_to_send`` after each call of any method. The two feeding methods never raise
-    for what the peer does, and drop what comes when all is over.
+    pieces of ``data_to_send`` after every method call. The two feeding methods never raise because
+    of the peer, and ignore input once ``is_over`` is true.
 
     Attributes:
-        error: RemoteProtocolError if the peer broke the protocol, StreamError if it left without
-            the end that the protocol has, else None.
-        is_over: nothing more will come.
-        can_end: whether ``end`` works.
+        error: RemoteProtocolError if the peer broke the protocol, StreamError if it disconnected
+            without a proper end, else None.
+        is_over: no more events will follow.
+        can_end: whether ``end`` has an effect.
     """
 
     can_end = True
@@ -77,29 +77,29 @@ class Channels(ABC):
 
     @abstractmethod
     def send(self, channel: int, data: bytes) -> None:
-        """Send data, in pieces of a good size; dropped where the channel takes none."""
+        """Send data in pieces of a suitable size; drop it if the channel accepts none."""
 
     @abstractmethod
     def end(self, channel: int) -> None:
-        """Tell the peer that we send no more on a channel, where that can be told."""
+        """End our side of a channel, if the transport supports that."""
 
     def ping(self) -> None:  # noqa: B027 - as it says
-        """Ask the peer for a sign of life. Has an effect over SPDY only."""
+        """Ping the peer. Has an effect over SPDY only."""
 
     def close(self) -> None:  # noqa: B027 - as it says
         """Close the connection. Has an effect over WebSocket only."""
 
     @abstractmethod
     def receive_data(self, data: bytes, now: float = 0.0) -> None:
-        """Take in bytes from the peer at a time in seconds."""
+        """Handle bytes from the peer, received at the time ``now`` in seconds."""
 
     @abstractmethod
     def receive_eof(self, error: StreamError | None = None) -> None:
-        """Take in that the peer sends no more, and the error if the connection broke."""
+        """Handle the end of the peer's data; ``error`` is set if the connection broke."""
 
     @abstractmethod
     def data_to_send(self) -> Sequence[bytes | memoryview]:
-        """Return what to send since the last call."""
+        """Return the bytes to send that were added since the last call."""
 
     def _finish(self, error: StreamError | None) -> None:
         if not self.is_over:
@@ -153,7 +153,7 @@ class WebSocketChannels(Channels):
             if len(data) != 1 or data[0] >= self._count:
                 raise RemoteProtocolError("the peer closed a channel that does not exist")
             self._events.append(ChannelEnded(data[0], is_reset=True))
-        # A message without data, as the first one always is, says nothing.
+        # A message without data, such as the first one, is ignored.
         elif data:
             if channel >= self._count:
                 raise RemoteProtocolError("the peer sent data on a channel that does not exist")

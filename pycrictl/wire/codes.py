@@ -1,4 +1,4 @@
-"""The codes of gRPC statuses, numbers as they are sent (gRPC, "Status codes and their use")."""
+"""The gRPC status codes, as numbers on the wire (gRPC, "Status codes and their use")."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ _NAMES: Final = (
 
 
 def name_of(code: int) -> str:
-    """Return a code as Go, and so every runtime, writes it; one that nobody knows as its number."""
+    """Return a code's name as Go, and so every runtime, writes it; an unknown code's number."""
     return _NAMES[code] if 0 <= code < len(_NAMES) else str(code)

@@ -1,7 +1,7 @@
-"""A remote command (exec, attach): what it takes and reports. Pure.
+"""The protocol of a remote command (exec, attach): its streams and its outcome. Pure.
 
-The outcome is a Status object (``metav1.Status``), as in version 4 of the protocol, which every
-runtime of the CRI speaks. In version 5, WebSocket can end a channel (``wire.channels``).
+The outcome is a Status object (``metav1.Status``), as in version 4 of the protocol, which every CRI
+runtime supports. In version 5, WebSocket can end a channel (``wire.channels``).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ V4: Final = "v4.channel.k8s.io"
 V5: Final = "v5.channel.k8s.io"
 
 SPDY_PROTOCOLS: Final = (V4,)
-"""What to offer over SPDY."""
+"""The versions to offer over SPDY."""
 
 WEBSOCKET_PROTOCOLS: Final = (V5, V4)
-"""What to offer over WebSocket, best first; the server takes the first that it knows."""
+"""The versions to offer over WebSocket, best first; the server picks the first it supports."""
 
 MAX_STATUS_BYTES: Final = 1 << 20
-"""Longest outcome that is accepted. It repeats the command's arguments."""
+"""Longest outcome accepted; an outcome repeats the command's arguments."""
 
 _NON_ZERO: Final = "NonZeroExitCode"
 _EXIT_CODE: Final = re.compile("-?[0-9]{1,10}")
@@ -54,7 +54,7 @@ class Channel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """Which streams were asked for in the RPC. They must be exactly the same here."""
+    """The streams requested in the RPC; exactly the same ones must be opened here."""
 
     stdin: bool = False
     stdout: bool = True
@@ -64,11 +64,11 @@ class Streams:
 
 @dataclass(frozen=True, slots=True)
 class ExitReported:
-    """The outcome is known. Output may still come after it.
+    """The outcome is known. Output may still follow.
 
     Attributes:
-        exit_code: the command's exit status; None if it did not start, or it is not known.
-        message: what the runtime says; empty for an exit status of 0.
+        exit_code: the command's exit status; None if it did not start, or if it is unknown.
+        message: the runtime's message; empty for an exit status of 0.
     """
 
     exit_code: int | None
@@ -76,12 +76,12 @@ class ExitReported:
 
 
 Event = ChannelsOpened | ChannelReceived | ChannelEnded | ExitReported
-"""Of the channels come only data of outputs that were asked for, and the ends of outputs and of a
-standard input that the peer takes no more of."""
+"""Channel events are limited to data of requested outputs, the ends of outputs, and the end of a
+standard input that the peer no longer accepts."""
 
 
 class OutcomeUnknown(StreamError):
-    """The connection ended without an exit status. The command may even go on."""
+    """The connection ended without an exit status. The command may still be running."""
 
     reference = "outcome-unknown"
 
@@ -96,10 +96,10 @@ class RemoteCommand:
 
     Attributes:
         connection: its channels.
-        error: RemoteProtocolError if the peer sent nonsense, StreamError if it refused a stream,
+        error: RemoteProtocolError if the peer sent bad data, StreamError if it refused a stream,
             OutcomeUnknown if the connection ended without the outcome, else None.
-        is_over: nothing more will come. ExitReported came before, or ``error`` is set.
-        is_ready: ChannelsOpened has come.
+        is_over: no more events will follow; ExitReported was returned, or ``error`` is set.
+        is_ready: ChannelsOpened was received.
     """
 
     def __init__(self, connection: Channels, streams: Streams) -> None:
@@ -116,11 +116,11 @@ class RemoteCommand:
 
     @property
     def awaits_outcome_only(self) -> bool:
-        """True when both outputs have ended and the outcome is not known."""
+        """True when all outputs have ended and the outcome is not known."""
         return self._still_sending == {Channel.ERROR} and not self._is_reported
 
     def resize(self, *, width: int, height: int) -> None:
-        """Tell the terminal's size in characters; one that no terminal has is left out."""
+        """Send the terminal's size in characters; ignore an impossible size."""
         if 0 < width <= _MAX_SIZE and 0 < height <= _MAX_SIZE:
             size = b'{"Width":%d,"Height":%d}\n' % (width, height)
             self.connection.send(Channel.RESIZE, size)
@@ -173,8 +173,8 @@ class RemoteCommand:
             raise RemoteProtocolError("the outcome of the command is too long")
         self._tries_left -= 1
         if self._tries_left >= 0:
-            # The syntax of a Status object shows where it ends. A server that is stuck may never
-            # end the stream.
+            # A Status object's syntax shows where it ends. A stuck server may never end the
+            # stream.
             with suppress(RemoteProtocolError):
                 self._report()
 
@@ -182,7 +182,7 @@ class RemoteCommand:
         channel = event.channel
         if event.is_reset and not self.is_ready:
             raise StreamError(f"the server refused the stream {_name_of(channel)}")
-        # The runtimes' server ends the error stream like that, and what nobody has read.
+        # The runtimes' server also resets the error stream at its end, and unread input.
         is_input_refused = channel == Channel.STDIN and event.is_reset
         if is_input_refused or channel in self._outputs & self._still_sending:
             self._events.append(event)
@@ -191,7 +191,7 @@ class RemoteCommand:
         self._still_sending.discard(channel)
 
     def _report(self) -> None:
-        """Tell the outcome once, from what came on the error stream."""
+        """Report the outcome once, from the data of the error stream."""
         if self._is_reported:
             return
         outcome = parse_status(bytes(self._status))
@@ -202,9 +202,9 @@ class RemoteCommand:
 def remote_command(
     transport: Literal["spdy", "websocket"], protocol: str, streams: Streams
 ) -> RemoteCommand:
-    """Begin a command on a connection that has just been upgraded.
+    """Start a command on a connection that has just been upgraded.
 
-    ``protocol`` is what the server chose, which must be one of those that are offered.
+    ``protocol`` is the version that the server chose, which must be one of those offered.
     """
     if protocol not in (SPDY_PROTOCOLS if transport == "spdy" else WEBSOCKET_PROTOCOLS):
         raise RemoteProtocolError(
@@ -212,7 +212,7 @@ def remote_command(
         )
     if transport == "websocket":
         return RemoteCommand(WebSocketChannels(len(Channel), can_end=protocol == V5), streams)
-    # The server counts the streams and waits for as many as it was asked for, in any order.
+    # The server waits until as many streams as requested are open, in any order.
     headers: dict[int, HeaderFields] = {
         channel: (("streamtype", _name_of(channel)),)
         for channel, is_wanted in (
@@ -238,12 +238,12 @@ def _exit_code(text: str) -> int:
 
 
 def parse_status(text: bytes) -> ExitReported:
-    """Read a Status object (``metav1.Status``); RemoteProtocolError if it is none."""
+    """Parse a Status object (``metav1.Status``); RemoteProtocolError if it is not one."""
     try:
         status = parse(text)
         outcome, message = status["status"], str(status.get("message") or "")
         causes = (status.get("details") or {}).get("causes") or []
-        # The key of a cause's type is not ``type`` on the wire.
+        # On the wire, the key of a cause's type is ``reason``, not ``type``.
         codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
         code = _exit_code(codes[0]) if codes and status.get("reason") == _NON_ZERO else None
     except (ValueError, TypeError, KeyError, AttributeError):

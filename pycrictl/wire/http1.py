@@ -1,6 +1,6 @@
 """Heads of HTTP/1.1 requests and responses, as ``h11`` reads them (RFC 9110 and 9112). Pure.
 
-One request without a body and one response make up a connection of a stream: no reuse, no
+A stream's connection carries one request without a body and one response: no reuse, no
 pipelining, no content coding.
 """
 
@@ -16,7 +16,7 @@ from websockets.datastructures import Headers
 from pycrictl.errors import RemoteProtocolError
 
 MAX_HEAD_BYTES: Final = 16384
-"""The longest head of a request."""
+"""The longest request head accepted."""
 
 SWITCHING_PROTOCOLS: Final = 101
 LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -54,13 +54,13 @@ class Request:
 
     @property
     def wants_websocket(self) -> bool:
-        """Return whether it asks to go on with the WebSocket protocol."""
+        """Return whether the request asks for an upgrade to WebSocket."""
         upgrade, connection = (tokens(self.headers, name) for name in ("Upgrade", "Connection"))
         return "websocket" in upgrade and "upgrade" in connection
 
 
 def parse_request(head: bytes) -> Request:
-    """Read a request's head; RemoteProtocolError if it is malformed or announces a body."""
+    """Parse a request's head; RemoteProtocolError if it is malformed or announces a body."""
     connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
     try:
         connection.receive_data(head)
@@ -81,11 +81,11 @@ def parse_request(head: bytes) -> Request:
 def serialize_response(
     status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes = b""
 ) -> bytes:
-    """Write an answer's head, and a body if there is one."""
+    """Return the bytes of a response: its head, and its body if there is one."""
     lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode("ascii") + body
 
 
 def chunk(data: bytes) -> bytes:
-    """Return one chunk of a body (RFC 9112, 7.1); ``data`` is not empty."""
+    """Return one chunk of a body (RFC 9112, 7.1); ``data`` must not be empty."""
     return b"%x\r\n%b\r\n" % (len(data), data)

@@ -1,11 +1,11 @@
-"""What one peer may make this program do: the limits of calls, streams and logs. Pure.
+"""Limits on what one peer can make this program do in calls, streams and logs. Pure.
 
-Protocols leave to each receiver what it puts up with. All readers here keep to these numbers, and
-gRPC is given them as channel arguments. Up to them the work is linear in what the peer sends;
-beyond them its call is reset or its connection ended with the error code that says why.
+Protocols leave such limits to each receiver. All readers enforce these, and gRPC gets them as
+channel arguments. Within them the work is linear in what the peer sends; beyond them its call is
+reset or its connection closed, with an error code that says why.
 
-What only looks like traffic, such as pings, is not counted in all, because a connection may live
-for months: an ``Allowance`` grows again with time, and with the frames that carry something.
+Frames without content, such as pings, are limited by rate and not in total, because a connection
+may live for months: an ``Allowance`` refills with time, and with frames that carry content.
 """
 
 from __future__ import annotations
@@ -13,47 +13,46 @@ from __future__ import annotations
 from typing import Final
 
 # Calls
-HEADER_LIST_BYTES: Final = 64 * 1024  # the metadata of one call, by the measure of RFC 7541, 4.1
-STREAMS: Final = 512  # the calls of a connection; one that was reset counts until it is noticed
-PENDING_CALLS: Final = 8192  # the calls of all connections until this program notices them
-MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a runtime's message: what kubelet and crictl take, too
+HEADER_LIST_BYTES: Final = 64 * 1024  # the metadata of one call, measured as in RFC 7541, 4.1
+STREAMS: Final = 512  # calls on one connection; a reset one counts until the reset is noticed
+PENDING_CALLS: Final = 8192  # calls on all connections that this program has not taken up yet
+MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a runtime's message; kubelet and crictl accept as much
 
-# The objects in a runtime's answer, nested ones included: a command takes 460 MiB for them. They
-# are not counted in answers up to the second limit, which have at most half as many.
+# The objects in a runtime's response, nested ones included: a command needs 460 MiB for them.
+# Responses up to UNCOUNTED_BYTES are not counted: at two bytes or more each, about as many fit.
 ANSWER_PARTS: Final = 500_000
 UNCOUNTED_BYTES: Final = 1024 * 1024
 
-# Connections: how many, and one of how many file descriptors at most is one of those.
+# Connections: each maximum, and its share: at most one connection per so many file descriptors.
 CONNECTIONS: Final = 1024  # to the CRI socket
 CONNECTION_SHARE: Final = 2
-STREAM_CONNECTIONS: Final = 512  # to the stream server, also those without a token yet
+STREAM_CONNECTIONS: Final = 512  # to the stream server, including those without a token yet
 STREAM_SHARE: Final = 4
 PAGE_CONNECTIONS: Final = 128  # to the pages of metrics and health
 PAGE_SHARE: Final = 8
 
-HEAD_S: Final = 10.0  # how long such a connection may take for the head of its request
-CROWDED_HEAD_S: Final = 1.0  # the same once half of the places are taken
-BACKLOG: Final = 1024  # the connections that wait in the kernel until they are accepted
-ACCEPTED_AT_ONCE: Final = 4  # the connections that are accepted before others have their turn
+HEAD_S: Final = 10.0  # how long such a connection may take to send its request head
+CROWDED_HEAD_S: Final = 1.0  # the same while half of the connections are in use
+BACKLOG: Final = 1024  # connections waiting in the kernel to be accepted
+ACCEPTED_AT_ONCE: Final = 4  # connections accepted in a row before other work runs
 
-# Streams: a message of a WebSocket is held until it is whole, and runtimes send 32 KiB at once.
-# Idle are frames without content in a row on a WebSocket or SPDY connection, such as pings.
+# Streams: a WebSocket message is buffered until complete; runtimes send 32 KiB at a time. Idle
+# frames are frames without content, such as pings, in a row on a WebSocket or SPDY connection.
 STREAM_MESSAGE_BYTES: Final = 4 * 1024 * 1024
 STREAM_IDLE_FRAMES: Final = 1000
 STREAM_IDLE_FRAMES_PER_S: Final = 10
 
-# The log lines of one kind about what peers can do as often as they like: so many in a row, so many
-# more each second, and how often the number of those that were left out is logged.
+# Log lines of one kind about events that peers can cause at will: how many in a row, how many more
+# per second, and how often the number of suppressed lines is logged.
 FAULT_LINES: Final = 10
 FAULT_LINES_PER_S: Final = 0.1
 FAULT_COUNT_S: Final = 20.0
 
 
 class Allowance:
-    """So many at once, and so many more each second.
+    """A token bucket: at most ``burst`` tokens, refilled at ``per_s`` tokens per second.
 
-    There are never more than ``burst`` left. ``earned`` is how many there may be, whatever the
-    time; the caller sets it.
+    The caller may set ``earned``, the tokens that the next refill adds whatever the time.
     """
 
     __slots__ = ("_at", "_burst", "_left", "_per_s", "earned")
@@ -66,7 +65,7 @@ class Allowance:
         self._at: float | None = None
 
     def take(self, now: float) -> bool:
-        """Take one at the time ``now`` in seconds, and return whether there was one."""
+        """Take one token at the time ``now`` in seconds; return whether there was one."""
         if self._at is None:
             self._at = now
         if not self._left:

@@ -1,13 +1,13 @@
 """Container logs as runtimes write them: lines of the CRI's format, or Docker's JSON. Pure.
 
-A CRI line is ``<RFC 3339 time> <stdout|stderr> <tag[:tag…]> <text>``; the first tag is ``P`` where
-the container's line goes on in the next one of that stream, else ``F``. A Docker line is a JSON
-object with ``log`` (which has its own line feed at the end of a line), ``stream`` and ``time``. The
-two cannot be taken for each other, so each line is read for what it is.
+A CRI line is ``<RFC 3339 time> <stdout|stderr> <tag[:tag…]> <text>``; the first tag is ``P`` if the
+container's line continues in the next CRI line of that stream, else ``F``. A Docker line is a JSON
+object with ``log`` (including the line feed that ends a line), ``stream`` and ``time``. The formats
+cannot be confused, so each line is read in its own format.
 
-Logs are large, and nearly always of full lines of one stream. So a block of such lines is cut by
-one regular expression, which looks at the characters of a time only and leaves nothing over but
-texts. Everything else, and lines whose times matter, is read by a loop.
+Logs are large and consist almost entirely of full lines of one stream. A block of such lines is
+split by one regular expression, which only checks the characters of the times and returns only the
+texts. All other lines, and lines whose times matter, are read one by one.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from pycrictl.foreign import parsed
 from pycrictl.wire.logtime import TIMESTAMP, format_timestamp, timestamp_ns
 
 MAX_LINE_BYTES: Final = 16 << 20
-"""Most of a line that is held; what follows in a longer one is read as another line."""
+"""Most of a line that is buffered; the rest of a longer line is read as another line."""
 
 LogStream = Literal["stdout", "stderr"]
 
 _STREAMS: Final[dict[str, LogStream]] = {"stdout": "stdout", "stderr": "stderr"}
 _EXCERPT: Final = 60
 
-# Each line begins with the line feed before it. The first branch is for times of nine digits, the
-# usual ones; the last eats up the block at the first line of another kind, so that the result ends
-# with an empty text.
+# Each line starts with the line feed before it. The first branch matches the usual times of nine
+# digits; the last matches the rest of the block from the first line of another kind on, which makes
+# the result end with an empty text.
 _FULL_LINES: Final[dict[LogStream, re.Pattern[bytes]]] = {
     "stdout": re.compile(rb"\n(?:.{29}+Z stdout F |[-+.:0-9TZ]{20,35}+ stdout F |(?s:.*+))"),
     "stderr": re.compile(rb"\n(?:.{29}+Z stderr F |[-+.:0-9TZ]{20,35}+ stderr F |(?s:.*+))"),
@@ -48,7 +48,7 @@ class Chunk(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A line, taken apart. ``data`` has a line feed unless the container's line goes on."""
+    """A parsed line. ``data`` has a line feed unless the container's line continues."""
 
     timestamp: bytes
     stream: LogStream
@@ -57,7 +57,7 @@ class _Piece(NamedTuple):
 
 
 def timestamp_of(line: bytes) -> bytes | None:
-    """Return the time of a line, with or without its line feed; None if it is in no format."""
+    """Return the time of a line, with or without its line feed; None if in neither format."""
     line = line.removesuffix(b"\n")
     match = _LINE.fullmatch(b"\n" + line)
     if match and match[2]:
@@ -67,27 +67,27 @@ def timestamp_of(line: bytes) -> bytes | None:
 
 
 def is_before(line: bytes, time_ns: int) -> bool:
-    """Return whether a line has a time, and that is before another one."""
+    """Return whether a line has a time before ``time_ns``."""
     timestamp = timestamp_of(line)
     try:
         return timestamp is not None and timestamp_ns(timestamp) < time_ns
-    except ValueError:  # there is no such time
+    except ValueError:  # the time is invalid
         return False
 
 
 class LogDecoder:
-    """Turns the bytes of a log file into what the container wrote, in order.
+    """Turns the bytes of a log file into the container's output, in order.
 
-    Feed it with blocks of 16 to 64 KiB: larger ones are slower. No input makes it raise. A line of
-    neither format is passed on as it is, on the standard output.
+    Feed it blocks of 16 to 64 KiB: larger ones are slower. No input makes it raise. A line in
+    neither format is passed on unchanged, as standard output.
 
     Args:
-        only: the one output to leave in; None for both.
-        has_timestamps: begin each line of the container with its time.
-        since_ns: leave out lines before this time, in nanoseconds since 1970.
+        only: the one output to return; None for both.
+        has_timestamps: start each line of the container with its time.
+        since_ns: omit lines before this time, in nanoseconds since 1970.
 
     Attributes:
-        first_bad: the beginning of the first line of neither format, printable; or None.
+        first_bad: the start of the first line in neither format, printable; or None.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class LogDecoder:
         self._is_plain = not has_timestamps and since_ns is None
         self._last_stream: LogStream = only or "stdout"
         self._is_inside_line: dict[LogStream, bool] = {"stdout": False, "stderr": False}
-        self._pending = b"\n"  # what has no line feed yet, after the line feed before it
+        self._pending = b"\n"  # an unfinished line, after the line feed before it
 
     def receive_data(self, data: bytes) -> list[Chunk]:
-        """Take the next bytes of the file; return what they complete."""
+        """Read the next bytes of the file; return the output that they complete."""
         chunks: list[Chunk] = []
         if (end := data.rfind(b"\n")) < 0:
             self._pending += data
@@ -120,25 +120,25 @@ class LogDecoder:
         return chunks
 
     def receive_eof(self) -> list[Chunk]:
-        """Take the end of the file; return its last line if that has no line feed.
+        """Handle the end of the file; return its last line if it has no line feed.
 
-        The decoder can go on after it, for a file that was rotated or truncated.
+        The decoder can be fed again afterwards, for a file that was rotated or truncated.
         """
         line, self._pending = self._pending, b"\n"
         return list(self._gather(self._lines(line, b""))) if len(line) > 1 else []
 
     def _decode(self, block: bytes) -> Iterable[Chunk]:
-        """Read whole lines, each with a line feed before it and none behind."""
+        """Decode whole lines, each with a line feed before and none after it."""
         if self._is_plain:
             texts = _FULL_LINES[self._last_stream].split(block)
             if texts[-1]:
-                del texts[0]  # what comes before the first line feed: nothing
+                del texts[0]  # the empty text before the first line feed
                 texts.append(b"")
                 return (Chunk(self._last_stream, b"\n".join(texts)),)
         return self._gather(self._lines(block, b"\n"))
 
     def _gather(self, lines: Iterable[Chunk]) -> Iterator[Chunk]:
-        """Put together neighbours that go to the same output."""
+        """Merge adjacent chunks of the same output."""
         for stream, run in groupby(lines, itemgetter(0)):
             yield Chunk(stream, b"".join([data for _, data in run]))
 
@@ -157,7 +157,7 @@ class LogDecoder:
                 if piece is not None and self._since_ns is not None:
                     is_early = timestamp_ns(piece.timestamp) < self._since_ns
             except ValueError:
-                piece = None  # there is no such time
+                piece = None  # the time is invalid
             if piece is None:
                 line = b" ".join((timestamp, name, tag, text)) if name else other
                 self._reject(line)
@@ -177,7 +177,7 @@ class LogDecoder:
 
     def _reject(self, line: bytes) -> None:
         if self.first_bad is None:
-            # repr() escapes whatever could steer a terminal.
+            # repr() escapes control sequences.
             self.first_bad = repr(line[:_EXCERPT].decode(errors="replace"))
 
 

@@ -1,6 +1,6 @@
-"""Times in container logs, and times that people give to choose lines by. Pure.
+"""Times in container logs, and times given in options to select log lines. Pure.
 
-Times are nanoseconds since 1970 as integers, because a float has no room for them.
+Times are integer nanoseconds since 1970, because a float cannot hold them exactly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TIMESTAMP: Final = (
     rb"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
     rb"(?:[.][0-9]+)?(?:Z|[-+][0-9]{2}:[0-9]{2})"
 )
-"""A regular expression of a log's times: RFC 3339, any number of digits after the second."""
+"""A regular expression for log timestamps: RFC 3339 with any number of fractional digits."""
 
 _SECOND_NS: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -32,10 +32,10 @@ _UNIX: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
 
 
 def format_timestamp(timestamp: bytes) -> bytes:
-    """Write a log's time with nine digits after the second, in its own zone.
+    """Return a log timestamp with nine fractional digits, in its own zone.
 
     Args:
-        timestamp: what TIMESTAMP matches in full. The numbers may be impossible.
+        timestamp: a full match of TIMESTAMP; its numbers may be out of range.
     """
     if len(timestamp) == _USUAL_CHARACTERS and timestamp[-1] == _Z:
         return timestamp
@@ -44,13 +44,13 @@ def format_timestamp(timestamp: bytes) -> bytes:
 
 
 def timestamp_ns(timestamp: bytes) -> int:
-    """Read a log's time, matched by TIMESTAMP; ValueError if there is no such day, time or zone."""
+    """Parse a timestamp matched by TIMESTAMP; ValueError if its day, time or zone is invalid."""
     fraction, zone = _split(timestamp)
     return _seconds(timestamp[:_SECONDS_CHARACTERS] + zone) * _SECOND_NS + int(fraction)
 
 
 def _split(timestamp: bytes) -> tuple[bytes, bytes]:
-    """Return the nine digits after the second, and the zone, which is Z where it is zero."""
+    """Return nine fractional digits, and the zone; a zero offset becomes Z."""
     if timestamp.endswith(b"Z"):
         fraction, zone = timestamp[_SECONDS_CHARACTERS + 1 : -1], b"Z"
     else:
@@ -60,18 +60,18 @@ def _split(timestamp: bytes) -> tuple[bytes, bytes]:
     return fraction[:9].ljust(9, b"0"), zone
 
 
-@lru_cache(maxsize=256)  # lines of one second come together
+@lru_cache(maxsize=256)  # lines of the same second are adjacent
 def _seconds(timestamp: bytes) -> int:
     moment = datetime.fromisoformat(timestamp.decode())
     return (moment - _EPOCH) // timedelta(seconds=1)
 
 
 def parse_time(text: str, *, zone: tzinfo | None = None) -> int:
-    """Read a point in time as it is given in an option.
+    """Parse a point in time given in an option.
 
-    A day (``2024-01-31``), an hour (``…T15``), a minute (``…T15:04``) or a second with up to nine
-    digits after it (``…T15:04:05.123``), each with ``Z`` or ``+02:00`` behind it or without (then
-    in ``zone``, or that of this machine); or seconds since 1970 (``1706713445.123``).
+    A day (``2024-01-31``), hour (``…T15``), minute (``…T15:04``) or second with up to nine
+    fractional digits (``…T15:04:05.123``), optionally followed by ``Z`` or an offset (``+02:00``),
+    else in ``zone`` or this machine's zone; or seconds since 1970 (``1706713445.123``).
     """
     try:
         if match := _UNIX.fullmatch(text):

@@ -1,12 +1,12 @@
 """A connection to a port of a pod, over SPDY or WebSocket. Pure.
 
 It has a channel for the data and one for an error text. Over SPDY they are streams with the same
-``requestid``. Over WebSocket the port is named in the RPC, and what comes on either channel begins
-with the port as 16 bits, little-endian. Both can carry several connections to ports. Ours carry one
-(``streaming.forwarder`` says why).
+``requestid``. Over WebSocket the port is named in the RPC, and the data received on each channel
+starts with the port as 16 bits, little-endian. Either transport can carry several connections to
+ports; ours carries one (``streaming.forwarder`` says why).
 
-Only SPDY can end one direction alone. containerd takes that for the end of the whole, and allows
-the other direction one more second.
+Only SPDY can end one direction alone. containerd treats that as the end of the connection, and
+allows the other direction one more second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SPDY_PROTOCOL: Final = "portforward.k8s.io"
 WEBSOCKET_PROTOCOL: Final = "v4.channel.k8s.io"
 
 MAX_ERROR_BYTES: Final = 65536
-"""Longest error text; what is beyond it is cut off."""
+"""Longest error text; a longer one is truncated."""
 
 DATA: Final = 0
 _ERROR: Final = 1
@@ -37,14 +37,14 @@ _ERROR: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class ForwardClosed:
-    """The connection is gone. ``error`` says what went wrong, or is empty."""
+    """The connection has ended. ``error`` says what went wrong, or is empty."""
 
     error: str
 
 
 Event = ChannelsOpened | ChannelReceived | ChannelEnded | ForwardClosed
-"""Of the channels come only those of the data. Whether anything listens in the pod is not known
-when they are open."""
+"""Channel events are those of the data channel only. Open channels do not imply that anything
+listens in the pod."""
 
 
 class PortForward:
@@ -53,8 +53,8 @@ class PortForward:
     Feed the connection, then take ``events_received`` from here; the last is a ForwardClosed.
 
     Attributes:
-        connection: its channels, of which ``DATA`` is to be written to.
-        is_over: nothing more will come.
+        connection: its channels; write to ``DATA``.
+        is_over: no more events will follow.
     """
 
     def __init__(self, connection: Channels, prefix: bytes = b"") -> None:
@@ -73,7 +73,7 @@ class PortForward:
                 self._take(event)
         if self.connection.is_over:
             error = self.connection.error
-            is_usual = isinstance(error, Dropped)  # runtimes end a WebSocket without its close
+            is_usual = isinstance(error, Dropped)  # runtimes end a WebSocket without a close
             self._close(error.message if error is not None and not is_usual else "")
         events, self._events = self._events, []
         return events
@@ -84,7 +84,7 @@ class PortForward:
                 self._receive(event.channel, event.data)
             case ChannelsOpened():
                 self._open()
-                # Nothing is ever sent on the other one, and the peer may wait to hear that.
+                # We never send on the error channel, and the peer may wait for its end.
                 self.connection.end(_ERROR)
             case ChannelEnded(is_reset=True):
                 done = "reset" if self._is_opened else "refused to forward"
@@ -93,7 +93,7 @@ class PortForward:
                 self._still_sending.discard(event.channel)
                 if event.channel == DATA:
                     self._events.append(event)
-                # The end of the data comes first, also when there is an error text to follow.
+                # The data ends first, even if an error text follows.
                 if not self._still_sending:
                     self._close("")
 
@@ -108,7 +108,7 @@ class PortForward:
             self._open()
         if channel == _ERROR:
             self._error += data[: MAX_ERROR_BYTES - len(self._error)]
-            if self._error and not self.connection.can_end:  # no end follows it
+            if self._error and not self.connection.can_end:  # the channel's end never follows
                 self._close("")
         elif data:
             self._events.append(ChannelReceived(DATA, data))
@@ -119,7 +119,7 @@ class PortForward:
             self._events.append(ChannelsOpened())
 
     def _close(self, reason: str) -> None:
-        """Close with the runtime's own text, if there is one, else with another reason."""
+        """Close with the runtime's error text if there is one, else with ``reason``."""
         if not self.is_over:
             self.is_over = True
             self._events.append(
@@ -128,7 +128,7 @@ class PortForward:
 
 
 def port_forward(transport: Literal["spdy", "websocket"], port: int) -> PortForward:
-    """Begin to forward to a port of a pod; over WebSocket it was named in the RPC."""
+    """Start forwarding to a port of a pod; over WebSocket the RPC has named it already."""
     if transport == "websocket":
         return PortForward(WebSocketChannels(2), port.to_bytes(2, "little"))
     headers = (("port", str(port)), ("requestid", "0"))

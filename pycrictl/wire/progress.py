@@ -2,12 +2,11 @@
 
 One message is one JSON object. The KEP's keys are ``image``, ``layer``, ``progress``, ``total``
 and ``error``; our server adds ``phase``, ``queue_position``, ``extracted``, ``extracted_total``,
-``resumed``, ``started``, ``behind``, ``pod``, ``digest``, ``idle_s`` and ``sums``, which a reader
-of the KEP alone ignores. Over a WebSocket every message has its own frame, over plain HTTP every
-message has its own line.
+``resumed``, ``started``, ``behind``, ``pod``, ``digest``, ``idle_s`` and ``sums``, which clients
+that implement only the KEP ignore. Over a WebSocket every message has its own frame, over plain
+HTTP its own line.
 
-This module reads what a message says and not what it means: phases, sums and rates are up to
-``pycrictl.pulls.tracker``.
+This module only encodes and decodes; ``pycrictl.pulls.tracker`` interprets phases, sums and rates.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from pycrictl import foreign
 from pycrictl.units import quote
 
 WHOLE_NODE: Final = "*"
-"""As a pod sandbox ID: all pods of the node, and pulls for none. KEP-5334 requires an ID."""
+"""As a pod sandbox ID: all pods of the node, and pulls without a pod. KEP-5334 requires an ID."""
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
-"""Longest message that is looked at by default."""
+"""Longest message that is accepted by default."""
 
 MAX_TEXT: Final = 4096
 """Longest image reference, layer digest or error text, in characters.
 
-A message with a longer name is bad, since a shortened name would be the name of something else;
-a longer error text is cut.
+A message with a longer name is rejected, since a truncated name would name something else; a longer
+error text is truncated.
 """
 
 _LONGEST_S: Final = 1e11
@@ -40,15 +39,14 @@ _NUMBER_KEYS: Final = frozenset({"progress", "total"})
 
 
 class Report(NamedTuple):
-    """What one message says. Empty texts and zeros stand for what it leaves out.
+    """The content of one message; missing fields are empty strings or zeros.
 
-    ``progress`` and ``total`` count compressed bytes and may be anything an int64 can hold.
-    ``image`` and ``layer`` both empty: the whole pod; ``layer`` empty: the whole image. ``resumed``
-    are bytes that were there before this pull began, ``started`` is when it began (Unix time in
-    seconds), ``behind`` who is ahead of it in the queue, ``pod`` whose it is (NAMESPACE/NAME),
-    ``digest`` that of a layer that began under another name, such as ``layer 3 of 7``, ``idle_s``
-    for how long nothing had moved, ``sums`` an object with those of the whole image, as its source
-    has them (``pycrictl.pulls.model.Totals``).
+    ``progress`` and ``total`` count compressed bytes and may be any int64. ``image`` and ``layer``
+    both empty: the whole pod; ``layer`` empty: the whole image. ``resumed``: bytes present before
+    this pull began. ``started``: when it began (Unix time in seconds). ``behind``: the pod or image
+    ahead of it in the queue. ``pod``: the pod it is for (NAMESPACE/NAME). ``digest``: of a layer
+    first reported under another name, such as ``layer 3 of 7``. ``idle_s``: time without progress.
+    ``sums``: the source's own sums for the whole image (``pycrictl.pulls.model.Totals``).
     """
 
     image: str = ""
@@ -70,22 +68,22 @@ class Report(NamedTuple):
 
     @property
     def news(self) -> Report:
-        """The report without what only says that time has passed."""
+        """The report without fields that change merely because time passes."""
         sums = None if self.sums is None else {**self.sums, "idle_s": 0.0}
         return self._replace(idle_s=0.0, sums=sums)
 
 
 class _NotAReport(ValueError):
-    """The message is well-formed JSON at best; its text says what is wrong."""
+    """The message is not a valid report; the exception's text says why."""
 
 
 class ProgressDecoder:
-    """Turns messages into reports; counts and skips everything else.
+    """Turns messages into reports; counts and skips bad ones.
 
-    Use ``receive_message`` for messages that have boundaries of their own (WebSocket), or
-    ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise. Of a line
-    it holds at most ``max_message_bytes``; what follows in a longer one is read as another.
-    ``first_bad`` says what was wrong with the first message skipped, in one printable line.
+    Use ``receive_message`` for messages with boundaries of their own (WebSocket), or
+    ``receive_data`` and ``receive_eof`` for a stream of lines. No input makes it raise. It buffers
+    at most ``max_message_bytes`` of a line; the rest of a longer line is read as another one.
+    ``first_bad`` describes the first message skipped in one printable line.
     """
 
     def __init__(self, *, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
@@ -98,9 +96,9 @@ class ProgressDecoder:
     def receive_message(self, message: str | bytes | bytearray) -> Report | None:
         """Decode one message; None if it is blank or bad.
 
-        Missing keys and nulls are empty texts and zeros, an integer written as ``5.0`` or ``5e0``
-        is one, unknown keys are ignored. An additional key of ours with a value of another type
-        counts as missing: another runtime may use that key for something else.
+        Missing keys and nulls become empty strings or zeros, ``5.0`` and ``5e0`` are accepted as
+        integers, unknown keys are ignored. One of our additional keys counts as missing if its
+        value has another type: another runtime may use that key for something else.
         """
         try:
             if len(message) > self._max_message_bytes:
@@ -116,7 +114,7 @@ class ProgressDecoder:
         return None
 
     def receive_data(self, data: bytes | bytearray) -> list[Report]:
-        """Take the next bytes of a stream of lines; return the reports that became complete.
+        """Read the next bytes of a stream of lines; return the reports that they complete.
 
         A line ends with LF or CRLF.
         """
@@ -127,7 +125,7 @@ class ProgressDecoder:
         return [report for report in map(self.receive_message, lines) if report is not None]
 
     def receive_eof(self) -> list[Report]:
-        """Take the end of a stream of lines; return the last line's report if it had no LF."""
+        """Handle the end of a stream of lines; return the report of a last line without LF."""
         line, self._line = self._line, b""
         report = self.receive_message(line)
         return [] if report is None else [report]
@@ -141,10 +139,10 @@ class ProgressDecoder:
 
 
 def encode_report(report: Report) -> str:
-    """Write a report as one line of JSON, without the line feed.
+    """Encode a report as one line of JSON, without the line feed.
 
-    ``progress`` and ``total`` are always there, everything else only when it is set. The text is
-    pure ASCII, so neither an encoding nor a control character in a name can break it.
+    ``progress`` and ``total`` are always written, other fields only if set. The text is pure ASCII,
+    so neither an encoding nor a control character in a name can break it.
     """
     fields: dict[str, object] = {}
     for name, value in zip(Report._fields, report, strict=True):
@@ -169,7 +167,7 @@ def _report(fields: object) -> Report:
     if not (error or not fields.keys().isdisjoint(_NUMBER_KEYS)):
         raise _NotAReport("no progress in it")
     values.update((key, read(fields.get(key))) for key, read in _OURS.items())
-    # Escapes can bring in halves of surrogate pairs.
+    # JSON escapes can produce lone surrogates.
     return Report(**{key: _encodable(value) for key, value in values.items()})
 
 

@@ -1,21 +1,21 @@
-"""A client's SPDY/3.1 connection, each of whose streams is a channel. Pure.
+"""A client's SPDY/3.1 connection, with one stream per channel. Pure.
 
-Every number is big-endian. A control frame begins with the bit 1, the version (15 bits) and the
-type (16), a data frame with the bit 0 and the stream's number (31); flags (8) and the length of
-what follows (24) come next in both. A stream is opened by SYN_STREAM, which ends with a block of
-headers, accepted by SYN_REPLY, and ends either in both directions one after the other (a frame with
-FIN each) or at once (RST_STREAM). What the peer may not do ends the connection.
+Every number is big-endian. A control frame starts with the bit 1, the version (15 bits) and the
+type (16), a data frame with the bit 0 and the stream's number (31); in both, flags (8) and the
+payload's length (24) follow. A stream is opened by SYN_STREAM, which ends with a block of headers,
+accepted by SYN_REPLY, and ended either separately in each direction (a frame with FIN each) or in
+both at once (RST_STREAM). A protocol violation by the peer ends the connection.
 
 Five decisions, the first four because the peer is Go's spdystream library in every runtime:
 
-1. *No data before the reply.* The draft allows it, spdystream throws such data away. So nothing can
-   be sent until all streams are accepted.
-2. *No flow control.* spdystream neither sends WINDOW_UPDATE nor looks at it, and it sends more
-   than the draft's 64 KiB. So windows are neither kept nor announced, and TCP alone holds a sender
-   back: of all streams together. Whoever drives this class must always go on reading, also while
-   it waits for a write, or both sides may wait for each other.
-3. *Frames for streams that have ended are left out in silence.* They may have been on their way
-   when the stream was reset.
+1. *No data before the reply.* The draft allows it, but spdystream discards such data. So
+   nothing can be sent until all streams are accepted.
+2. *No flow control.* spdystream neither sends nor honours WINDOW_UPDATE, and it sends more than the
+   draft's 64 KiB. Windows are neither tracked nor announced: only TCP slows a sender down, all its
+   streams together. The caller must keep reading, even while it waits for a write, or both sides
+   may wait for each other.
+3. *Frames for streams that have ended are silently ignored.* They may have been in transit when the
+   stream was reset.
 4. *The peer opens no streams.* A runtime has no reason to.
 5. *The peer's headers are not read.* Nothing needs them, so they are not even decompressed.
 """
@@ -41,7 +41,7 @@ from pycrictl.wire.channels import (
 VERSION: Final = 3
 HEAD_BYTES: Final = 8
 MAX_CONTROL_BYTES: Final = 65536
-"""Longest payload of a control frame that is accepted. Data is passed on as it comes."""
+"""Longest accepted payload of a control frame. Data is passed on as it arrives."""
 
 _FIN: Final = 0x01
 _MAX_STREAM_ID: Final = 2**31 - 1
@@ -54,7 +54,7 @@ HeaderFields = tuple[tuple[str, str], ...]
 
 
 def _dictionary() -> bytes:
-    """Put together the dictionary of draft 3, 2.6.10.1: words with their lengths, then text."""
+    """Build the dictionary of draft 3, 2.6.10.1: words with their lengths, then text."""
     words = (
         "options head post put delete trace accept accept-charset accept-encoding accept-language"
         " accept-ranges age allow authorization cache-control connection content-base"
@@ -100,7 +100,7 @@ class SpdyChannels(Channels):
         super().__init__()
         self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
         self._output: list[bytes | memoryview] = []
-        self._buffer = b""  # what has come of a frame that is not whole
+        self._buffer = b""  # the start of an incomplete frame
         self._data_id = self._data_bytes_left = 0
         self._is_data_last = False
         self._next_ping_id = 1
@@ -113,7 +113,7 @@ class SpdyChannels(Channels):
         for channel, fields in headers.items():
             # All blocks of a connection go through one zlib stream, flushed after each.
             block = compressor.compress(_packed(fields)) + compressor.flush(zlib.Z_SYNC_FLUSH)
-            # Behind the number: no other stream that it belongs to, the highest priority, no slot.
+            # After the stream's number: no associated stream, the highest priority, no slot.
             self._control(Kind.SYN_STREAM, _LONG.pack(self._ids[channel]) + bytes(6) + block)
 
     def send(self, channel: int, data: bytes) -> None:
@@ -193,7 +193,7 @@ class SpdyChannels(Channels):
             raise RemoteProtocolError("the peer sends too many empty SPDY frames")
 
     def _take_control(self, kind: int, payload: bytes, is_last: bool) -> None:
-        """Take a control frame; those of other types are left out (draft 3, 2.2.1)."""
+        """Handle a control frame; unknown types are ignored (draft 3, 2.2.1)."""
         if kind not in [*Kind]:
             return
         if len(payload) < _LONG.size:
@@ -209,7 +209,7 @@ class SpdyChannels(Channels):
             case Kind.PING if number % 2 == 0:
                 self._control(Kind.PING, payload[: _LONG.size])
             case Kind.GOAWAY:
-                # An accepted stream was looked at, whatever number is said to be the last.
+                # An accepted stream was processed, whatever the frame names as the last one.
                 for stream_id in sorted(self._opening):
                     if stream_id > number:
                         self._reset(stream_id)
@@ -253,6 +253,6 @@ class SpdyChannels(Channels):
 
 
 def _packed(headers: HeaderFields) -> bytes:
-    """Write a block of headers: a count, then names and values with their lengths (2.6.10)."""
+    """Encode a block of headers: a count, then names and values with their lengths (2.6.10)."""
     texts = [text.encode("iso-8859-1") for field in headers for text in field]
     return _LONG.pack(len(headers)) + b"".join(_LONG.pack(len(text)) + text for text in texts)

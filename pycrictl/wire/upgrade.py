@@ -1,8 +1,8 @@
 """The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
 
-The library makes and checks the fields of the handshake. The HTTP heads around
-them are read and written elsewhere (``wire.http1``; aiohttp in the agent), as a server may decline
-the upgrade with a plain response, or serve other URLs.
+The library makes and checks the handshake's fields. The HTTP heads around them are read and
+written elsewhere (``wire.http1``; aiohttp in the agent), since a server may decline the upgrade
+with a plain response or serve other URLs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ClientHandshake:
 
     @property
     def headers(self) -> list[tuple[str, str]]:
-        """The header fields of the request, which is a GET; the host is not among them."""
+        """The header fields of the request, which is a GET, without ``Host``."""
         fields = self._protocol.connect().headers
         return [(name, value) for name, value in fields.raw_items() if name != "Host"]
 
@@ -55,7 +55,7 @@ class ClientHandshake:
 
 
 def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | None:
-    """Return the head that answers a GET with a WebSocket; None if its fields are not right.
+    """Return the response head that accepts a WebSocket; None if the request is invalid.
 
     The client must have offered ``protocol``, unless it is empty.
     """
@@ -68,8 +68,8 @@ def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | N
 
 
 def _of_handshake(fields: Iterable[tuple[str, str]]) -> Headers:
-    """Return what the library has to see.
+    """Return the fields that the library needs.
 
-    Empty ones are left out, as the runtimes' server answers with an empty Sec-WebSocket-Protocol.
+    Empty ones are dropped, as the runtimes' server sends an empty Sec-WebSocket-Protocol.
     """
     return Headers([(name, value) for name, value in fields if value and _NAME.fullmatch(name)])

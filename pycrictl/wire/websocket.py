@@ -1,8 +1,8 @@
 """The messages of an open WebSocket (RFC 6455), by the sans-IO core of ``websockets``. Pure.
 
 The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
-byte is the number of a channel. The handshake is over (``wire.upgrade``), and no extension was
-agreed on: the size of compressed data is not known before it is decompressed.
+byte is the number of a channel. The handshake (``wire.upgrade``) is over and has negotiated no
+extension: the size of compressed data is not known before it is decompressed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from pycrictl.wire import limits
 __all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel"]
 
 _EMPTY_BYTES: Final = 1
-"""The number of a channel alone carries nothing."""
+"""A message of this length, a channel's number alone, has no content."""
 
 _LARGE_BYTES: Final = 64 * 1024
-"""From this size on the length of a frame has eight bytes."""
+"""From this size on, the length field of a frame has eight bytes."""
 
 _apply_mask: Final[Callable[..., bytes]] = frames.apply_mask  # type: ignore[attr-defined]
-"""The fastest that the library has here."""
+"""The fastest implementation that the library has on this machine."""
 
 _LARGE: Final = bytes((0x80 | Opcode.BINARY, 0xFF))
 _LARGE_UNMASKED: Final = bytes((0x80 | Opcode.BINARY, 0x7F))
-"""How a frame of a large message begins: its length in eight bytes follows, and a client's key."""
+"""The start of a large frame; its length in eight bytes follows, then a client's masking key."""
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
 
@@ -42,40 +42,40 @@ _STATUSES: Final[dict[type[Exception], CloseCode]] = {
     UnicodeDecodeError: CloseCode.INVALID_DATA,
     PayloadTooBig: CloseCode.MESSAGE_TOO_BIG,
 }
-"""What a peer is told of its fault, as the library does where it is given bytes."""
+"""The close codes for a peer's errors, as the library sends them when it is fed bytes."""
 
 
 class ChannelMessage(NamedTuple):
-    """A message that begins with the number of a channel, taken apart."""
+    """A message split into the number of its channel and its data."""
 
     channel: int
     data: memoryview
 
 
 class Dropped(StreamError):
-    """The peer went away without a close."""
+    """The peer disconnected without a close."""
 
 
 class Messages:
     """Our end of a connection.
 
     Feed it with ``receive_data`` and ``receive_eof``, then take ``messages_received``, and send
-    ``data_to_send`` after each call of any method. It answers the close, and pings: the latest
-    one, if several wait for an answer (RFC 6455, 5.5.3). The two feeding methods never raise for
-    what the peer does: ``error`` says what was wrong, and messages from before are valid.
+    ``data_to_send`` after every method call. It answers the close and pings; of several unanswered
+    pings, only the latest (RFC 6455, 5.5.3). The two feeding methods never raise because of the
+    peer: ``error`` says what was wrong, and earlier messages remain valid.
 
     Args:
         side: which end this is.
-        max_bytes: the longest message that is taken, which is held until it is whole.
-        peer: what errors call the peer.
-        takes_text: text is a message, too; else it breaks the protocol.
-        is_local: both ends are on this machine. A client's large frames are then sent with the key
-            0: masking is for intermediaries (RFC 6455, 10.3), and takes a tenth of a copy's time.
+        max_bytes: the longest message accepted; it is buffered until complete.
+        peer: the peer's name in errors.
+        takes_text: whether text messages are accepted; otherwise they break the protocol.
+        is_local: both ends are on this machine. A client's large frames then use masking key 0:
+            masking is for intermediaries (RFC 6455, 10.3), and takes a tenth of a copy's time.
 
     Attributes:
-        is_over: the peer closed, went away or broke the protocol: nothing comes in any more.
-        error: RemoteProtocolError if it broke the protocol, StreamError if it went away without
-            a close, or closed with a status of failure; else None.
+        is_over: the peer closed, disconnected or broke the protocol; no more messages will follow.
+        error: RemoteProtocolError if it broke the protocol, StreamError if it disconnected without
+            a close, or closed with a failure status; else None.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class Messages:
         self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
 
     def send(self, data: bytes | memoryview, *, head: bytes = b"") -> None:
-        """Send a message, in one frame: the runtimes' server takes every frame for a message.
+        """Send a message in one frame: the runtimes' server treats every frame as a message.
 
-        It is dropped once either side has closed.
+        The message is dropped once either side has closed.
 
         Args:
             data: must not change before it is sent.
-            head: what stands before it in the message.
+            head: the start of the message, before ``data``.
         """
         if self._protocol.state is not OPEN:
             return
@@ -124,17 +124,17 @@ class Messages:
             self._output += self._protocol.data_to_send()
 
     def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> None:
-        """Take in bytes from the peer at a time in seconds. They are dropped if all is over."""
+        """Handle bytes received at the time ``now`` in seconds; ignore them if ``is_over``."""
         if self.is_over:
             return
         self._protocol.receive_data(data)  # type: ignore[arg-type]  # it takes any buffer
         self._take_frames(now)
 
     def read_frame(self, read: Callable[[int], bytes | memoryview], now: float = 0.0) -> None:
-        """Read one frame, in place of ``receive_data``, which copies all that it is given twice.
+        """Read one frame; an alternative to ``receive_data``, which copies its input twice.
 
         Args:
-            read: returns so many bytes, or raises EOFError.
+            read: returns the given number of bytes, or raises EOFError.
             now: as for ``receive_data``.
         """
         protocol, head, is_masked = self._protocol, b"", False
@@ -142,7 +142,7 @@ class Messages:
 
         def read_exact(count: int) -> Generator[None, None, Any]:
             nonlocal head
-            yield from ()  # the library takes sources that have to be waited for
+            yield from ()  # the library's interface also allows sources that wait
             data, head = head[:count], head[count:]
             return data or read(count)
 
@@ -177,24 +177,24 @@ class Messages:
                 if frame.fin:
                     self._messages.append(memoryview(self._fragments))
                     self._fragments = bytearray()
-        # The last answer only is kept: a peer that reads nothing cannot make them pile up.
+        # Only the last answer is kept: a peer that reads nothing cannot make them pile up.
         for answer in self._protocol.data_to_send():
-            self._answer = answer or self._answer  # the empty one is the end of the connection
+            self._answer = answer or self._answer  # an empty one stands for the connection's end
         self._check_end()
 
     def receive_eof(self) -> None:
-        """Take in that the peer sends no more."""
+        """Handle the end of the peer's data."""
         if not self.is_over:
             self._protocol.receive_eof()
             self._check_end()
 
     def messages_received(self) -> list[memoryview]:
-        """Return the messages that came since the last call."""
+        """Return the messages received since the last call."""
         messages, self._messages = self._messages, []
         return messages
 
     def data_to_send(self) -> list[bytes | memoryview]:
-        """Return what to send since the last call."""
+        """Return the bytes to send that were added since the last call."""
         output, self._output = self._output, []
         if self._answer:
             output.append(self._answer)
@@ -208,7 +208,7 @@ class Messages:
         self.is_over = True
         match problem:
             case None if close is not None and close.code not in _GOOD_ENDS:
-                # Nothing in its reason can steer a terminal.
+                # repr() escapes control sequences in the reason.
                 said = f": {close.reason!r}" if close.reason else ""
                 status = f"{int(close.code)}{said}"
                 self.error = StreamError(f"{self._peer} closed the stream with status {status}")
@@ -231,9 +231,9 @@ class Messages:
 
 
 def _client_head(read: Callable[[int], bytes | memoryview]) -> tuple[bytes, bool]:
-    """Read the beginning of a client's frame; return it, and whether to unmask its content.
+    """Read the start of a client's frame; return it, and whether to unmask its content.
 
-    A large frame whose key is 0 becomes one without a key: its content need not be copied.
+    A large frame with masking key 0 becomes an unmasked one: its content need not be copied.
     """
     head = bytes(read(2))
     if head != _LARGE:
@@ -256,7 +256,7 @@ def _result(parsing: Generator[None, None, Frame]) -> Frame:
 def _large_frame(
     side: Side, head: bytes, data: bytes | memoryview, *, is_local: bool
 ) -> list[bytes | memoryview]:
-    """Return a frame as the library writes it, which copies all of it twice."""
+    """Return a frame in pieces; the library would produce the same bytes with two copies."""
     length = (len(head) + len(data)).to_bytes(8, "big")
     if side is SERVER:
         return [_LARGE_UNMASKED + length + head, data]
@@ -269,7 +269,7 @@ def _large_frame(
 
 
 def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
-    """Take messages apart; an empty one has no channel."""
+    """Split messages by channel and data; skip empty ones, which have no channel."""
     for message in messages:
         if message:
             yield ChannelMessage(message[0], message[1:])

@@ -1,1 +1,1 @@
-"""How the API looks to its clients: names, schema, tables, queries, refusals."""
+"""The API as clients see it: names, schema, tables, queries, refusals."""

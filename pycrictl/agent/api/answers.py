@@ -1,4 +1,4 @@
-"""What clients of the API server request, and in which form. Pure but for the library's types."""
+"""Parses API requests, and writes responses in the requested form. Pure but for aiohttp's types."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FieldSelector(NamedTuple):
     requirements: tuple[Requirement, ...] = ()
 
     def wanted(self, key: str) -> str:
-        """Return the one value that a field must have; empty if several would do."""
+        """Return the only value that a field may have; empty if several are allowed."""
         return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
 
     def fits(self, document: Document) -> bool:
@@ -63,8 +63,8 @@ def parse_fields(text: str) -> FieldSelector:
 
 
 def fits_labels(text: str) -> bool:
-    """Return whether objects without labels fit a label selector; clients check its form."""
-    if len(text) > MAX_SELECTOR_CHARS:  # it takes time by the square of that
+    """Return whether objects without labels fit a label selector; clients check its syntax."""
+    if len(text) > MAX_SELECTOR_CHARS:  # matching takes quadratic time
         raise Refusal(400, f"the label selector is longer than {MAX_SELECTOR_CHARS} characters")
     terms = re.split(r",(?![^()]*\))", text.strip())
     return all(_NEGATIVE.match(term) for term in terms if term)
@@ -73,7 +73,7 @@ def fits_labels(text: str) -> bool:
 class ListQuery(NamedTuple):
     """The parameters of a list or watch (``metav1.ListOptions``).
 
-    ``has_labels`` is False if the label selector fits no object: none has labels.
+    ``has_labels`` is False if the label selector fits no object, as objects have no labels.
     """
 
     fields: FieldSelector = FieldSelector()
@@ -88,7 +88,7 @@ class ListQuery(NamedTuple):
 
 
 def parameters(text: str) -> dict[str, str]:
-    """Return the parameters of a request's query; of several values, the first counts."""
+    """Return the query parameters of a request; the first value of each counts."""
     if len(text) > MAX_QUERY_CHARS:
         raise Refusal(400, "the query is too long")
     try:
@@ -108,7 +108,7 @@ def parse_query(given: dict[str, str]) -> ListQuery:
     is_watch = _boolean(given, "watch")
     if match not in ("", "Exact", "NotOlderThan"):
         raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
-    if is_watch and (match or "sendInitialEvents" in given):  # clients list and watch then
+    if is_watch and (match or "sendInitialEvents" in given):  # clients then list and watch
         raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for a watch here")
     include = given.get("includeObject", "") or "Metadata"
     if include not in ("None", "Metadata", "Object"):
@@ -127,7 +127,7 @@ def parse_query(given: dict[str, str]) -> ListQuery:
 
 
 class Form(NamedTuple):
-    """How objects are written; ``include`` is what is beside the cells of a table's row."""
+    """How objects are written; ``include`` is what a table's row has beside its cells."""
 
     is_table: bool = False
     include: str = "Metadata"
@@ -187,7 +187,7 @@ def refuse(refusal: Refusal) -> web.Response:
 
 
 def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
-    """Add what clients show beside the answer (RFC 7234, 5.5, as the API server uses it)."""
+    """Add warnings, which clients show to the user (RFC 7234, 5.5, as in the API server)."""
     for text in warnings:
         plain = escape(text).encode("ascii", "backslashreplace").decode()
         quoted = plain.replace("\\", "\\\\").replace('"', '\\"')[:1000]

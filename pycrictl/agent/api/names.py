@@ -1,4 +1,4 @@
-"""What the API is called, and how it refuses (``metav1.Status``). Pure."""
+"""The names of the API, and its error responses (``metav1.Status``). Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PORT: Final = 10281
 
 _LABEL: Final = "[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
 NAME: Final = rf"{_LABEL}(?:\.{_LABEL})*"
-"""As a regular expression, an RFC 1123 subdomain."""
+"""A regular expression of an RFC 1123 subdomain."""
 
 _NAME: Final = re.compile(NAME)
 _MAX_NAME_CHARS: Final = 253
@@ -51,7 +51,7 @@ _REASONS: Final = {
 }
 
 DEBUGGING_OFF: Final = "Debug endpoints are disabled."
-"""What a kubelet with ``enableDebuggingHandlers: false`` answers, with 405."""
+"""The response of a kubelet with ``enableDebuggingHandlers: false``, with status 405."""
 
 
 def is_name(text: str) -> bool:
@@ -59,7 +59,7 @@ def is_name(text: str) -> bool:
 
 
 class Refusal(Exception):
-    """An error answer; ``kind`` is the resource of the object ``name``."""
+    """An error response; ``kind`` is the resource of the object ``name``."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What clients discover: the group, its resources, and the schema of ImagePull. Pure."""
+"""API discovery: the group, its resources, and the schema of ImagePull. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pycrictl.pulls.model import SUMS
 _PREFIX: Final = f"dev.pycrictl.progress.{VERSION}"
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
 MAX_TEXT: Final = 1024
-"""Characters of an error."""
+"""The longest error, in characters."""
 
 _BASE: Final = "#/components/schemas/"
 
@@ -217,7 +217,7 @@ _PATHS: Final = (
         *("readNamespacedPodImagepullprogress", "Follow the pulls of a pod."),
     ),
 )
-"""Each with its action, the operation's name, and a description."""
+"""Each path with its action, the operation's name, and a description."""
 
 
 def _path(path: str, action: str, name: str, description: str) -> Document:
@@ -249,7 +249,7 @@ def document() -> Document:
 
 
 def index() -> Document:
-    """Return where the document is; the hash changes when it does."""
+    """Return the URL of the document; the hash in it changes when the document does."""
     digest = hashlib.sha256(json.dumps(document()).encode()).hexdigest()[:32].upper()
     url = f"/openapi/v3/apis/{GROUP_VERSION}?hash={digest}"
     return {"paths": {f"apis/{GROUP_VERSION}": {"serverRelativeURL": url}}}

@@ -49,7 +49,7 @@ def table(
 
     Args:
         include: what each row has beside its cells: ``None``, ``Metadata`` or ``Object``.
-        has_header: whether the columns are named: in a watch, once.
+        has_header: whether to define the columns, which a watch does once.
     """
     when = now or datetime.now(UTC)
     return {

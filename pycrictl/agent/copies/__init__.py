@@ -1,1 +1,1 @@
-"""Copies into and out of the containers of a node, in sessions that survive what breaks."""
+"""Copies into and out of the containers of a node, in sessions that survive broken connections."""

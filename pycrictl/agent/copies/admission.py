@@ -1,4 +1,4 @@
-"""Who gets a place for a copy, and space on the node's disk, when several users want them."""
+"""Divides slots for copies, and space on the node's disk, among several users."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pycrictl.errors import ConfigError, Exhausted
 from pycrictl.units import format_bytes, quote
 
 REST_S: Final = 60.0
-"""A copy of which no byte has moved for so long gives its place up if another one needs it."""
+"""A copy whose bytes have not moved for this long loses its slot if another one needs it."""
 
 RESERVE_BYTES: Final = 64 * 1024 * 1024
-"""What copies leave free on the disk."""
+"""Disk space that copies leave free."""
 
 
 def check_folder(folder: str) -> None:
-    """Make a folder for archives if it is not there; other files in it are left alone."""
+    """Make a folder for archives if it is missing; other files in it are left alone."""
     try:
         Path(folder).mkdir(0o700, parents=True, exist_ok=True)
         os.close(open_unnamed(folder))
@@ -40,15 +40,15 @@ def free_bytes(folder: str) -> int:
 
 @dataclass(eq=False)
 class Admission:
-    """Places for copies on a node, and space on its disk; all it refuses is ``Exhausted``.
+    """Slots for copies on a node, and space on its disk; all refusals are ``Exhausted``.
 
-    Nothing is kept free for bytes that are only announced, or whoever announces much keeps all
-    others out.
+    Bytes that are only announced reserve no space, or one user could announce so many that all
+    others were refused.
 
     Attributes:
         limit_bytes: of all copies together; 0 for none.
-        free_bytes: asks the disk.
-        expire: ends a copy that gives way, with the reason.
+        free_bytes: returns the free space of the disk.
+        expire: ends a copy to make room, with the reason.
     """
 
     quotas: Quotas
@@ -65,7 +65,7 @@ class Admission:
             return sum(self._held.values())
 
     async def take(self, session: Session) -> None:
-        """Reserve a place for a copy, if need be by ending another one."""
+        """Reserve a slot for a copy, if need be by ending another one."""
         pod, size_bytes = session.place.sandbox_id, session.size_bytes
         with self._lock:
             self._require(size_bytes, size_bytes - sum(self._held.values()))
@@ -74,7 +74,7 @@ class Admission:
                 self.quotas.take(pod)
             except Exhausted:
                 is_full = self.quotas.is_full(pod)
-                # One pod has no more than half of all, which one user must not have whole.
+                # A pod gets at most half of all slots, and one user must not have all of these.
                 half = (MAX_COPIES if is_full else self.quotas.taken) // 2
                 has_too_much = partial(self._has_more_places, half)
                 if not await self._make_room(session, has_too_much, pod if is_full else ""):
@@ -86,7 +86,7 @@ class Admission:
                 return
 
     async def hold(self, session: Session, size_bytes: int) -> None:
-        """Reserve so much in all for a copy, if need be by ending another one."""
+        """Reserve this much space in all for a copy, if need be by ending another one."""
         while True:
             try:
                 self.hold_now(session, size_bytes)
@@ -105,7 +105,7 @@ class Admission:
         session.moved_s = self.clock()
 
     def give(self, session: Session) -> None:
-        """Take back the place and the space of a copy that is over."""
+        """Release the slot and the space of a copy that is over."""
         self.quotas.give(session.place.sandbox_id)
         with self._lock:
             del self._held[session]
@@ -122,12 +122,12 @@ class Admission:
     async def _make_room(
         self, session: Session, has_too_much: Callable[[CopyOwner], bool], pod: str = ""
     ) -> bool:
-        """End a copy for the sake of another one; return whether there was one that gives way.
+        """End a copy to make room for another one; return whether one could be ended.
 
         Args:
-            session: the other one.
-            has_too_much: returns whether another user's copies give way although they move.
-            pod: the ID of a sandbox: only copies of that pod; empty for all.
+            session: the copy that needs the room.
+            has_too_much: returns whether another user's copies may be ended while they progress.
+            pod: the ID of a sandbox, to end only copies of that pod; empty for any.
         """
         now = self.clock()
         found = [

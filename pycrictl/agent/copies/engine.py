@@ -1,8 +1,8 @@
-"""What the node does for a copy: finds the container, makes archives of it, puts them into it.
+"""The node's part of a copy: finds the container, and reads or writes archives of its files.
 
-The ways are those of ``pycrictl cp``: the calls of KEP-4582 where the runtime's socket is a proxy's
-or the runtime has them, else the root of the container's first process. Never a program of the
-container. All of it blocks.
+The methods are those of ``pycrictl cp``: the calls of KEP-4582 if the runtime or a proxy in front
+of it has them, else the root of the container's first process. Programs of the container are never
+run. All of it blocks.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Engine:
         return replace(asked, container_id=newest.id, sandbox_id=newest.pod_sandbox_id)
 
     def check(self, place: Place) -> None:
-        """Require that a place is still there; ``FailedPrecondition`` if it is not."""
+        """Require that a container still runs; raise ``FailedPrecondition`` if not."""
         found = self._containers(id=place.container_id)
         if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in found):
             raise replaced(place)
@@ -71,7 +71,7 @@ class Engine:
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> Summary:
         def act(method: Method) -> Summary:
-            # How many entries there may be is for the client to say.
+            # The client limits the number of entries.
             rules = Rules(max_entries=0)
             packing = ends.pack_from(method, spec.path, rules, watch, follow=spec.follow_links)
             with closing(packing) as pieces:

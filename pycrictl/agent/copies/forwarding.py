@@ -1,9 +1,9 @@
 """Forwards requests about copies: to agents of other nodes, or as upgraded connections.
 
-The user's name is sent to the other agent in a header, which counts only beside an agent's token.
-The bytes of an upgraded connection are handed on, both ways: to the other agent, or to a thread
-here, which reads and writes the other end of a pair of sockets as any client does
-(``copy.transfer.link``). The library's own WebSocket takes twice the time.
+The user's name is sent to the other agent in a header, which counts only with an agent's token.
+The bytes of an upgraded connection are relayed both ways: to the other agent, or to a thread here,
+which reads and writes the other end of a socket pair as any client does (``copy.transfer.link``).
+The library's own WebSocket takes twice the time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _BUFFER_BYTES: Final = 256 * 1024
 
 
 class Upgraded(web.StreamResponse):
-    """Stands for a response that the library does not have to send."""
+    """A placeholder for a response that the library does not have to send."""
 
     async def prepare(self, request: web.BaseRequest) -> None:
         """Do nothing."""
@@ -65,13 +65,13 @@ class Upgraded(web.StreamResponse):
 
 
 class Pipe(asyncio.BufferedProtocol):
-    """Hands on what comes over a connection, to another, as fast as that takes it.
+    """Relays the bytes of a connection to another one, as fast as that accepts them.
 
     Args:
         target: the other connection, which ends with this one.
 
     Attributes:
-        over: is set when this connection is.
+        over: set when this connection has ended.
     """
 
     def __init__(self, target: asyncio.Transport) -> None:
@@ -80,7 +80,7 @@ class Pipe(asyncio.BufferedProtocol):
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
 
     def feed_data(self, data: bytes | memoryview) -> tuple[bool, bytes]:
-        """Hand on what has come; return what the library wants of a parser."""
+        """Relay received bytes; return the result that the library expects of a parser."""
         if not self._target.is_closing():
             self._target.write(bytes(data))
         return False, b""
@@ -98,8 +98,8 @@ class Pipe(asyncio.BufferedProtocol):
         self._target.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the other connection as well, once what it was sent is there."""
-        if not self._target.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+        """Close the other connection as well, once all bytes for it are sent."""
+        if not self._target.is_closing():  # closed twice, Python 3.11.2 could not abort TLS
             self._target.close()
         self.over.set()
 
@@ -108,14 +108,14 @@ class Pipe(asyncio.BufferedProtocol):
 async def joined(
     request: web.BaseRequest, downstream: asyncio.Transport, upstream: asyncio.Transport, back: Pipe
 ) -> AsyncIterator[None]:
-    """Hand on what a client sends until one of both connections ends; ``back`` is the other way."""
+    """Relay a client's bytes until one of the connections ends; ``back`` relays the other way."""
     library = request.protocol
     library.keep_alive(False)
     forth = Pipe(upstream)
     downstream.set_protocol(forth)
     try:
         yield
-        await back.over.wait()  # it ends with the other, too
+        await back.over.wait()  # it also ends when ``forth`` does
         with suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 await forth.over.wait()
@@ -132,10 +132,10 @@ def wants_stream(request: web.BaseRequest) -> bool:
 async def serve_link(
     request: web.BaseRequest, connect: Callable[[SocketLink], Awaitable[None]]
 ) -> web.StreamResponse:
-    """Take the connection of a request that asks for an upgrade, unless the client has gone.
+    """Upgrade the connection of a request, unless the client has disconnected.
 
     Args:
-        connect: is given the end for a thread, which closes it.
+        connect: called with the thread's end of the connection, which the thread closes.
     """
     answer = accepted(request.headers.items(), PIECES_PROTOCOL)
     if answer is None:
@@ -153,7 +153,7 @@ async def serve_link(
         async with joined(request, downstream, upstream, back):
             downstream.write(answer)
             await connect(link)
-            until_connected.pop_all()  # a thread has it
+            until_connected.pop_all()  # a thread owns it
     return Upgraded()
 
 
@@ -188,8 +188,8 @@ class CopyRequest(NamedTuple):
     """A request about the copies of a pod.
 
     Attributes:
-        words: of its path, after the resource.
-        given: its parameters.
+        words: the segments of its path after the resource.
+        given: its query parameters.
     """
 
     http: web.BaseRequest
@@ -225,7 +225,7 @@ async def forward(
                 limit.reschedule(None)
                 return await _join(request, response)
             content = await _read(response.content, MAX_ANSWER_BYTES)
-            # As it is written here: what the node says, and none of its bytes.
+            # Encoded anew: the node's content is forwarded, but none of its bytes.
             document = parse(content, most=MAX_ANSWER_VALUES)
             retry = response.headers.get("Retry-After", "")
             retry_after_s = int(retry) if re.fullmatch("[0-9]{1,4}", retry) else 0
@@ -256,6 +256,6 @@ async def _join(request: web.BaseRequest, response: aiohttp.ClientResponse) -> w
     assert connection.protocol is not None
     async with joined(request, downstream, upstream, back):
         downstream.write(serialize_response(SWITCHING, "Switching Protocols", fields))
-        connection.protocol.set_parser(back, None)  # which hands on what has come by now
+        connection.protocol.set_parser(back, None)  # relays the bytes received by now
         upstream.set_protocol(back)
     return Upgraded()

@@ -1,4 +1,4 @@
-"""Requests about copies, from the front proxy and from other agents: who may, and where they go."""
+"""Authorizes and routes requests about copies, from the front proxy and from other agents."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class CopyRoutes:
 
     Attributes:
         copies: of this node; None if it offers none.
-        audit: is told of copies that users may not make.
-        is_off: refuse all that are about pods of this node.
+        audit: called with copies that users may not make.
+        is_off: refuse all requests about pods of this node.
     """
 
     access: Access
@@ -56,9 +56,9 @@ class CopyRoutes:
     is_off: bool = False
 
     async def answer(self, asked: CopyRequest, user: User) -> web.StreamResponse:
-        """Answer a user of the API server, which has checked ``pods/containercopies``.
+        """Answer a user of the API server, which has authorized ``pods/containercopies``.
 
-        A copy is as powerful as a program in the container, so the user must be allowed that, too.
+        A copy is as powerful as a program in the container, so the user needs ``pods/exec``, too.
         """
         namespace, name, owner = asked.namespace, asked.pod, CopyOwner(user.name, user.uid)
         wanted = {
@@ -91,7 +91,7 @@ class CopyRoutes:
             return await forward(self.peers, asked, owner, pod)
 
     async def answer_peer(self, asked: CopyRequest) -> web.StreamResponse:
-        """Answer another agent, which has checked its user; raises as ``answer``."""
+        """Answer another agent, which has authorized the user; raise as ``answer`` does."""
         async with self._pod(asked) as pod:
             if pod.node != self.node:
                 raise Refused(503, f'pod "{asked.namespace}/{asked.pod}" is not on this node')
@@ -171,7 +171,7 @@ async def _begin(copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod)
 
 
 async def _asked_for(asked: CopyRequest) -> tuple[str, CopySpec]:
-    """Return the name of the session that a request begins, or an empty one, and what it asks."""
+    """Return the session name in a request that begins a copy, empty if absent, and its spec."""
     try:
         document = parse(await body_of(asked.http))
         return parse_name(document), parse_spec(document)

@@ -1,8 +1,8 @@
-"""The copies of a node: begun, taken up again, put into their place, given up, forgotten.
+"""Begins, resumes, commits, abandons and forgets the copies of a node.
 
-Everything about sessions is done in the loop; what touches files or the runtime has threads. What
-goes into a container is staged there as it comes, and what comes out of one waits in a file
-without a name. A session ends with its agent: its client begins it anew.
+Sessions are managed in the loop; work on files and the runtime is done in threads. A copy into a
+container is staged there as it arrives; a copy out of one is spooled in a file without a name. A
+session ends with its agent: its client then starts the copy again.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from pycrictl.kube.pods import Pod
 from pycrictl.units import format_moment, quote
 
 PATIENCE_S: Final = 20.0
-"""How long an answer waits for what it asks for; the API server gives a request 60 s."""
+"""How long a request waits for its result; the API server gives a request 60 s."""
 
 MAX_SESSIONS: Final = 1000
-"""Sessions that are kept; of those that are over, the oldest give way."""
+"""Sessions kept at most; the oldest of those that are over make room."""
 
 STOP_S: Final = 5.0
 """How long threads may take to end."""
@@ -64,9 +64,9 @@ class Copies:
 
     Attributes:
         folder: for the archives of copies out of containers.
-        spool_limit_bytes: what all copies may take of the disk; 0 for no limit.
-        audit: is told how each copy ended, those refused included.
-        lifetime_s: how long a session is kept without a sign of its client.
+        spool_limit_bytes: disk space for all copies together; 0 for no limit.
+        audit: called with the end of each copy, refused ones included.
+        lifetime_s: how long a session is kept without any activity of its client.
     """
 
     folder: str
@@ -86,13 +86,13 @@ class Copies:
         )
 
     async def start(self) -> None:
-        """Begin to look after sessions; clear up what killed programs have left in containers."""
+        """Start to expire sessions; remove what killed programs have left in containers."""
         in_thread(self.engine.sweep)
         self._loop = asyncio.get_running_loop()
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def stop(self) -> None:
-        """End what is going on; clients begin anew with the next agent."""
+        """End all copies; clients start them again with the next agent."""
         self._sweeper.cancel()
         why = End.STOPPED, "the agent was stopped", 503
         await asyncio.gather(*(self._give_up(one, *why) for one in self.sessions.values()))
@@ -102,9 +102,9 @@ class Copies:
     ) -> Session:
         """Begin a copy.
 
-        One out of a container is ready when its archive is made, as KEP-4582 has it; if that takes
-        long, the session is returned before, in the phase ``Measuring``. One that is wanted early
-        is returned once there is something of its archive.
+        A copy out of a container is returned once its archive is complete, as in KEP-4582; if that
+        takes long, the session is returned earlier, in the phase ``Measuring``. With the option
+        ``early``, it is returned once its archive has begun.
         """
         phase = CopyPhase.TRANSFERRING if spec.direction is Direction.TO else CopyPhase.MEASURING
         session = Session(
@@ -134,7 +134,7 @@ class Copies:
             if spool is not None:
                 spool.close()
             raise
-        if len(self.sessions) >= MAX_SESSIONS:  # fewer than that go on, by the quotas
+        if len(self.sessions) >= MAX_SESSIONS:  # the quotas allow fewer running ones
             self._forget(next(one for one in self.sessions.values() if one.is_over))
         self.sessions[session.name] = session
         self._start(session, spool)
@@ -170,7 +170,7 @@ class Copies:
         session.task = asyncio.create_task(self._attend(session, work))
 
     async def _attend(self, session: Session, work: asyncio.Future[Summary]) -> None:
-        """See a copy through until nothing of it is left."""
+        """Follow a copy until its threads have ended and all it holds is released."""
         await asyncio.wait([work])
         if work.exception() is None and not session.is_over:
             session.outcome = json.loads(session.skips.success(work.result()))
@@ -186,9 +186,9 @@ class Copies:
         await session.wait(None)
         self.admission.give(session)
         if isinstance(session.transfer, Download):
-            in_thread(session.transfer.spool.close)  # what is on its way to the disk is waited for
+            in_thread(session.transfer.spool.close)  # this waits for writes to the disk
 
-    # What threads call
+    # Called by threads
 
     def _admit(self, session: Session, size_bytes: int) -> None:
         self.quotas.check_size(size_bytes)
@@ -207,22 +207,22 @@ class Copies:
         session.offset = offset
 
     def _last_word(self, session: Session, end: Summary | Exception) -> bytes:
-        """End a session that has failed before its client learns it."""
+        """End the session of a failed copy; return the status that its client then gets."""
         if isinstance(end, Summary):
-            return b""  # the client asks
+            return b""  # the client requests it
         if isinstance(end, FailedPrecondition):
             end = replaced(session.place)
         why = refused(end)
         if isinstance(end, ConnectError) and session.spec.direction is Direction.TO:
-            # A proxy of this node has gone, or lost its patience while the client was away.
+            # A proxy of this node has ended, or timed out while the client was disconnected.
             why = Refused(404, f"{why.message}; start the copy again")
         self._loop.call_soon_threadsafe(self._fail, session, why)
         return encode_refusal(lasting(why))
 
-    # What clients ask for
+    # Requests of clients
 
     def find(self, name: str, owner: CopyOwner, pod: Pod) -> Session:
-        """Return a copy, of which this is a sign; of somebody else's none is known."""
+        """Return a copy, and count this as activity; another user's copy is refused as unknown."""
         session, whole_pod = self.sessions.get(name), f"{pod.namespace}/{pod.name}"
         if session is not None and (session.owner, session.place.whole_pod) == (owner, whole_pod):
             if session.place.pod_uid != pod.uid:
@@ -240,7 +240,7 @@ class Copies:
         return format_moment(time.time() + session.heard_s + self.lifetime_s - self.clock())
 
     async def check(self, session: Session) -> None:
-        """Require that a copy can go on: its container is still there, and it has not failed."""
+        """Require that a copy can continue: it has not failed, and its container still runs."""
         _check_not_failed(session)
         try:
             await asyncio.to_thread(self.engine.check, session.place)
@@ -251,9 +251,9 @@ class Copies:
             raise refused(exc) from exc
 
     async def check_moving(self, session: Session, offset: int) -> None:
-        """Require that bytes of a copy can go on at an offset."""
+        """Require that a copy can continue to transfer bytes at an offset."""
         await self.check(session)
-        _check_not_failed(session)  # a moment ago
+        _check_not_failed(session)  # it may have failed meanwhile
         if session.phase not in (CopyPhase.MEASURING, CopyPhase.TRANSFERRING):
             raise Refused(409, f"the copy is {session.phase.value.lower()}: no bytes are wanted")
         if session.phase is CopyPhase.TRANSFERRING and offset > session.size_bytes:
@@ -270,7 +270,7 @@ class Copies:
             session.sending = asyncio.wrap_future(sending)
 
     async def commit(self, session: Session) -> Session:
-        """Put what has arrived into its place, or end a copy that the client has whole.
+        """Move an archive that has arrived into place, or end a copy that the client has whole.
 
         If that takes long, the session is returned earlier, in the phase ``Committing``, and a
         second call returns the result.
@@ -296,7 +296,7 @@ class Copies:
         return session
 
     async def abandon(self, session: Session) -> Session:
-        """Give a copy up: nothing of it is left, unless it is in its place already."""
+        """Abandon a copy: nothing of it is left, unless it is already in place."""
         await self._give_up(session, End.ABANDONED, "it was given up", 410, limit_s=PATIENCE_S)
         return session
 
@@ -307,7 +307,7 @@ class Copies:
     # How sessions end
 
     def _fail(self, session: Session, why: Refused) -> None:
-        if not session.is_unwanted:  # else whoever told its threads to stop ends it
+        if not session.is_unwanted:  # else ``_give_up`` ends it
             self._end(session, End.FAILED, why.message, why.code)
 
     def _end(self, session: Session, end: End, message: str = "", code: int = 0) -> None:
@@ -324,9 +324,9 @@ class Copies:
         *,
         limit_s: float = STOP_S,
     ) -> None:
-        """Tell the threads of a copy to stop, end it if it is not over by then, and forget it.
+        """Stop the threads of a copy, end it if it is not over by then, and forget it.
 
-        What it holds is free afterwards, unless a thread hangs.
+        All that it holds is then released, unless a thread hangs.
         """
         if end is not End.STOPPED or session.phase is not CopyPhase.COMMITTING:
             session.is_unwanted = True

@@ -1,4 +1,4 @@
-"""A copy as the API has it: what is asked for, how far it is, what works for it, and refusals."""
+"""A copy in the API: its spec, its progress, its thread and task, and its refusals."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from pycrictl.units import escape
 log = logging.getLogger("pycrictl.agent")
 
 RETRY_S: Final = 10
-"""When it is worth asking again after a quota was reached."""
+"""How long a client should wait after a quota was reached."""
 
 LIFETIME_S: Final = 15 * 60
-"""A session that nobody has given a sign for so long is removed."""
+"""A session without any activity of its client for this long is removed."""
 
 NAME: Final = re.compile(r"[0-9a-f]{32}")
-"""The names of sessions: nobody can guess 128 random bits."""
+"""The names of sessions: 128 random bits, which cannot be guessed."""
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Direction(StrEnum):
     TO = "To"
     FROM = "From"
     UNKNOWN = "Unknown"
-    """Of a copy that was refused before it said so."""
+    """For a copy that was refused before its direction was known."""
 
 
 class CopyPhase(StrEnum):
@@ -56,7 +56,7 @@ class CopyPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CopyOwner:
-    """Whose copy it is, as the API server has authenticated them."""
+    """The owner of a copy, as authenticated by the API server."""
 
     name: str
     uid: str = ""
@@ -64,11 +64,11 @@ class CopyOwner:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The container, as it was when the copy began.
+    """The container of a copy, as it was when the copy began.
 
     Attributes:
-        pod_uid: tells it from another pod of that name.
-        container_id: tells it from what replaces it; empty until it is known.
+        pod_uid: distinguishes the pod from another one of that name.
+        container_id: distinguishes the container from its replacement; empty until it is known.
         sandbox_id: of the pod, at the runtime; empty until it is known.
     """
 
@@ -86,13 +86,13 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class CopySpec:
-    """What is asked for.
+    """The copy that is requested.
 
     Attributes:
         container: empty for the pod's default.
-        size_bytes, crc32: of the archive; only known beforehand on the way to a container.
+        size_bytes, crc32: of the archive; known beforehand only for a copy into a container.
         archive: keep owners, times and special bits.
-        early: begin to send what is copied from the container before its archive is whole.
+        early: start sending a copy out of the container before its archive is complete.
     """
 
     direction: Direction
@@ -166,13 +166,13 @@ class End(StrEnum):
     """Its client gave it up."""
 
     EXPIRED = "expired"
-    """Its client sent no request for too long."""
+    """Its client sent no request for too long, or another copy needed its slot or space."""
 
     STOPPED = "stopped"
-    """The agent was stopped; its client begins it anew with the next one."""
+    """The agent was stopped; the client starts the copy again with the next one."""
 
     REFUSED = "refused"
-    """It never began: a right, a quota, no such container, or a request that is wrong."""
+    """It never began: a missing right, a quota, no such container, or an invalid request."""
 
 
 @dataclass(slots=True, eq=False)
@@ -182,14 +182,14 @@ class Session:
     Attributes:
         size_bytes, crc32: of the archive; 0 while it is being made.
         offset: how much of it is on this node's disk (to), or on the client's (from).
-        outcome: how it ended: a ``Status``, as ``copy.rules.outcome`` has it.
-        heard_s, moved_s: when there was a sign of it, and when a byte of it moved.
-        task: sees it through.
-        sending: the thread that sends one, if there is a connection for that, or was.
-        begun: is set when the call that begins a copy out of a container can be answered.
-        settled: is set when the thread that makes or takes the archive has ended.
-        over: is set when the copy has ended, or was refused.
-        is_unwanted: its threads were told to stop; whoever told them ends the session.
+        outcome: its result, a ``Status`` of ``copy.rules.outcome``.
+        heard_s, moved_s: when its client was last active, and when a byte of it last moved.
+        task: follows it to its end.
+        sending: the thread that sends the archive, if there is or was a connection for it.
+        begun: set when the request that begins a copy out of a container can be answered.
+        settled: set when the thread that makes or receives the archive has ended.
+        over: set when the copy has ended, or was refused.
+        is_unwanted: its threads were told to stop; ``Copies`` then ends the session.
     """
 
     name: str
@@ -226,7 +226,7 @@ class Session:
         self.over.set()
 
     async def wait(self, limit_s: float | None = None) -> None:
-        """Wait until no thread works for it."""
+        """Wait until its threads have ended, or for a time limit in seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 await self.settled.wait()
@@ -257,7 +257,7 @@ class Session:
 
 
 Audit = Callable[[Session, End], None]
-"""Called once with each copy that is over or was refused, and how it ended."""
+"""Called once for each copy that is over or was refused, with its end."""
 
 
 def audit_refusal(
@@ -270,7 +270,7 @@ def audit_refusal(
 
 
 def fields_of(session: Session, end: End) -> dict[str, object]:
-    """Return the fields of a copy's log line; a path's end cannot hide behind its length."""
+    """Return the fields of a copy's log line; the path is not cut, so its end cannot be hidden."""
     place, spec = session.place, session.spec
     return {
         "user": session.owner.name,
@@ -287,7 +287,7 @@ def fields_of(session: Session, end: End) -> dict[str, object]:
 
 
 class Refused(Refusal):
-    """A request about a copy is refused; the handler adds the pod's name."""
+    """The refusal of a request about a copy; the handler adds the pod's name."""
 
     def __init__(self, code: int, message: str) -> None:
         retry_after_s = RETRY_S if code == 429 else 0
@@ -300,7 +300,7 @@ def refused(exc: Exception) -> Refused:
         return exc
     _, code = refusal_codes(exc)
     if isinstance(exc, PycrictlError):
-        # Advice for somebody on the node is of no use to a client in the cluster.
+        # Hints for a user on the node are of no use to a client in the cluster.
         hint = "" if isinstance(exc, ConnectError) else exc.hint
         return Refused(code, f"{exc.message} ({hint})" if hint else exc.message)
     log.error("a copy failed", exc_info=exc)
@@ -308,7 +308,7 @@ def refused(exc: Exception) -> Refused:
 
 
 def lasting(why: Refused) -> Refused:
-    """Return why a copy has failed for those who would try again: later is no better."""
+    """Return why a copy has failed, with 422 in place of 429: a retry cannot help."""
     return Refused(422, why.message) if why.code == 429 else why
 
 

@@ -1,6 +1,6 @@
 """Authenticates and authorizes the front proxy, other agents, and clients of the kubelet's routes.
 
-Answers of the API server to tokens and questions are kept for a short while, as the kubelet does.
+The API server's reviews of tokens and rights are cached for a short time, as in the kubelet.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
 TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
 DENIED_S: Final = 15.0
-"""How long answers are kept: of TokenReviews, of SubjectAccessReviews that allow or deny. Shorter
-than the kubelet's (2 m, 5 m, 30 s)."""
+"""How long reviews are cached: of valid tokens, of rights that are allowed, and denials of either.
+No longer than the kubelet's (2 m, 5 m, 30 s)."""
 
 TOKEN_HEADER: Final = "X-Pycrictl-Token"
-"""Where a token is that comes through the API server's node proxy: it drops the usual header."""
+"""The header of a token sent through the API server's node proxy, which drops the usual one."""
 
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024
@@ -41,9 +41,9 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """The API server's answers, kept for a while; equal calls meanwhile wait for the same answer.
+    """Caches answers of the API server; concurrent calls with the same key wait for one answer.
 
-    ``about`` is what it is asked about, for the Refusal of a call that it does not answer.
+    ``about`` is the subject, for the Refusal of a call that the API server does not answer.
     """
 
     def __init__(self, about: str, keep_s: Callable[[T], float]) -> None:
@@ -73,7 +73,7 @@ class Cache(Generic[T]):
 
 
 class Access:
-    """Decides about requests; ``trust`` is None until the API server has named the CAs."""
+    """Checks who sent a request, and their rights; ``trust`` is None until the CAs are known."""
 
     def __init__(self, api: AsyncApiClient, node: str, own_user: Callable[[], str]) -> None:
         self.trust: Trust | None = None
@@ -93,7 +93,7 @@ class Access:
         return bool(trust and certificate and certificate.is_front_proxy(trust))
 
     def user(self, request: web.BaseRequest) -> User:
-        """Return the user of a request of the front proxy, which must have sent it."""
+        """Return the user named by the front proxy; refuse requests that it did not send."""
         trust = self.trust
         if trust is None or not self.is_front_proxy(request.transport):
             raise Refusal(401, "Unauthorized")
@@ -106,7 +106,7 @@ class Access:
     async def peer(self, request: web.BaseRequest) -> None:
         """Refuse all but other agents."""
         own = self._own_user()
-        # What does not even claim to be an agent's is no question to the API server.
+        # A token that does not even claim to be an agent's is not sent to the API server.
         is_claimed = bool(own) and subject_of(_token_of(request)) == own
         found = await self._of_token(request, AUDIENCE) if is_claimed else None
         if found is None or found[0].name != own or AUDIENCE not in found[1]:
@@ -114,9 +114,9 @@ class Access:
         self.on_authenticated(request)
 
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
-        """Return the user of a certificate or token, with a right, as a kubelet decides it.
+        """Return the user of a certificate or token; refuse one without a right, as a kubelet does.
 
-        ``attributes`` are those of a SubjectAccessReview.
+        ``attributes`` are those of a SubjectAccessReview, and describe the right.
         """
         trust, certificate = self.trust, _certificate_of(request.transport)
         user = None
@@ -133,7 +133,7 @@ class Access:
         return user
 
     async def require(self, user: User, attributes: Document, why: str) -> None:
-        """Refuse a user of the API server who lacks a right; ``why`` is the answer then."""
+        """Refuse a user of the API server who lacks a right; ``why`` is the message then."""
         if await self._denied(user, attributes):
             raise Refusal(403, why, name=user.name, kind="users")
 
@@ -178,7 +178,7 @@ class Access:
         return found, _wholes(status.get("audiences"))
 
     async def _denied(self, user: User, attributes: Document) -> str:
-        """Return why a user has no right; empty if there is one."""
+        """Return why a user lacks a right; empty if the user has it."""
         key = repr((user, attributes))
 
         async def ask() -> str:
@@ -205,7 +205,7 @@ def _token_of(request: web.BaseRequest) -> str:
 
 
 def _whole(value: object) -> str:
-    """Return an identity from the API server, in full: a part of it could be another user."""
+    """Return an identity from the API server, in full: cut off, it could be another user's."""
     return text(value, MAX_ANSWER_BYTES)
 
 

@@ -1,9 +1,9 @@
-"""The agent's serving certificate: of files that may be renewed, else made at each start.
+"""The agent's serving certificate: from files that may be renewed, else made at each start.
 
-One that is made is signed by the agents' own CA, by which they verify each other, else by itself.
-The API server verifies neither (``insecureSkipTLSVerify``), as for metrics-server. The CA is made
-by the first agent, and kept in a Secret that the manifests create empty. Agents may read it, and
-users who may read the Secrets of their namespace.
+A certificate made here is signed by the agents' own CA, with which they verify each other, or else
+self-signed. The API server verifies neither (``insecureSkipTLSVerify``), as for metrics-server. The
+first agent makes the CA, and keeps it in a Secret that the manifests create empty. It is readable
+for agents, and for users who may read the Secrets of their namespace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pycrictl.units import escape, quote
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 ISSUING_S: Final = 60.0
-"""How long a process may take that makes a certificate: nodes are busy when they start."""
+"""How long the process that makes a certificate may take: nodes are busy when they start."""
 
 SECRET: Final = "pycrictl-agent-ca"
 CERTIFICATE: Final = "ca.crt"
@@ -106,7 +106,7 @@ def content(path: str, option: str) -> bytes:
 
 
 class Certificates:
-    """The serving certificate: of files that may be renewed, else self-signed for ``names``."""
+    """The serving certificate: from files that may be renewed, else self-signed for ``names``."""
 
     def __init__(self, certificate_file: str, key_file: str, names: list[str]) -> None:
         if bool(certificate_file) != bool(key_file):
@@ -121,7 +121,7 @@ class Certificates:
         return self._pair.expiry_s
 
     def sign(self, authority: Pair) -> None:
-        """Serve with a certificate of an authority; a ConfigError if that is not valid."""
+        """Use a certificate signed by an authority; raise ConfigError if that is not valid."""
         self._pair = serving(self._names, authority)
 
     def has_changed(self) -> bool:
@@ -129,7 +129,7 @@ class Certificates:
         return self._stamp != before
 
     def renew(self) -> None:
-        """Read the files again; if they cannot be used, what was read before stays in use."""
+        """Read the files again; if they cannot be used, the previous pair stays in use."""
         self._pair = read(*self._files)
 
     def _stamped(self) -> tuple[int, ...]:
@@ -137,7 +137,7 @@ class Certificates:
             found = [Path(one).stat() for one in self._files if one]
         except OSError:
             return ()
-        # The clock of a file system has steps of milliseconds, in which a file may still grow.
+        # File times have steps of milliseconds, within which a file may still grow.
         return tuple(n for one in found for n in (one.st_ino, one.st_size, one.st_mtime_ns))
 
     def context(self, trust: Trust | None) -> ssl.SSLContext:
@@ -145,7 +145,7 @@ class Certificates:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
-        # A session that is resumed would bring back a certificate that was verified earlier.
+        # A resumed session would bring back a certificate that was verified earlier.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         load_pair(context, self._pair.certificate, self._pair.key)
@@ -156,7 +156,7 @@ class Certificates:
 
 
 def authorities(path: str, option: str) -> str:
-    """Return the certificates of a file, none without one."""
+    """Return the certificates of a file; empty without a path."""
     if not path:
         return ""
     found = certificates(content(path, option).decode("utf-8", "replace"))
@@ -181,7 +181,7 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
         pair = {CERTIFICATE: made.certificate, KEY: made.key}
         data = {key: base64.b64encode(content).decode() for key, content in pair.items()}
         try:
-            # With the version that was read: of several agents at once, one succeeds.
+            # It has the version that was read: of several agents at once, only one succeeds.
             await api.put(path, {**secret, "data": data})
         except RuntimeFault as exc:
             if exc.code != "409":

@@ -1,8 +1,8 @@
-"""The API server's front proxy, which may name users, by its client certificate. Pure.
+"""Recognizes the API server's front proxy by its certificate, and the users it names. Pure.
 
-The API server authenticates and authorizes; then it forwards the request with a certificate of its
-own and the user in headers. Which CA and which headers, it writes into the ConfigMap
-``kube-system/extension-apiserver-authentication``.
+The API server authenticates and authorizes users; then it forwards their requests with a client
+certificate of its own and the user in headers. It publishes the CA and the names of the headers in
+the ConfigMap ``kube-system/extension-apiserver-authentication``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"
 
 _MAX_CHARS: Final = 1 << 20
-"""What a ConfigMap may have: nothing of it is cut."""
+"""The size limit of a ConfigMap: nothing of it is cut off."""
 
 _BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _PEM: Final = re.compile(rf"{_BEGIN}[^-]*-----END CERTIFICATE-----")
@@ -42,8 +42,8 @@ class User(NamedTuple):
 class Trust:
     """The CAs of client certificates, as PEM, and the headers of the front proxy.
 
-    ``allowed_names`` are common names of its certificate; none for any. Of the headers for a user
-    and a UID, the first that is set counts.
+    ``allowed_names`` are common names of its certificate; empty for any. If a request has several
+    headers for the user or the UID, the first in these lists counts.
     """
 
     proxy_ca: str = ""
@@ -60,14 +60,14 @@ class Trust:
 
 
 def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
-    """Return the content of the ConfigMap; ``client_ca`` is in place of its ``client-ca-file``."""
+    """Return the content of the ConfigMap; ``client_ca`` replaces its ``client-ca-file``."""
     data = document.get("data")
     if not isinstance(data, dict):
         return None
     allowed = _listed(data.get("requestheader-allowed-names", "[]"))
     proxy_ca = certificates(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
     return Trust(
-        # If it cannot be read, no name is allowed, rather than any.
+        # If the names cannot be read, none is allowed, rather than any.
         proxy_ca=proxy_ca if allowed is not None else "",
         allowed_names=allowed or (),
         user_headers=_listed(data.get("requestheader-username-headers")) or (),
@@ -81,8 +81,8 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
 def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
     """Return the user of a request that the front proxy sent; None if it names none.
 
-    Groups have a header each, of the same name. All of them count, as one that is left out might be
-    the one that denies something.
+    Each group has its own header, all with the same name. All of them count, as an omitted group
+    might be the one that is denied something.
     """
     name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
     if not name:
@@ -97,7 +97,7 @@ def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
             groups.append(value)
         for prefix in trust.extra_prefixes:
             if lower.startswith(prefix.lower()):
-                # The API server escapes what may not be in a header's name (headerrequest).
+                # The API server escapes characters that header names may not have (headerrequest).
                 extra.setdefault(unquote(lower[len(prefix) :]), []).append(value)
     return User(name, tuple(groups), uid, extra_of(extra))
 
@@ -109,7 +109,7 @@ def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, 
 class ClientCertificate(NamedTuple):
     """A client's certificate, which TLS has verified.
 
-    ``issuer`` is the certificate that has issued it, in DER; itself if it is an authority.
+    ``issuer`` is the issuer's certificate, in DER; its own if it is an authority itself.
     """
 
     names: tuple[str, ...]
@@ -123,9 +123,9 @@ class ClientCertificate(NamedTuple):
         return User(self.names[0], self.organizations) if any(self.names[:1]) else None
 
     def is_signed_by(self, authorities: str) -> bool:
-        """Return whether one of some CAs has issued it, and it is valid now.
+        """Return whether it is valid now, and was issued by one of these CAs.
 
-        TLS has verified that one of all the CAs that are known here has; this says which.
+        TLS has only verified that it was issued by one of all the CAs known here.
         """
         is_valid = self.from_s <= time.time() <= self.until_s
         return is_valid and self.issuer in _in_der(authorities)
@@ -137,7 +137,7 @@ class ClientCertificate(NamedTuple):
 
 
 def client_certificate(connection: ssl.SSLObject) -> ClientCertificate | None:
-    """Return the certificate of a connection's client; None if it has none that is verified."""
+    """Return the verified certificate of a connection's client; None if there is none."""
     found: dict[str, Any] | None = connection.getpeercert()
     if not found:
         return None
@@ -156,7 +156,7 @@ def client_certificate(connection: ssl.SSLObject) -> ClientCertificate | None:
 
 
 def certificates(pem: str) -> str:
-    """Return the certificates of a PEM text alone; empty if one of them cannot be read."""
+    """Return only the certificates of a PEM text; empty if one of them cannot be read."""
     try:
         return "".join(map(ssl.DER_cert_to_PEM_cert, sorted(_in_der(pem))))
     except ValueError:
@@ -165,7 +165,7 @@ def certificates(pem: str) -> str:
 
 @lru_cache(maxsize=8)
 def _in_der(pem: str) -> frozenset[bytes]:
-    """Return the certificates of a PEM text, in DER; a ValueError if one of them is none."""
+    """Return the certificates of a PEM text, in DER; raise ValueError if one is not valid."""
     found = [ssl.PEM_cert_to_DER_cert(block) for block in _PEM.findall(pem)]
     if len(found) != pem.count(_BEGIN):
         raise ValueError("a certificate is cut off")
@@ -179,7 +179,7 @@ def _in_der(pem: str) -> frozenset[bytes]:
 
 
 def _listed(value: object) -> tuple[str, ...] | None:
-    """Return the texts of a list that is written as JSON in a text; None if it is none."""
+    """Return the strings of a JSON list in a text; None if it is not such a list."""
     try:
         found = parse(text(value, _MAX_CHARS))
     except ValueError:

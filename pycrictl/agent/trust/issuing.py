@@ -1,7 +1,7 @@
-"""Makes certificates, and reads until when those of files are valid.
+"""Makes certificates, and reads the expiry of those in files.
 
-It runs in a process of its own (``certificate``): a serving agent needs none of its library, which
-would take 8 to 13 MiB of it.
+It runs in a process of its own (``certificate``): its library would take 8 to 13 MiB in a serving
+agent, which does not need it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _USES: Final = (
 )
 
 Made: TypeAlias = tuple[str, str, float]
-"""A certificate and its key, both as PEM, and until when it is valid, as wall time."""
+"""A certificate and its key, both as PEM, and its expiry, as wall time."""
 
 
 def main() -> None:
-    """Answer the JSON of standard input, a function's name and arguments, with its result."""
+    """Read a function's name and arguments as JSON from stdin; write its result to stdout."""
     name, *arguments = json.load(sys.stdin)
     json.dump(issue(*arguments) if name == "issue" else expiry_s(*arguments), sys.stdout)
 
@@ -68,7 +68,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + VALID)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), True)
-        # RFC 5280, 4.2.1: strict verifiers, as Python from 3.13 on, need these.
+        # RFC 5280, 4.2.1: strict verifiers, such as Python from 3.13 on, need these.
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), False)
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
@@ -91,7 +91,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
 
 
 def expiry_s(certificate: str) -> float:
-    """Return until when a certificate in PEM is valid; the first, if there are several."""
+    """Return the expiry of a certificate in PEM, as wall time; the first if there are several."""
     return x509.load_pem_x509_certificates(certificate.encode())[0].not_valid_after_utc.timestamp()
 
 

@@ -1,1 +1,1 @@
-"""One module a command: parse, call one library function, show. Nothing heavy at the top."""
+"""One module per command: parse, call one library function, show. No heavy imports at the top."""

@@ -43,7 +43,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
     try:
         from pycrictl.agent import node_agent as service  # noqa: PLC0415 - an optional extra
 
-        if find_spec("cryptography") is None:  # which only a process of its own imports
+        if find_spec("cryptography") is None:  # imported only in a subprocess
             raise ModuleNotFoundError(name="cryptography")
     except ModuleNotFoundError as exc:
         raise PycrictlError(

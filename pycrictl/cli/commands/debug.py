@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_SNAPSHOTTER = "overlayfs"
 
 _MAX_VARIABLE_CHARS: Final = 128 * 1024
-"""What execve(2) takes of one."""
+"""The limit of execve(2) for one variable."""
 
 
 def debug(
@@ -97,10 +97,10 @@ def _find_busybox(named: str) -> Tools:
 
 @contextmanager
 def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
-    """Have an image on the node, and yield its layers; they are held by a view until the end."""
+    """Pull an image if it is absent, and yield its layers, held by a view until the end."""
     with app.open_client("runtime") as runtime:
         containerd = ContainerdClient(runtime.path, timeout_s=runtime.timeout_s)
-        containerd.version()  # says so if it is another runtime
+        containerd.version()  # raises if it is another runtime
         views.sweep(containerd)
     wanted = cri_pb2.ImageSpec(image=image)
     with app.open_client("image") as client:

@@ -108,7 +108,7 @@ def doctor(
     collector = NodeCollector(
         checked(options.split_list(registry), "registry"), tries_registries=not no_registry
     )
-    # Whether a runtime is just starting shows as well as that it is not there: no second attempts.
+    # No retries: a runtime that is just starting is to be reported, like one that is absent.
     patience_s = min(app.config.timeout_s, CALL_S)
     config = app.config._replace(timeout_s=patience_s, max_retries=0)
 

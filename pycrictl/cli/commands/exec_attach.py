@@ -41,7 +41,7 @@ _KILLED: Final = PycrictlError(
     "the runtime killed the command before it finished",
     hint="the time limit, --timeout, may have passed",
 )
-"""CRI-O reports the status -1, which no command has."""
+"""CRI-O reports status -1, which no command can have."""
 
 
 def exec_(
@@ -162,7 +162,7 @@ def exec_(
                     tls=tls,
                     spares=spares,
                 )
-        if ignore_errors and crictl.is_called():  # crictl does not even say what failed
+        if ignore_errors and crictl.is_called():  # crictl does not report failures either
             return 0
         codes = [
             _report(app.env, each, outcome, is_alone=count == 1)
@@ -221,7 +221,7 @@ def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: 
     what = f"running a command in container {target.shown}"
     if not isinstance(outcome, PycrictlError):
         if outcome.exit_code is not None:
-            # Of one alone the exit status says it, which crictl does not pass on.
+            # For a single container the exit status is enough, but crictl reduces it to 1.
             if outcome.exit_code and (not is_alone or crictl.is_called()):
                 env.error(
                     f"the command in container {target.shown} ended with status {outcome.exit_code}"

@@ -19,7 +19,7 @@ from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import plural
 
 MAX_NOTES: Final = 5
-"""Pods whose problem is shown; the others are only counted."""
+"""How many pods' problems are shown; the other pods are only counted."""
 
 
 def image_pull_progress(
@@ -94,11 +94,11 @@ def image_pull_progress(
 def _note_problems(app: AppContext, asked: Asked) -> None:
     from pycrictl.kubectl.why import look  # noqa: PLC0415 - only when nothing is pulled
 
-    quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings were shown before
+    quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings have already been shown
     try:
         seen = look(quiet, asked, app.env.wall_clock())
     except PycrictlError:
-        return  # what was asked for has its answer
+        return  # the progress itself has been shown
     sick = [one for one in seen.reports if one.is_sick]
     for one in sick[:MAX_NOTES]:
         app.env.note(f"{one.facts.full_name} {one.cause.text}")

@@ -166,7 +166,7 @@ class _Output:
         together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
 
         def add(log: containerlog.ContainerLog, *, is_new: bool = False) -> None:
-            # One pod's lines begin as kubectl's do; its namespace is known.
+            # For a single pod, lines begin as in kubectl: its namespace is known.
             name = "/".join(("pod", *log.name.split("/")[1:])) if pods.name else log.name
             container_id = log.container_id
             together.add(
@@ -200,14 +200,14 @@ class _Output:
     def _pause(self) -> Callable[[], None]:
         try:
             return pause_for(self.env.stdout.fileno())
-        except (OSError, ValueError):  # closed or without one
+        except (OSError, ValueError):  # closed, or without a descriptor
             return pause_for(None)
 
     def _report_format(self, first_bad: str) -> None:
         self.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
-        """Write at once: on one terminal, both outputs keep their order."""
+        """Write without delay, which keeps both outputs in order on a shared terminal."""
         writers = {"stdout": _writer(self.env.stdout), "stderr": _writer(self.env.stderr)}
         for stream, data in chunks:
             writers[stream](data)

@@ -147,7 +147,7 @@ def _measure(
     columns: Sequence[Column],
     show_all: bool = False,
 ) -> None:
-    """Measure and show, once or until Ctrl-C; a table is of two samples, ``seconds`` apart."""
+    """Measure and show, once or until Ctrl-C; a table compares two samples, ``seconds`` apart."""
     is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
     chosen = ListFormat(
         crictl.known_format(output or "table", STATS_FORMATS),
@@ -173,7 +173,7 @@ def _measure(
         return table_of(columns, rows)
 
     def show_once(client: CriClient, viewer: Viewer) -> bool:
-        """Return whether there was anything to measure."""
+        """Show one measurement; return whether there was anything to measure."""
         found = sample(client)
         views = None
         if chosen.is_table:

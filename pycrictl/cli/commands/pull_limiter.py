@@ -153,7 +153,7 @@ def _show_status(
 
 
 def _history_folder(admin_path: str, timeout_s: float) -> str:
-    """Return where the proxy keeps its history; the usual place if none is running."""
+    """Return the folder of the proxy's history; the default one if no proxy is running."""
     try:
         found = str(admin.ask(admin_path, "history", timeout_s=timeout_s)["folder"])
     except ConnectError:

@@ -32,7 +32,7 @@ from pycrictl.top.text import lines_of
 from pycrictl.units import escape
 
 ONCE_PAUSE_S = 1.0
-"""CPU is the difference of two samples."""
+"""CPU usage is the difference between two samples."""
 
 
 def top(
@@ -62,7 +62,7 @@ def top(
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
     connect = partial(_connect, app, admin_socket, no_kube=no_kube)
     looker = Looker(connect, os.uname().nodename, wall_s=app.env.wall_clock)
-    looker.open()  # who may not dial the socket is told so as by every command
+    looker.open()  # connection errors are reported as by any other command
     try:
         if is_text:
             _print(app, looker, is_json=output == "json")
@@ -102,7 +102,7 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
 
 
 def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
-    # Half of the memory of this program, and a tenth of a second: for nobody else.
+    # Half of this program's memory and a tenth of a second, which only this screen needs.
     from pycrictl.top.screen import Hands, TopApp, own_words, play  # noqa: PLC0415 - textual
 
     def proxy() -> Proxy:

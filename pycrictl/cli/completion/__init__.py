@@ -1,1 +1,1 @@
-"""What Tab is answered while somebody types a command."""
+"""Shell completion: the candidates shown when Tab is pressed."""

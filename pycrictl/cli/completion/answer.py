@@ -1,10 +1,10 @@
 """``pycrictl __complete [WORD]...``, and ``kubectl_complete-NAME`` for kubectl's plugins.
 
-Prints a candidate a line, with a description after a tab, and in the last line a colon and a
-directive, as cobra has it: kubectl reads that (1.26 and later), and so do the scripts in
-``completions/``. They run it while somebody types: whatever is wrong, it succeeds without
-candidates, within a time limit. A hanging runtime or file system cannot hold it up, because the
-work is done in another thread, which ends with the process.
+Prints one candidate per line, with a description after a tab; the last line is a colon and a
+directive, as in cobra. kubectl (1.26 and later) and the scripts in ``completions/`` read this.
+As it runs while the user types, any error results in success without candidates, and there is a
+time limit. A hanging runtime or file system cannot delay it: the work is done in another thread,
+which ends with the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 from pycrictl.units import escape, parse_duration
 
 LIMIT_S: Final = 1.5
-"""The time limit, from the call's start: the interpreter may take long to load on a busy node."""
+"""The time limit, counted from the call of ``run``: Python may start slowly on a busy node."""
 
 LIMIT_VARIABLE: Final = "PYCRICTL_COMPLETION_TIMEOUT"
 
@@ -27,7 +27,7 @@ _NOTHING: Final = ":4\n"
 
 
 def run(program: str, words: Sequence[str], limit_s: float = LIMIT_S) -> NoReturn:
-    """Answer and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``limit_s``."""
+    """Print candidates and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``limit_s``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     found: list[str] = []
@@ -51,7 +51,7 @@ def _answer(program: str, words: Sequence[str], into: list[str]) -> None:
         from pycrictl.cli.completion import line  # noqa: PLC0415 - within the time limit
 
         found, directive = line.candidates(program, words)
-        # What the runtime calls something need not fit on a line of a terminal.
+        # Names from the runtime may contain unprintable characters.
         offers = [(word, escape(about)) for word, about in found if word.isprintable()]
         lines = [f"{word}\t{about}\n" if about else f"{word}\n" for word, about in offers]
         into.append("".join([*lines, f":{directive}\n"]))

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 MOST: Final = 5000
-"""More candidates than anybody looks at; a directory may have millions of names."""
+"""The limit on candidates; a directory may have millions of names."""
 
 
 class Candidate(NamedTuple):
-    """A whole word and its description. One that ends in ``/`` or ``:`` can be continued."""
+    """A whole word and its description; a word that ends in ``/`` or ``:`` can be continued."""
 
     word: str
     description: str = ""
@@ -61,7 +61,7 @@ def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
 
 
 def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
-    """Yield containers, and pods, which stand for all of their containers."""
+    """Yield containers, then pods; a pod stands for all of its containers."""
     offered = set()
     for found in (*_containers(client, word), *_pods(client, word)):
         if found.word not in offered:
@@ -72,10 +72,10 @@ def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
 def _words(
     known: Sequence[tuple[str, str, str]], word: str, all_names: Mapping[str, str]
 ) -> Iterator[Candidate]:
-    """Yield the shortest unambiguous names that begin with a word, then IDs that do.
+    """Yield the shortest unambiguous names that begin with ``word``, then IDs that do.
 
-    Before anything is typed, only objects without such a name have their ID. ``known`` has ID, full
-    name (NAMESPACE/POD/NAME) and state of each, ``all_names`` the ID of every name.
+    For an empty word, IDs are yielded only for objects without such a name. ``known`` has the ID,
+    full name (NAMESPACE/POD/NAME) and state of each object, ``all_names`` the ID of every name.
     """
     counts = Counter(form for name in all_names for form in _forms(name))
     named = set()
@@ -134,10 +134,10 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
 def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     """Yield the entries of a directory in a running container; directories end with a slash.
 
-    Only root can look. Nothing but directories is opened, through the root that is proved to be the
+    Works only for root. Only directories are opened, through a root that is verified to be the
     container's.
     """
-    from pycrictl.copy.on_node import locate  # noqa: PLC0415 - of containers' paths alone
+    from pycrictl.copy.on_node import locate  # noqa: PLC0415 - only for containers' paths
     from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415 - the same
     from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415 - the same
 
@@ -163,7 +163,7 @@ def _is_directory(root: ContainerRoot, entry: os.DirEntry[str], path: bytes) -> 
     if not entry.is_symlink():
         return entry.is_dir(follow_symlinks=False)
     try:
-        pinned = root.find(path, follow=True)  # a link means what the container sees there
+        pinned = root.find(path, follow=True)  # links are resolved as in the container
     except OSError:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Candidates from a cluster, for kubectl's plugins, by kubectl with the options typed so far."""
+"""Candidates from a cluster for kubectl's plugins: runs kubectl with the options typed so far."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import escape
 
 Known = list[tuple[str, str]]
-"""Names, and what is said of them."""
+"""Names and their descriptions."""
 
 _NAMES: Final = (
     "--output=jsonpath={range .items[*]}{.metadata.name}{'\\t'}{.status.phase}{'\\n'}{end}"
@@ -51,7 +51,7 @@ def workloads(ctx: typer.Context, incomplete: str) -> Known:
 
 
 def pods_at(ctx: typer.Context, incomplete: str) -> Known:
-    """Return pods as POD or NAMESPACE/POD, where a word can be the beginning of POD:PATH."""
+    """Return pods as POD or NAMESPACE/POD, if the word can be the beginning of POD:PATH."""
     if incomplete.startswith(("/", ".")) or ":" in incomplete:
         return []
     namespace, slash, _ = incomplete.rpartition("/")
@@ -121,7 +121,7 @@ def _asked(ctx: typer.Context, *words: str) -> Known:
     )
     try:
         lines = kubectl.output(*words).decode(errors="replace").splitlines()
-    except PycrictlError:  # nobody reads errors while typing
+    except PycrictlError:  # completion shows no errors
         return []
     pairs = [line.partition("\t") for line in lines]
     return [

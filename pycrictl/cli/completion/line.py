@@ -1,4 +1,4 @@
-"""Finds what a typed word can become: a command, an option, the value of one, or an argument."""
+"""Completes the typed word: as a command, an option, an option's value, or an argument."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from typer._click import Context, Parameter
 
 _TYPED: Final = "\0"
-"""Stands for the word that is typed; nobody can type it."""
+"""Placeholder for the word being completed; NUL cannot be typed."""
 
 Offers = list[tuple[str, str]]
-"""Whole words, and what is said of them."""
+"""Whole words and their descriptions."""
 
 Parse = Callable[[list[str]], CommandLine]
 
@@ -36,7 +36,7 @@ Parse = Callable[[list[str]], CommandLine]
 def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
     """Return candidates for the last word, and a directive (see ``complete``).
 
-    Raises PycrictlError if the words before begin no valid line, typer.Exit if they ask for help.
+    Raises PycrictlError if the words before it are invalid, typer.Exit if they ask for help.
     """
     *before, typed = words
     silent = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO())
@@ -68,9 +68,9 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
 
 
 class _Place(NamedTuple):
-    """Where a word is typed: after whole ``words``, and after ``prefix`` in the same word.
+    """The position of the typed word: after whole ``words``, and after ``prefix`` within itself.
 
-    ``option`` is the canonical spelling of the option whose value it is; empty if it is none.
+    If it is the value of an option, ``option`` is the option's canonical spelling, else empty.
     """
 
     words: list[str]
@@ -167,5 +167,5 @@ def _directive(function: Callable[..., Any], parameter: Parameter | None) -> int
 
 
 def _expanded(value: Any) -> Any:
-    """Return a word as the shell would expand it: completion sees it as typed."""
+    """Expand a word as the shell would: completion receives it unexpanded."""
     return os.path.expanduser(os.path.expandvars(value)) if isinstance(value, str) else value  # noqa: PTH111 (Path drops slashes)

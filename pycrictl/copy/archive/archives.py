@@ -1,4 +1,4 @@
-"""What a copy moves, wherever it comes from: an archive, in pieces, and what is known about it."""
+"""The archive that a copy moves, from any source, in pieces, and its metadata."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from pycrictl.errors import CopyError
 
 @dataclass(eq=False)
 class Outgoing:
-    """What a method gives of a container.
+    """An archive of a path in a container.
 
     Attributes:
-        pieces: yields it, each piece valid until the next is asked for, and tells
-            ``watch.on_bytes`` of them. What it fails with comes at the latest instead of its end.
-            After ``BeginAnew`` it can be asked for again.
-        name: what its single file or directory is called; ``.`` where what is in that is copied.
-        check: requires that it was not cut off: after the last piece, or the copy of the tree.
-        tree: what it is made of, where that can be reached: to copy it directly takes less time.
-        is_whole: nothing of it will be taken back; else it is spooled first.
+        pieces: yields it, each piece valid until the next is requested, and reports them to
+            ``watch.on_bytes``. Errors are raised at the latest at the end of iteration. After
+            ``BeginAnew`` it can be called again.
+        name: the name of its single file or directory; ``.`` if only the contents are copied.
+        check: called after the last piece, or the copy of ``tree``; raises if it was cut off.
+        tree: the source of the archive, if it is accessible: copying that directly is faster.
+        is_whole: whether ``pieces`` never raises ``BeginAnew``; if it may, spool it first.
     """
 
     pieces: Callable[[], Generator[memoryview, None, None]]
@@ -43,17 +43,17 @@ class Outgoing:
 
 
 class BeginAnew(CopyError):
-    """What has come so far does not count; the message says why."""
+    """The pieces yielded so far are void; the message says why."""
 
 
 class Incoming(Protocol):
-    """What is to get into a container.
+    """An archive to write into a container.
 
     Attributes:
-        kind: what is in it; None: one file or directory, or, where the destination is a directory,
-            any number of entries.
-        name: what its single file or directory is called; None: it may have any name.
-        tree: as of ``Outgoing``.
+        kind: the kind of its contents; None: one file or directory or, if the destination is a
+            directory, any number of entries.
+        name: the name of its single file or directory; None: any name.
+        tree: as in ``Outgoing``.
     """
 
     kind: SourceKind | None
@@ -61,17 +61,17 @@ class Incoming(Protocol):
     tree: Source | None
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """Yield it from an offset on, each piece valid until the next is asked for.
+        """Yield it from an offset, each piece valid until the next is requested.
 
-        Without ``measured``, it can be asked for once.
+        Unless ``measured`` was called before, this works only once.
         """
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        """Return how long it is, its checksum and what is in it; the rules are held."""
+        """Return its size, checksum and summary; the rules are enforced."""
 
 
 class TreeArchive:
-    """An ``Incoming`` that is made of a tree of this machine."""
+    """An ``Incoming`` made from a file tree on this machine."""
 
     def __init__(self, source: Source, on_skip: OnSkip) -> None:
         self.tree: Source | None = source
@@ -84,12 +84,12 @@ class TreeArchive:
         return pack(self._source, on_skip=self._on_skip, offset=offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
-        self._on_skip = lambda _: None  # what is left out is told once
+        self._on_skip = lambda _: None  # skipped entries are reported once
         return measure(self._source, on_skip=watch.on_skip, rules=rules)
 
 
 class StreamArchive:
-    """An ``Incoming`` that comes from a descriptor. It is spooled where it has to be measured."""
+    """An ``Incoming`` read from a descriptor. It is spooled if it has to be measured."""
 
     tree: Source | None = None
     kind: SourceKind | None = SourceKind.ARCHIVE
@@ -117,7 +117,7 @@ class StreamArchive:
         while True:
             try:
                 count = os.readv(self._stream, [buffer])
-            except BlockingIOError:  # as other processes have it that share it
+            except BlockingIOError:  # set non-blocking by a process that shares it
                 select.select((self._stream,), (), ())
                 continue
             except OSError as exc:

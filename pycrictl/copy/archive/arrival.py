@@ -1,16 +1,16 @@
-"""The receiving end of a copy: entries come one by one, and appear at the destination at once.
+"""The receiving end of a copy: entries arrive one by one, and become visible all at once.
 
-Wherever the entries come from (an archive, a walk over another tree), they pass through here: they
-are judged, made in a stage, and moved into place when all of them are there and the caller has
-verified them.
+All entries, whether from an archive or from a walk over another tree, pass through here: they are
+judged, created in a stage, and moved into place when all have arrived and the caller has verified
+them.
 
-1. ``wire.tar.reader``, pure and strict, reads an entry's header and hands out its content.
-2. ``copy.rules.policy``, which is pure, judges the name and the type: the entry is made or
-   skipped, or the whole copy refused.
+1. ``wire.tar.reader``, pure and strict, reads an entry's header and returns its content.
+2. ``copy.rules.policy``, which is pure, judges the name and the type: the entry is created
+   or skipped, or the whole copy refused.
 3. ``tree.stage`` opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
    creates the entry; ``tree.content`` writes its content.
-4. At the end ``tree.stage`` renames the stage into place, or merges it (``tree.commit``). Its
-   location is noted, so that the stage of a killed program is found (``tree.janitor``).
+4. At the end ``tree.stage`` renames the stage into place, or merges it (``tree.commit``). A
+   note of its location lets ``tree.janitor`` find the stage of a killed program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-"""Errors that only the side that is written to can have."""
+"""Errors that only the target of a write can cause."""
 
 
 def put(
@@ -49,10 +49,10 @@ def put(
     *,
     check: Callable[[], object],
 ) -> Summary:
-    """Put an archive into its place: all of it, or nothing.
+    """Write an archive to its destination: all of it, or nothing.
 
     Args:
-        check: called before anything is visible; raises an error if it must not be.
+        check: called before anything becomes visible; may raise an error to prevent that.
     """
     with closing(_Arrival(archive, destination, rules, watch)) as arrival:
         on_bytes = watch.on_bytes
@@ -70,7 +70,7 @@ def put(
 def _of_tree(
     source: Source, on_skip: OnSkip, on_bytes: OnBytes
 ) -> Generator[tuple[Entry, Fill], None, None]:
-    """Yield what is in a tree; each is filled before the next is asked for."""
+    """Yield the entries of a tree; fill each before the next is requested."""
     shown = source.text.path
     try:
         with closing(walk(source, on_skip=on_skip)) as found:
@@ -112,7 +112,7 @@ def _unpack(events: Iterator[Event], on_bytes: OnBytes, target: int) -> None:
 
 
 class _Target(NamedTuple):
-    """Where the top goes: to a name in a directory. Without one, what is in it goes there."""
+    """Where the top goes: to a name in a directory. If None, only its contents go there."""
 
     directory: Directory
     name: bytes | None
@@ -120,7 +120,7 @@ class _Target(NamedTuple):
 
 
 class _Arrival:
-    """One copy as it arrives. What has not been committed when it is closed is removed."""
+    """One arriving copy. Closing it removes everything that has not been committed."""
 
     def __init__(
         self, archive: Incoming | Outgoing, destination: Destination, rules: Rules, watch: Watch
@@ -139,7 +139,7 @@ class _Arrival:
         self._held = ExitStack()
         self._stage: Stage | None = None
         self._last_skipped: Skipped | None = None
-        # Of a single one it is not known before its first entry what it is.
+        # The kind of a single top is not known before its first entry.
         self._target = self._find_target(kind) if kind is SourceKind.ARCHIVE else None
 
     def take(self, entry: Entry, fill: Fill) -> None:
@@ -173,7 +173,7 @@ class _Arrival:
         self._watch.on_skip(skipped)
 
     def commit(self) -> Summary:
-        """Put everything into its place, and remove the stage."""
+        """Move everything into place, and remove the stage."""
         if self._target is None:
             raise nothing_copied(self._last_skipped)
         _, name, meeting = self._target
@@ -208,7 +208,7 @@ class _Arrival:
             shown=quote(os.fsdecode(directory.shown_path(name))),
         )
         if meeting is Meeting.MERGE:
-            # The stage goes into it: another file system may be mounted there.
+            # The stage is created inside it: another file system may be mounted there.
             return _Target(self._held.enter_context(directory.enter(name)), None, meeting)
         if meeting is Meeting.REPLACE:
             directory.refuse_mounted(name)
@@ -223,7 +223,7 @@ class _Arrival:
 
 
 def nothing_copied(skipped: Skipped | None) -> CopyError:
-    """Return the error for a copy of nothing: the source was ``skipped``, or never came."""
+    """Return the error for an empty copy: the source was ``skipped``, or nothing arrived."""
     if skipped is None:
         return CopyError("the archive is empty")
     hint = "-L copies what a link points to" if skipped.rule == "outward-link" else None

@@ -1,7 +1,7 @@
-"""What is in an archive, how large it is, its checksum: before it is made, or as it passes through.
+"""The contents, size and checksum of an archive: before it is made, or as it passes through.
 
 The checksum is CRC-32 (IEEE 802.3). With isal, which not all machines have, it takes a third of the
-time. It finds damage, not malice: anyone can make bytes with a given checksum.
+time. It detects damage, not malice: anyone can make bytes with a given checksum.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ except ImportError:
 __all__ = ["Census", "Measured", "crc32", "joined", "measure", "report_total", "wrong_checksum"]
 
 MAX_ENTRIES: Final = 50_000
-"""A larger tree is not walked twice only to show how far a copy is."""
+"""A larger tree is not walked in advance only to show progress."""
 
 _SHARED_BYTES: Final = 16 * 1024 * 1024
-"""How much of a file two processors read together; an interrupted copy waits for them."""
+"""How much of a file two threads checksum together; an interrupted copy waits for both."""
 
 
 class Census:
-    """Counts the entries of an archive, and checks that it is one.
+    """Counts the entries of an archive, and validates it.
 
     Attributes:
-        summary: what there is so far, devices and pipes left out; a file counts when it begins.
+        summary: the entries so far, without devices and pipes; a file counts from its header.
     """
 
     def __init__(self, rules: Rules | None = None) -> None:
@@ -52,7 +52,7 @@ class Census:
         self._reader = TarReader()
 
     def through(self, pieces: Iterable[memoryview]) -> Generator[memoryview, None, None]:
-        """Yield the pieces of an archive, and raise what is wrong with it."""
+        """Yield the pieces of an archive unchanged; raise an error if it is invalid."""
         for piece in pieces:
             self._reader.receive_data(piece)
             self._count()
@@ -74,7 +74,7 @@ class Census:
 
 
 class Measured(NamedTuple):
-    """An archive that has not been made yet."""
+    """The properties of an archive, known before it is sent."""
 
     size_bytes: int
     crc32: int
@@ -88,16 +88,16 @@ def measure(
     check: Callable[[int], None] | None = None,
     rules: Rules | None = None,
 ) -> Measured:
-    """Measure what ``pack`` would yield.
+    """Measure the archive that ``pack`` would yield.
 
     Args:
-        check: called with the size of the archive as it grows; raises an error if it is too much.
+        check: called with the size of the archive as it grows; raises an error if it is too large.
     """
     census = Census(rules)
     size_bytes = checksum = 0
     with (
         closing(unread(source, on_skip, census.count)) as parts,
-        ThreadPoolExecutor(1) as helper,  # it has ended before a file is closed
+        ThreadPoolExecutor(1) as helper,  # joined before any file is closed
     ):
         for part in parts:
             size_bytes += len(part)
@@ -108,7 +108,7 @@ def measure(
 
 
 def _checksum(part: Part, value: int, helper: ThreadPoolExecutor) -> int:
-    """Take a part into a checksum; two processors share the work on a large one."""
+    """Add a part to a checksum; two threads share the work on a large one."""
     if not isinstance(part, FilePart):
         return crc32(part, value)
     for start in range(0, len(part), _SHARED_BYTES):
@@ -133,9 +133,9 @@ def _of_range(part: FilePart, start: int, end: int, value: int) -> int:
 
 
 def report_total(source: Source, watch: Watch) -> None:
-    """Report how much there is to copy, if that is wanted and can be found out quickly.
+    """Report the total size of a copy, if it is wanted and quickly available.
 
-    What cannot be read is not reported here: the copy itself will meet it.
+    Errors are ignored here: the copy itself will encounter them.
     """
     if watch.on_total is None and watch.on_archive is None:
         return
@@ -157,10 +157,10 @@ def report_total(source: Source, watch: Watch) -> None:
 
 
 def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
-    """Return the checksum of two parts that follow each other, from that of each.
+    """Return the checksum of two consecutive parts, given the checksum of each.
 
     Args:
-        second_part: itself, which is only read where the two cannot be combined.
+        second_part: its content is only read if the checksums cannot be combined.
     """
     if _combine is None:
         return crc32(second_part, first)

@@ -25,7 +25,7 @@ OnEntry = Callable[[Entry], None]
 
 @dataclass(frozen=True)
 class FilePart:
-    """Content that is still in its file, readable until the next part is asked for."""
+    """Content that is still in its file, readable until the next part is requested."""
 
     fd: int
     offset: int
@@ -47,12 +47,12 @@ def pack(
     on_bytes: OnBytes | None = None,
     offset: int = 0,
 ) -> Generator[memoryview, None, None]:
-    """Yield a tree as an archive, in large pieces, each valid until the next is asked for.
+    """Yield a tree as an archive, in large pieces, each valid until the next is requested.
 
     Args:
-        on_entry: called with each entry, before its header comes.
-        on_bytes: called with how much more content has been packed.
-        offset: where to begin; what is before that is not read, as far as that can be.
+        on_entry: called with each entry, before its header is yielded.
+        on_bytes: called with the number of content bytes packed since the last call.
+        offset: where to begin; file content before it is not read.
     """
     piece, used = memoryview(bytearray(PIECE_BYTES)), 0
     with closing(unread(source, on_skip, on_entry)) as parts:
@@ -74,7 +74,7 @@ def pack(
 
 
 def read_part(part: Part, position: int, into: memoryview) -> int:
-    """Read some of a part, from a position on; return how much."""
+    """Read some of a part from a position; return the number of bytes."""
     if not isinstance(part, FilePart):
         into[:] = part[position : position + len(into)]
         return len(into)
@@ -88,7 +88,7 @@ def read_part(part: Part, position: int, into: memoryview) -> int:
 
 
 def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, None]:
-    """Yield what a file has between two offsets, each piece valid until the next is asked for."""
+    """Yield a file's bytes between two offsets, each piece valid until the next is requested."""
     buffer = memoryview(bytearray(PIECE_BYTES))
     while offset < end:
         count = os.preadv(fd, [buffer[: end - offset]], offset)
@@ -101,7 +101,7 @@ def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, N
 def unread(
     source: Source, on_skip: OnSkip, on_entry: OnEntry | None
 ) -> Generator[Part, None, None]:
-    """Yield the same bytes as ``pack``: headers as ``bytes``, content in its file, or as zeros."""
+    """Yield the bytes of ``pack`` in parts: headers as ``bytes``, content in its file or zeros."""
     shown = source.text.path
     padding = b""
     try:

@@ -1,8 +1,8 @@
-"""A file without a name that holds an archive for a while.
+"""An unnamed temporary file that holds an archive.
 
-Size and checksum of an archive are announced before its first byte is sent, so it has to wait
-somewhere: on a disk, as it may be larger than the memory. Since it has no name, nothing of it
-remains however this program ends.
+Size and checksum of an archive are announced before its first byte is sent, so it has to be stored
+first: on disk, as it may be larger than memory. Since the file has no name, nothing of it remains
+however this program ends.
 """
 
 from __future__ import annotations
@@ -27,14 +27,13 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Spool:
-    """Takes an archive, and keeps it until it is closed.
+    """Stores an archive until it is closed.
 
-    What the system reserves for root is not used: other programs of the node need a disk that is
-    not full.
+    Space reserved for root is not used: other programs on the node must not find the disk full.
 
     Raises:
-        NoSpace: there is no space; so does ``write``.
-        CopyError: no file can be made there.
+        NoSpace: there is not enough space; ``write`` raises it, too.
+        CopyError: no file can be created there.
     """
 
     def __init__(self, folder: str | None = None) -> None:
@@ -79,14 +78,14 @@ class Spool:
         self._writer.finish()
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """Yield what it holds from an offset on, each piece valid until the next is asked for."""
+        """Yield its content from an offset, each piece valid until the next is requested."""
         return file_pieces(self.fd, offset, self.size_bytes)
 
     def read(self, offset: int, buffer: memoryview) -> memoryview:
-        """Return what it holds from an offset on, in a buffer; it may still be written to."""
+        """Read its content from an offset into a buffer; more may still be written."""
         piece = buffer[: self.size_bytes - offset]
         count = os.preadv(self.fd, [piece], offset)
-        forget_behind(self.fd, offset, offset + count)  # a client that resumes waits for the disk
+        forget_behind(self.fd, offset, offset + count)  # a resuming client reads from disk again
         piece[count:] = bytes(len(piece) - count)  # a hole at the end is not yet in the file
         return piece
 
@@ -111,14 +110,14 @@ class Spool:
 
 
 def _temporary() -> str:
-    """Return the folder that ``TMPDIR`` names if one may write there, else the default."""
+    """Return the folder that ``TMPDIR`` names if it is writable, else the default."""
     folder = os.environ.get("TMPDIR", "")
-    is_good = os.access(f"{folder}/.", os.W_OK | os.X_OK)  # no file is good
+    is_good = os.access(f"{folder}/.", os.W_OK | os.X_OK)  # fails for a file
     return folder if folder and is_good else DEFAULT_FOLDER
 
 
 def open_unnamed(folder: str) -> int:
-    """Make a file without a name: nothing of it remains however this program ends."""
+    """Create a file without a name: nothing of it remains however this program ends."""
     try:
         return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
     except OSError as exc:
@@ -131,14 +130,14 @@ def open_unnamed(folder: str) -> int:
 
 
 def forget_behind(fd: int, begin: int, end: int) -> None:
-    """Let the system write what a file has had for longer to the disk, and forget it.
+    """Write the file's older cached pages to disk, and drop them from memory.
 
-    Call it after each piece that was written or read. The memory of what is on the disk is used
-    again for what comes next: memory that has not been used lately costs more than the copying,
-    above all in a virtual machine, and what a container's limit counts does not grow.
+    Call it after each piece that was written or read. The next pieces then reuse that memory: fresh
+    memory costs more than the copying, above all in a virtual machine. Also, the memory counted
+    against a container's limit does not grow.
     """
     edge = end - end % _WINDOW_BYTES
     if edge > begin:
         kept_bytes = _KEPT_WINDOWS * _WINDOW_BYTES
-        with suppress(OSError):  # not a file of a disk
+        with suppress(OSError):  # not a file on disk
             os.posix_fadvise(fd, max(edge - kept_bytes, 0), kept_bytes, os.POSIX_FADV_DONTNEED)

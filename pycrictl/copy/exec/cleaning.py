@@ -1,7 +1,7 @@
-"""An archive on its way to or from ``tar`` in a container: judged by entries, and written anew.
+"""Checking and rewriting archives on their way to or from ``tar`` in a container.
 
-No archive from outside is passed on as it is: two programs may read the same bytes differently, and
-what has been checked must be what is unpacked.
+No archive from outside is passed on unchanged: two programs may parse the same bytes differently,
+and the archive that is unpacked must be the one that was checked.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 
 class Cleaner:
-    """The bytes of an archive in, the bytes of a clean one out. No name may come twice.
+    """Turns the bytes of an archive into those of a clean one. Duplicate names are refused.
 
     Args:
-        rules: what the user allows; what is not kept is not in the new archive.
-        name: what the single file or directory in it must be called; None: it may hold any number.
-        top: the new name of that.
-        unpacks: ``tar`` in a container unpacks it: directories are open while they are filled, and
-            come again at the end with the mode and time that they shall keep; long names are
-            written as BusyBox understands them. Else links that point outside are kept.
+        rules: what the user allows; metadata that is not kept is reset in the new archive.
+        name: the required name of its only file or directory; None: any number of entries.
+        top: the new name of that file or directory.
+        unpacks: whether ``tar`` in a container unpacks it: directories are then writable at first,
+            and repeated at the end with their final mode and time; long names are written in a
+            form that BusyBox reads. Otherwise links that point outside are kept.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Cleaner:
         self._last_skipped: Skipped | None = None
 
     def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-        """Yield the new archive; each piece is used before the next is asked for."""
+        """Yield the new archive; each piece is valid until the next is requested."""
         current: Entry | None = None
         for event in read(pieces):
             if isinstance(event, EntryStarted):
@@ -63,13 +63,13 @@ class Cleaner:
         yield from self.directories()
 
     def directories(self) -> Iterator[bytes]:
-        """Yield the directories, deepest first, as they shall be in the end; the archive ends."""
+        """Yield the directories in their final state, deepest first, and the end of the archive."""
         for entry in reversed(self._directories.values()):
             yield encode_entry(entry, busybox=True)
         yield END_OF_ARCHIVE
 
     def _judged(self, entry: Entry) -> Entry | None:
-        """Return the entry as it goes on; None if it is left out."""
+        """Return the entry to write; None if it is left out."""
         verdict = self.judge.judge(entry)
         if self.judge.replaced is not None:
             raise ambiguous(entry.name)
@@ -91,7 +91,7 @@ class Cleaner:
         if kind is not EntryType.DIRECTORY or not self._unpacks:
             return entry
         if name == b".":
-            return None  # it is there already, and stays as it is
+            return None  # it exists already, and stays unchanged
         self._directories[name] = entry
         return entry._replace(mode=entry.mode | stat.S_IRWXU)
 

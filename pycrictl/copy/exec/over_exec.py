@@ -1,7 +1,7 @@
 """Copying through ``tar`` in the container, where no better method can be used.
 
-What comes out is as hostile as any archive. What goes in is unpacked by ``tar`` where it belongs,
-and not in one step: where a copy is refused or breaks off, what has arrived stays, and is named.
+An archive from the container is untrusted. One sent to it is unpacked in place, not atomically: on
+failure, files that have arrived stay, and the error says where.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pycrictl.units import quote
 log = logging.getLogger("pycrictl.copy")
 
 _DEAD_AFTER_S: Final = 6.0
-"""How long a ``tar`` that has complained may stand still."""
+"""How long a ``tar`` that has written to stderr may stall."""
 
 _IDLE_S: Final = 30.0
-"""How long any other may."""
+"""How long any other ``tar`` may stall."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
 _UNFINISHED: Final = "tar in the container ended before it had read everything"
@@ -55,7 +55,7 @@ class OverExec:
         )
         words = ["tar", "-c", "-f", "-"]
         if is_gnu:
-            words.append("--format=posix")  # the others have times in whole seconds only
+            words.append("--format=posix")  # the other formats store whole seconds only
         if is_entered and text.path == b"/":
             words += ("--exclude=./proc", "--exclude=./sys")
         elif follow and not is_entered:
@@ -114,7 +114,7 @@ class OverExec:
         try:
             _unpack(self._remote, words, sent(), path)
             if rules.archive and cleaner.summary.links:
-                # BusyBox makes some links last, and the times of their directories are lost.
+                # BusyBox creates some links last, which changes the times of their directories.
                 _unpack(self._remote, words, in_large_pieces(cleaner.directories()), path)
         except PycrictlError as exc:
             if not has_begun:
@@ -130,7 +130,7 @@ class OverExec:
     def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:
         """Return the directory that the copy goes into, and its name there.
 
-        Without a name what is in the source goes there.
+        If the name is None, the contents of the source go there.
         """
         text = take_apart(path)
         folder = text.path
@@ -148,20 +148,20 @@ class OverExec:
                 no_clobber=False,
                 shown=quote(os.fsdecode(target)),
             )
-            if meeting is Meeting.MERGE:  # it stays as it is, and what is in the source goes there
+            if meeting is Meeting.MERGE:  # the contents of the source go into it
                 folder, name = target, None
         self._remote.refuse_kernel_file_system(folder)
         return folder, name
 
 
 def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: bytes) -> None:
-    """Let a ``tar`` unpack an archive; ``path`` is what errors name."""
+    """Unpack an archive with ``tar``; errors name ``path``."""
     patience_s = _IDLE_S
 
     def on_stall(stalled_s: float) -> None:
-        """Give up on a ``tar`` that reads no more.
+        """Give up on a ``tar`` that has stopped reading.
 
-        A runtime may never report the end of a program that has left much of its input unread, as
+        A runtime may never report the exit of a program that has left much of its input unread, as
         ``tar`` does on a full disk.
         """
         remote.check_running()
@@ -175,7 +175,7 @@ def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: by
         try:
             is_read = all(tar.send(piece) for piece in archive)
         except BaseException:
-            # It unpacks what it was sent, and ends.
+            # It unpacks the data it has received, and exits.
             patience_s = 0.0
             with suppress(PycrictlError):
                 tar.ended()
@@ -192,7 +192,7 @@ def _join(folder: bytes, name: bytes) -> bytes:
 
 
 def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """Yield the same bytes in multiples of ``CHUNK_BYTES``, in which holes can be seen."""
+    """Yield the same bytes in multiples of ``CHUNK_BYTES``, large enough to detect holes in."""
     held = bytearray()
     for piece in pieces:
         held += piece
@@ -204,9 +204,9 @@ def in_large_pieces(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes]:
 
 
 def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: OnSkip) -> None:
-    """Require that ``tar`` has packed everything, as far as there was anything to pack.
+    """Raise an error if ``tar`` has failed; report the entries that its stderr names as skipped.
 
-    The status 1 of GNU tar says that files were changed or removed in the meantime, and no more.
+    Status 1 of GNU tar only means that files were changed or removed meanwhile.
     """
     if ended.status and not (is_gnu and ended.status == 1):
         raise ended.failure("copy", path)
@@ -219,28 +219,28 @@ def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: O
 
 @contextmanager
 def _watched(remote: Remote) -> Iterator[str]:
-    """Let a ``tar`` end soon after this block, or after the death of this program.
+    """Make a ``tar`` end soon after this block, or after the death of this program.
 
-    The runtime does not let it know that its reader has gone: it would wait to write more for as
-    long as the container runs. Where the container has none of the programs that are needed,
-    nothing happens.
+    When the reader disconnects, the runtime keeps the output of ``tar`` open: ``tar`` would block
+    on a write for as long as the container runs. If the container lacks the programs that this
+    needs, nothing happens.
 
     Yields:
-        What to add to the path of the directory that ``tar`` enters. It means nothing in a path,
-        and marks the command.
+        A suffix for the path of the directory that ``tar`` enters. It does not change the path, but
+        marks the command.
     """
     mark = "".join(random.choices(("/.", "//."), k=32))
     with remote.stream(*watchdog(mark), stdin=True) as dog:
-        dog.wait_for_streams()  # a tar that ran before might outlive this program
+        dog.wait_for_streams()  # a tar started earlier might outlive this program
         yield mark
 
 
 def watchdog(mark: str) -> list[str]:
-    """Return a command that waits for the end of its input, and then kills what bears a mark.
+    """Return a command that waits for the end of its input, then kills the marked process.
 
-    It takes what containers have: ``xargs`` waits, ``find`` and ``grep`` look for the process, and
-    ``start-stop-daemon`` (BusyBox, Debian) or ``pkill`` (procps) ends it. For the former,
-    ``/proc/PID/stat`` serves as a PID file, since it begins with the number of the process.
+    It uses programs that containers have: ``xargs`` waits, ``find`` and ``grep`` find the process,
+    and ``start-stop-daemon`` (BusyBox, Debian) or ``pkill`` (procps) kills it. The former reads
+    ``/proc/PID/stat`` as a PID file, since that begins with the PID.
     """
     pattern = mark.replace(".", "[.]")  # does not match itself
     return [

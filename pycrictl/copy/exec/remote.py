@@ -1,11 +1,11 @@
-"""Programs in a container: short ones at once, and one whose streams carry an archive.
+"""Running programs in a container: short ones, and one whose streams carry an archive.
 
-Commands are lists of words, and none of them is a shell. What the programs write is outside data.
+Commands are lists of words, and none runs in a shell. Output of the programs is untrusted data.
 """
 
 from __future__ import annotations
 
-import asyncio  # noqa: TID253 (this module is loaded when a copy goes this way)
+import asyncio  # noqa: TID253 (this module is loaded only for this method)
 import errno
 import os
 import threading
@@ -36,19 +36,19 @@ _MAX_STDERR_BYTES: Final = 64 * 1024
 
 _MISSING: Final = ("executable file not found", "no such file or directory")
 _MISSING_STATUS: Final = (126, 127)
-"""The exit status that stands for a program that cannot be run."""
+"""The exit statuses that mean that a program cannot be run."""
 
 _ERRNOS: Final = {os.strerror(number).lower(): number for number in errno.errorcode}
-_ERRNOS["resource busy"] = errno.EBUSY  # in the words of musl
+_ERRNOS["resource busy"] = errno.EBUSY  # musl's wording
 
 _STALL_S: Final = 3.0
-"""How long a program may stand still before the reason is looked for."""
+"""The interval at which ``on_stall`` is called while a program stalls."""
 
 _QUEUE_PIECES: Final = 4
 _END_S: Final = 5.0
 
 _SHORT_S: Final = 60
-"""How long a program may take that only looks."""
+"""The timeout of programs that only query something."""
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class CommandResult(NamedTuple):
     stderr: bytes
 
     def failure(self, action: str, path: bytes) -> CopyError:
-        """Return an error that quotes it: ``cannot <action> "<path>": <reason>``."""
+        """Return an error that quotes stderr: ``cannot <action> "<path>": <reason>``."""
         lines = map(str.strip, self.stderr.decode(errors="replace").splitlines())
         said = next(filter(None, lines), f"it ended with status {self.status}")
         reason = said.rpartition(": ")[2]
@@ -81,15 +81,15 @@ class ProgramMissing(Unimplemented):
 
 
 class Running:
-    """A running program in a container. Leaving the ``with`` statement hangs up.
+    """A running program in a container. Leaving the ``with`` block closes the connection.
 
-    The connection has a thread of its own, which leaves the caller free to be interrupted.
+    The connection has a thread of its own, so the caller can be interrupted.
 
     Attributes:
-        on_stall: called again and again while nothing moves, with the seconds since something did;
-            what it raises is raised where the caller waits.
-        stderr: the beginning of what the program has complained about so far; of one with input,
-            of all that it has written.
+        on_stall: called repeatedly during a stall, with its length in seconds; its errors are
+            raised in the waiting caller.
+        stderr: the start of the program's stderr so far; for a program with input, of its stdout
+            as well.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(TimeoutError):  # a connection that hangs is left to the end of the program
+        with suppress(TimeoutError):  # a hung connection stays until this program ends
             asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result(_END_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_END_S)
@@ -128,7 +128,7 @@ class Running:
             self._loop.close()
 
     def wait_for_streams(self) -> None:
-        """Return when the streams of a program with input are open, or it has failed before.
+        """Wait until the streams of a program with input are open, or it has failed.
 
         From then on the runtime starts it even if this program is killed.
         """
@@ -141,15 +141,15 @@ class Running:
             yield self._output.get_nowait()
 
     def send(self, data: bytes) -> bool:
-        """Send input; return False if the program has ended, and more input would be lost."""
+        """Send input; return False if the program has ended and more input would be lost."""
         self._call(self._until_over(self._input.queue.put(data)))
         return not self._task.done()
 
     def ended(self) -> CommandResult:
-        """End the input of the program, and wait for its end.
+        """Close the input of the program, and wait for its exit.
 
         Raises:
-            StreamError: the connection broke before the end was known.
+            StreamError: the connection broke before the exit status was known.
             PycrictlError: the program could not be started.
         """
         self.send(b"")
@@ -185,7 +185,7 @@ class Running:
         self.stderr += data[: _MAX_STDERR_BYTES - len(self.stderr)]
 
     def _give_up(self, noted: str) -> None:
-        """End what will not end by itself, such as a program whose input cannot be ended."""
+        """Cancel a run that will not end by itself, for example if its input cannot be closed."""
         self._noted = noted
         self._task.cancel()
 
@@ -199,7 +199,7 @@ class _ToFunction(Output):
 
 
 class _QueuedInput(Input):
-    """An input that comes from a queue; an empty piece is its end."""
+    """Input from a queue; an empty piece marks its end."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
@@ -212,12 +212,12 @@ class _QueuedInput(Input):
 
 async def _started(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     task = asyncio.create_task(coroutine)
-    task.add_done_callback(lambda _: task.cancelled() or task.exception())  # it has been looked at
+    task.add_done_callback(lambda _: task.cancelled() or task.exception())  # marks it as retrieved
     return task
 
 
 async def _end_all() -> None:
-    """End all tasks but this one, so that nothing is left that could complain later."""
+    """End all tasks but this one, as they could log errors later."""
     await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
 
 
@@ -242,14 +242,14 @@ class Remote:
         return CommandResult(answer.exit_code, answer.stdout, answer.stderr[:_MAX_STDERR_BYTES])
 
     def check_running(self) -> None:
-        """Check that the container is still running: the streams of a killed one do not end."""
+        """Require that the container is still running: streams of a killed one do not end."""
         request = cri_pb2.ContainerStatusRequest(container_id=self.container_id)
         state = self.client.call("ContainerStatus", request).status.state
         if state != cri_pb2.CONTAINER_RUNNING:
             raise not_running(self.container_id, what="has stopped")
 
     def look(self, path: bytes, *, follow: bool = False) -> Existing:
-        """Look what is at a path; with ``follow``, what a link points to unless it is dangling."""
+        """Return the kind of a path; with ``follow``, of a link's target unless it is dangling."""
         for options in (["-L"], []) if follow else ([],):
             ended = self.run("stat", *options, "-c", "%f", "--", os.fsdecode(path))
             with suppress(ValueError):
@@ -259,11 +259,11 @@ class Remote:
         return Existing.NOTHING
 
     def refuse_kernel_file_system(self, path: bytes) -> None:
-        """Refuse what is not storage but an interface of the kernel, if that can be seen."""
+        """Refuse a path on a file system of the kernel, not storage, if that can be detected."""
         try:
             ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
             name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
-        except (ProgramMissing, ValueError):  # it cannot be seen
+        except (ProgramMissing, ValueError):  # not detectable
             return
         if name is not None:
             raise CopyError(f"{quote(os.fsdecode(path))} is on {name}, which is never copied")
@@ -287,7 +287,7 @@ class Remote:
 
 
 def _check_words(command: Sequence[str]) -> None:
-    """Require that the CRI, whose texts are UTF-8, can carry a command."""
+    """Require that the CRI, whose strings are UTF-8, can carry a command."""
     for word in command:
         if not (word.isascii() or word == word.encode(errors="replace").decode()):
             raise CopyError(

@@ -1,1 +1,1 @@
-"""What the words of a copy mean, what may be copied, and what a copy reports: pure."""
+"""The meaning of copy arguments, the rules for entries, and the outcomes of copies: pure."""

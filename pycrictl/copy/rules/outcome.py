@@ -1,7 +1,7 @@
-"""What a copy did, as it goes over the wire: a ``metav1.Status``, or codes of a refusal. Pure.
+"""The outcome of a copy on the wire: a ``metav1.Status``, or the codes of a refusal. Pure.
 
-What was left out is listed as causes of the details, and what was copied under a key of our own,
-``copied``. Readers that know neither miss nothing that they need.
+Skipped entries are listed as causes in the details, and the summary of the copy under a key of our
+own, ``copied``. Clients may ignore both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_BYTES: Final = 64 * 1024
 """The longest outcome that is accepted."""
 
 MAX_SKIPPED: Final = 100
-"""The most entries left out that are listed by name."""
+"""The most skipped entries that are listed by name."""
 
 _MAX_TEXT: Final = 500
 
@@ -61,11 +61,11 @@ class Summary:
     """What a copy did.
 
     Attributes:
-        files: with hard links.
-        directories: made or merged.
-        links: symbolic ones.
-        kept: existing files that stayed (``--no-clobber``).
-        skipped: entries left out; those who are told of each count them.
+        files: including hard links.
+        directories: created or merged.
+        links: symbolic links.
+        kept: existing files left unchanged (``--no-clobber``).
+        skipped: entries left out; counted by the receiver of ``on_skip``.
     """
 
     files: int = 0
@@ -76,7 +76,7 @@ class Summary:
     skipped: int = 0
 
     def count(self, entry: Entry | AcceptedEntry, times: int = 1) -> None:
-        """Count an entry, but no device or pipe; -1 times if it has been removed again."""
+        """Count an entry, unless it is a device or pipe; ``times`` is -1 for a removed one."""
         if entry.kind is EntryType.DIRECTORY:
             self.directories += times
         elif entry.kind is EntryType.SYMLINK:
@@ -90,27 +90,27 @@ _NUMBERS: Final = tuple(field.name for field in fields(Summary))
 
 
 class Outcome(NamedTuple):
-    """How a copy ended, as far as the server says so; ``failure`` is empty after a success."""
+    """The outcome of a copy as reported by the server; ``failure`` is empty after a success."""
 
     failure: str = ""
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
 
     def report(self, on_skip: Callable[[Skipped], None]) -> None:
-        """Report what was left out."""
+        """Report the skipped entries."""
         for one in self.skipped:
             on_skip(one)
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
-    """Return the gRPC code and the HTTP status that refuse a copy."""
+    """Return the gRPC code and the HTTP status with which an error refuses a copy."""
     found = (found for kind, *found in _REFUSALS if isinstance(exc, kind))
     grpc_code, http_status = next(found, (codes.INTERNAL, 500))
     return grpc_code, http_status
 
 
 def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
-    """Write that a copy has happened."""
+    """Encode the outcome of a successful copy."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
     if skipped:
         causes = [
@@ -122,12 +122,12 @@ def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
             for entry in skipped[:MAX_SKIPPED]
         ]
         status["details"] = {"causes": causes}
-    # Names may hold any bytes: what is not UTF-8 goes as lone surrogates, escaped in ASCII.
+    # Names may hold any bytes: invalid UTF-8 becomes lone surrogates, escaped in ASCII.
     return json.dumps(status).encode()
 
 
 def encode_failure(error: PycrictlError) -> bytes:
-    """Write why a copy has not happened."""
+    """Encode the outcome of a failed copy."""
     hint = f" ({error.hint})" if error.hint else ""
     status = {
         "metadata": {},
@@ -140,16 +140,16 @@ def encode_failure(error: PycrictlError) -> bytes:
 
 
 def decode(content: bytes) -> Outcome:
-    """Read an outcome.
+    """Decode an outcome.
 
     Raises:
-        RemoteProtocolError: it is none.
+        RemoteProtocolError: it is malformed.
     """
     return of_status(parsed(content))
 
 
 def of_status(status: Mapping[str, Any]) -> Outcome:
-    """Return the outcome that an object has; raises as ``decode``."""
+    """Return the outcome in a parsed ``Status``; raises as ``decode``."""
     if not (end := text(status.get("status"))):
         raise _malformed()
     if end != "Success":

@@ -1,9 +1,9 @@
-"""Which entries of an archive or a tree may be made, and as what. Pure.
+"""Which entries of an archive or a tree may be created, and as what. Pure.
 
-Nothing from outside is trusted: names are taken apart into components here, once, and the raw name
-is not used afterwards. An entry that only a broken or hostile writer makes is refused, and with it
-the whole copy. One that honest trees have but that is not copied (a device, a link that points out
-of the tree) is skipped, and the copy goes on.
+Nothing from outside is trusted: names are split into components here, once, and the raw name is not
+used afterwards. An entry that only a broken or hostile writer produces makes the whole copy fail.
+One that is legitimate but not copied (a device, a link that points out of the tree) is skipped, and
+the copy continues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAME_BYTES: Final = 255
 MAX_DEPTH: Final = 512
 MAX_ENTRIES: Final = 1_000_000
 MAX_ID: Final = 2**32 - 2
-"""The highest number of a user or group: the one above it means "no change" to Linux."""
+"""The highest user or group ID: the next one means "no change" to Linux."""
 
 MAX_TIME_NS: Final = 2**40 * 10**9
 """Times before 1970 and after the year 36,800 are not kept: file systems disagree on them."""
@@ -29,7 +29,7 @@ PERMISSIONS: Final = 0o777
 ALL_MODE_BITS: Final = 0o7777
 
 Path = tuple[bytes, ...]
-"""Components of a path below the top of what is copied, which is the empty path itself."""
+"""Components of a path below the top of the copy; the top itself is the empty path."""
 
 
 class Rules(NamedTuple):
@@ -38,9 +38,9 @@ class Rules(NamedTuple):
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
         max_size_bytes: of all files together.
-        max_entries: files, directories and links, each of which takes memory; 0 for any number.
-        max_entries_name: of the option that sets it.
-        umask: permission bits that are taken away unless ``archive``.
+        max_entries: the largest number of entries, each of which takes memory; 0 for none.
+        max_entries_name: the option that sets ``max_entries``.
+        umask: permission bits to clear unless ``archive``.
     """
 
     archive: bool = False
@@ -52,13 +52,13 @@ class Rules(NamedTuple):
 
 
 class AcceptedEntry(NamedTuple):
-    """Something to make.
+    """An entry to create.
 
     Attributes:
         mtime_ns: None: the time of the copy.
-        owner: user and group number as the source knows them; None: the destination's own.
+        owner: user and group ID in the source; None: the default of the destination.
         target: of a symbolic link, as text that is never followed.
-        original: of a hard link: the file, made before, that it is another name of.
+        original: of a hard link: the file, created earlier, that it links to.
     """
 
     path: Path
@@ -72,7 +72,7 @@ class AcceptedEntry(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """An entry that is left out: its name as it came, the stable name of the rule, and why."""
+    """A skipped entry: its name as received, the stable name of the rule, and the reason."""
 
     path: bytes
     rule: str
@@ -80,9 +80,9 @@ class Skipped(NamedTuple):
 
 
 class Replaced(NamedTuple):
-    """An entry whose name comes again: the last one counts, as for tar.
+    """An entry that a later one of the same name replaces: the last one counts, as in tar.
 
-    ``before`` is what the earlier one has made; None: it was skipped.
+    ``before`` is the kind of the earlier one; None if that was skipped.
     """
 
     path: Path
@@ -93,13 +93,13 @@ class Judge:
     """Judges the entries of one copy, one after another.
 
     Args:
-        single: all entries are below one top: that of the first entry, or ``name``. Otherwise the
-            top is the archive itself, with as many names in it as it likes.
-        name: what the top must be called; None accepts any name.
+        single: require all entries to be below one top: that of the first entry, or ``name``.
+            Otherwise the top is the archive itself, with any number of names in it.
+        name: the required name of the top; None accepts any name.
 
     Attributes:
-        top: the name of the top, ``.`` where the archive has none. Known after the first entry.
-        replaced: what the last entry takes the place of, which is to be removed first.
+        top: the name of the top, ``.`` if the archive has none. Known after the first entry.
+        replaced: the earlier entry that the last one replaces; remove it first.
     """
 
     def __init__(self, rules: Rules, *, single: bool = True, name: bytes | None = None) -> None:
@@ -109,10 +109,10 @@ class Judge:
         self.entries = 0
         self.size_bytes = 0
         self.replaced: Replaced | None = None
-        # By the path as one text, which takes less memory than a tuple.
+        # Keyed by the path as one string, which takes less memory than a tuple.
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
-        self._filled: set[bytes] = set()  # directories with something in them
+        self._filled: set[bytes] = set()  # directories that are not empty
 
     def judge(self, entry: Entry) -> AcceptedEntry | Skipped:
         """Decide about one entry."""
@@ -162,7 +162,7 @@ class Judge:
         return self._hardlink(item, entry)
 
     def _metadata(self, entry: Entry) -> tuple[int, int | None, tuple[int, int] | None]:
-        """Mode, time and owner, as far as they are kept."""
+        """Return mode, time and owner, as far as they are kept."""
         if not self._rules.archive:
             return entry.mode & PERMISSIONS & ~self._rules.umask, None, None
         if not (0 <= entry.uid <= MAX_ID and 0 <= entry.gid <= MAX_ID):
@@ -196,7 +196,7 @@ class Judge:
         key = b"/".join(original)
         if original == item.path:
             raise _refusal(entry.name, "hard-link", "it is a hard link to itself")
-        # A second name of a symbolic link: its target means something else in another place.
+        # A hard link to a symbolic link: its target may resolve differently in this directory.
         if (target := self._symlinks.get(key)) is not None:
             return self._symlink(item, entry.name, target)
         shown = quote(os.fsdecode(entry.link))
@@ -237,9 +237,9 @@ class Judge:
 
 
 def take_apart(name: bytes, *, what: bytes) -> Path:
-    """Take a name of an archive apart into components; ``.`` and empty ones are left out.
+    """Split a name from an archive into components, without ``.`` and empty ones.
 
-    So are slashes that it begins with, as ``tar -P`` writes them.
+    This also drops leading slashes, which ``tar -P`` writes.
     """
     if not name:
         raise _refusal(what, "empty", "it has an empty name")
@@ -260,10 +260,10 @@ def take_apart(name: bytes, *, what: bytes) -> Path:
 
 
 def stays_inside(target: bytes, *, depth: int) -> bool:
-    """Whether the target of a link ``depth`` directories below the top lies below that, too.
+    """Return whether the target of a link ``depth`` directories below the top is below it, too.
 
-    ``..`` counts only at the beginning: after a name, which may itself be a link, it is not known
-    where it goes.
+    ``..`` is accepted only at the beginning: after a name, which may itself be a link, it could
+    lead anywhere.
     """
     if target.startswith(b"/"):
         return False
@@ -275,7 +275,7 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
 
 
 def ambiguous(name: bytes) -> EntryRefused:
-    """Return the error for a name that comes again where the first cannot be taken back."""
+    """Return the error for a repeated name if the first entry cannot be undone."""
     return _refusal(name, "duplicate", "the same name came before")
 
 

@@ -1,7 +1,7 @@
-"""How much may be copied: the size of one copy, copies at once, and how slowly. Pure.
+"""The limits of copies: their size, their number, and their minimum speed. Pure.
 
-Whoever asks for more is refused at once; nobody waits. A copy counts from the call that asks for it
-until it is over, so a URL that nobody opens counts until it expires.
+Excess requests are refused at once; none waits. A copy counts from the call that requests it until
+it is over, so an unused URL counts until it expires.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have a thread and a few buffers of 1 MiB."""
 
 IDLE_S: Final = 60.0
-"""How long a client may send nothing, or take nothing."""
+"""The timeout of each read from and write to a client."""
 
 SLOWEST_BYTES_PER_S: Final = 64 * 1024
-"""A client that is slower is given up, or a few of them would hold all slots."""
+"""A slower client is disconnected; otherwise a few of them could hold all slots."""
 
 
 def time_limit_s(size_bytes: int) -> float:
@@ -28,14 +28,14 @@ def time_limit_s(size_bytes: int) -> float:
 
 
 class Quotas:
-    """The quotas, and how much of them is in use.
+    """The quotas and their current usage.
 
     Args:
         size_limit_bytes: ``ContainerCopySizeLimit``, of the archive; 0 for none.
         copies_per_pod: 0 for none.
 
     Attributes:
-        refused: by ``copy_size``, ``copies_per_pod`` or ``copies``.
+        refused: number of refusals by ``copy_size``, ``copies_per_pod`` or ``copies``.
     """
 
     def __init__(self, *, size_limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
@@ -46,11 +46,11 @@ class Quotas:
 
     @property
     def taken(self) -> int:
-        """How many copies there are."""
+        """The number of current copies."""
         return self._taken.total()
 
     def is_full(self, pod: str) -> bool:
-        """Return whether a pod has as many copies as one may have (``ContainerCopiesPerPod``)."""
+        """Return whether a pod has reached its limit of copies (``ContainerCopiesPerPod``)."""
         return 0 < self._copies_per_pod <= self._taken[pod]
 
     def check_size(self, size_bytes: int) -> None:
@@ -64,7 +64,7 @@ class Quotas:
             )
 
     def take(self, pod: str) -> None:
-        """Count a copy of a sandbox, by its ID; ``give`` ends that."""
+        """Count a copy of a sandbox, given by its ID, until ``give`` is called."""
         held = self._taken[pod]
         if self.is_full(pod):
             self.refused["copies_per_pod"] += 1
@@ -72,7 +72,7 @@ class Quotas:
                 f"pod {quote(pod)} has {plural(held, 'copy', 'copies')} under way,"
                 " the quota ContainerCopiesPerPod; try again later"
             )
-        # As with tokens: whatever one pod takes, something is left for another.
+        # As with tokens: a pod may not use up all slots, so some are left for others.
         if held >= MAX_COPIES - self.taken:
             self.refused["copies"] += 1
             raise _exhausted(
@@ -82,7 +82,7 @@ class Quotas:
         self._taken[pod] += 1
 
     def give(self, pod: str) -> None:
-        """Take back the count of a copy that is over."""
+        """Stop counting a copy that is over."""
         self._taken[pod] -= 1
         if not self._taken[pod]:
             del self._taken[pod]

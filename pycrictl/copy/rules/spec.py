@@ -4,7 +4,7 @@ One of the two arguments names a container: ``CONTAINER:PATH`` or ``POD/CONTAINE
 is a local path or ``-``, a tar archive on standard input or output. An argument that begins with
 ``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon.
 
-Where a copy goes is decided as by ``docker cp``:
+The destination follows the rules of ``docker cp``:
 
 ===================  ======================  =============================================
 source               destination             result
@@ -16,12 +16,12 @@ file                 is a directory          the file goes into it, under its ow
 directory            does not exist          it is made there; its parent must exist
 directory            is a file               error
 directory            is a directory          the directory goes into it, under its own name
-directory ``/.``     is a directory          what is in the directory goes into it
-archive              is a directory          what is in the archive goes into it
+directory ``/.``     is a directory          the directory's contents go into it
+archive              is a directory          the archive's entries go into it
 ===================  ======================  =============================================
 
-A symbolic link counts as a file, except where the destination is a link to a directory: that is
-the directory. Any other link at the destination is replaced, and never written through.
+A symbolic link counts as a file, but a link to a directory as destination counts as the directory.
+Any other link at the destination is replaced, and never written through.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class CopyFrom(NamedTuple):
 
 
 def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> CopyTo | CopyFrom:
-    """Work out what the two arguments name; ``form`` is a path in a container, for messages."""
+    """Parse the two arguments; ``form`` is the syntax of a container path, for messages."""
     first, second = parse_side(source), parse_side(destination)
     if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
         return CopyTo(first, second)
@@ -87,7 +87,7 @@ def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> Cop
 
 
 def parse_side(text: str) -> ContainerPath | LocalPath:
-    """Work out what one argument names."""
+    """Parse one argument."""
     reference, colon, path = text.partition(":")
     if not colon or text.startswith(("/", ".")):
         if not text:
@@ -102,7 +102,7 @@ def parse_side(text: str) -> ContainerPath | LocalPath:
 
 
 def check_container_path(path: bytes, *, shown: str = "") -> None:
-    """Require an absolute path without ``..`` and NUL, as both sides of the protocol do."""
+    """Require an absolute path without ``..`` or NUL, as both sides of the protocol do."""
     named = quote(shown or os.fsdecode(path))
     if not path.startswith(b"/"):
         raise UsageError(
@@ -116,7 +116,7 @@ def check_container_path(path: bytes, *, shown: str = "") -> None:
 
 
 class SourceKind(Enum):
-    """What is copied."""
+    """The kind of a source."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -124,7 +124,7 @@ class SourceKind(Enum):
 
 
 class Existing(Enum):
-    """What is there, or comes there. A link counts as a file."""
+    """The kind of an existing or new entry. A link counts as a file."""
 
     NOTHING = "nothing"
     FILE = "file"
@@ -133,14 +133,14 @@ class Existing(Enum):
 
 
 class PathText(NamedTuple):
-    """A path as it was typed, taken apart.
+    """The parts of a path as it was typed.
 
     Attributes:
         path: without final slashes and ``/.``.
         name: the last component; empty for ``/``, ``.`` and ``..``.
-        wants_directory: it ended in a slash, or in what only a directory is called.
-        wants_contents: it ended in ``.`` or ``..`` or is ``/``: not the directory but what is in
-            it is meant, where it is copied.
+        wants_directory: it ended in a slash, or in a name that only a directory can have.
+        wants_contents: it ended in ``.`` or ``..`` or is ``/``: as a source, the contents of the
+            directory are copied, not the directory itself.
     """
 
     path: bytes
@@ -150,11 +150,11 @@ class PathText(NamedTuple):
 
 
 def take_apart(path: bytes) -> PathText:
-    """Take a path apart, without looking at any file system."""
+    """Split a path into its parts, without accessing any file system."""
     stripped = path.rstrip(b"/")
     wants_directory = stripped != path
     last = stripped.rpartition(b"/")[2]
-    # These have no name that they could be copied under.
+    # These give the copy no name.
     wants_contents = last in (b".", b"..", b"")
     while last == b"." and b"/" in stripped:
         stripped = stripped.rpartition(b"/")[0].rstrip(b"/")
@@ -166,9 +166,9 @@ def take_apart(path: bytes) -> PathText:
 
 
 def address(path: bytes, kind: SourceKind | None) -> bytes:
-    """Return where a source of a kind goes, as ``CopyToContainer`` has it; None: as it is.
+    """Return a destination in the form of ``CopyToContainer``; unchanged if ``kind`` is None.
 
-    ``DIR/.`` asks the server to unpack an archive there, however much it holds.
+    ``DIR/.`` makes the server unpack an archive there, with any number of entries.
     """
     asks_so = path.rstrip(b"/").endswith(b"/.")
     if kind is SourceKind.ARCHIVE:
@@ -181,15 +181,15 @@ def address(path: bytes, kind: SourceKind | None) -> bytes:
 def place(
     source: SourceKind, name: bytes, *, destination: PathText, existing: Existing
 ) -> bytes | None:
-    """Decide under which name the source is made.
+    """Return the name of the copy.
 
-    That is in the destination if it is a directory, else in its parent. None: what is in the source
-    goes into the directory, each under its own name.
+    It is created in the destination if that is a directory, else in its parent. None: the contents
+    of the source go into the directory, each under its own name.
 
     Args:
-        name: under which name it goes into a directory; ``.``: what is in it goes there.
+        name: the name of the source in a directory; ``.`` if only its contents are copied.
         destination: as typed.
-        existing: the destination as it is, where links to directories have been followed.
+        existing: the kind of the destination, after following a link to a directory.
     """
     shown = quote(os.fsdecode(destination.path))
     if existing is Existing.SPECIAL:
@@ -210,7 +210,7 @@ def place(
 
 
 class Meeting(Enum):
-    """What becomes of something that is copied to a place."""
+    """What happens to an entry at its destination."""
 
     MAKE = "nothing is there"
     REPLACE = "a file takes the place of another"
@@ -219,7 +219,7 @@ class Meeting(Enum):
 
 
 def meet(new: Existing, old: Existing, *, no_clobber: bool, shown: str) -> Meeting:
-    """Decide what happens where ``new`` is to go and ``old`` is."""
+    """Decide what happens when ``new`` is copied to a path where ``old`` exists."""
     if old is Existing.NOTHING:
         return Meeting.MAKE
     if old is Existing.SPECIAL:
@@ -242,7 +242,7 @@ def _special(shown: str) -> CopyError:
 
 
 def not_running(container: str, *, what: str = "is not running") -> FailedPrecondition:
-    """Return the error for a container, by its name or ID, that cannot be copied from or to."""
+    """Return the error for a container, given by name or ID, that is not running."""
     return FailedPrecondition(
         f"container {quote(container)} {what}",
         hint="only running containers can be copied from or to",

@@ -1,1 +1,1 @@
-"""An archive's way between a client and a node: one protocol in two forms, for both ends."""
+"""Archive transfer between a client and a node: one protocol in two forms, for both ends."""

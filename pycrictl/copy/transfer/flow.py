@@ -1,4 +1,4 @@
-"""An archive over one connection, there or back, the same at both ends and in both forms."""
+"""Sending and receiving an archive over one connection, for both ends and both protocols."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pycrictl.copy.transfer.link import SocketLink
 
 _PAUSE_S: Final = 0.2
-"""Between two acknowledgements at least."""
+"""The minimum time between two acknowledgements."""
 
 
 def ignore(_: object) -> None:
@@ -49,14 +49,14 @@ def send(
     """Send the rest of an archive.
 
     Args:
-        pieces: of it, each a message; an empty one says that the next is not ready yet.
-        on_event: called with what the peer says meanwhile.
-        offset: where it begins.
+        pieces: of it, one message each; an empty one means that the next is not ready yet.
+        on_event: called with each event that arrives meanwhile.
+        offset: where the pieces begin.
         size_bytes: of the whole, if that was announced.
         on_sent: called with the size of each piece.
 
     Raises:
-        CopyError: it has another size by now.
+        CopyError: its size has changed.
         StreamError: the connection broke.
     """
     for piece in pieces:
@@ -84,13 +84,13 @@ def receive(
     admit: Callable[[int], None] = ignore,
     on_taken: Callable[[int], None] = ignore,
 ) -> Generator[memoryview, None, None]:
-    """Yield the rest of an archive, each piece valid until the next is asked for.
+    """Yield the rest of an archive, each piece valid until the next is requested.
 
     Args:
-        arriving: checks it; its offset says where it begins.
-        on_status: called with what a server says of the copy, which is the end of it.
-        admit: called with the size to which the archive is about to grow; it may raise an error.
-        on_taken: called with how much of the archive has been used.
+        arriving: checks it; the pieces begin at its offset.
+        on_status: called with the status from a server, which ends the transfer.
+        admit: called with the new size before the archive grows; may raise an error.
+        on_taken: called with the number of archive bytes consumed so far.
     """
     said_s = time.monotonic()
     while not (protocol.resumes and arriving.is_whole):

@@ -1,7 +1,7 @@
-"""One end of the connection of a copy: messages over a socket, by ``wire.websocket``.
+"""One end of the connection of a copy: ``wire.websocket`` messages over a socket.
 
-It blocks, for a thread of its own: the peer is slowed down by the socket itself. The handshake is
-over when it begins (``streaming.blocking`` at a client, ``proxy.serve.stream_server`` at a server).
+It blocks, in a thread of its own: the socket itself slows down the peer. The handshake is completed
+beforehand (by ``streaming.blocking`` in a client, ``proxy.serve.stream_server`` in a server).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pycrictl.wire import limits
 from pycrictl.wire.websocket import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
 
 _AHEAD_BYTES: Final = 1024 * 1024
-"""How far a sender on a Unix socket may be ahead; TCP finds that out by itself."""
+"""The send buffer of a Unix socket; TCP sizes its own."""
 
 _KEPT_BYTES: Final = 4 * 1024 * 1024
-"""After a block of this size was freed, glibc keeps smaller ones, and otherwise maps them anew
-for each message (mallopt(3), M_MMAP_THRESHOLD). It saves three quarters of a sender's CPU time."""
+"""Once a block of this size is freed, glibc reuses smaller ones instead of mapping each anew
+(mallopt(3), M_MMAP_THRESHOLD). This saves three quarters of a sender's CPU time."""
 
 _FIRST_BYTES: Final = 64 * 1024
-"""The buffer of a connection that has had no large message."""
+"""The receive buffer of a connection before the first large message."""
 
 _SMALL_BYTES: Final = 1024
 _GOODBYE_S: Final = 1.0
@@ -38,15 +38,15 @@ _GOODBYE_S: Final = 1.0
 class SocketLink:
     """A connection for one thread; every failure is a ``StreamError`` that names the peer.
 
-    As a context manager it is closed at its end, and aborted by an exception.
+    Leaving the ``with`` block closes it; an exception aborts it.
 
     Args:
         sock: connected; closed by ``close``.
         label: the peer, for messages.
-        early: what was read beyond the handshake.
-        idle_s: how long the peer may send nothing, or take nothing of what it is sent.
-        deadline: when all must be over, on the monotonic clock; None for no such time.
-        max_bytes: the longest message that is taken.
+        early: bytes that were read beyond the handshake.
+        idle_s: the timeout of each read and write.
+        deadline: of the whole connection, on the monotonic clock; None for no deadline.
+        max_bytes: the longest message that is accepted.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class SocketLink:
         return None
 
     def can_receive(self) -> bool:
-        """Return whether ``receive`` has something to return, or to raise, without waiting."""
+        """Return whether ``receive`` would return or raise without blocking."""
         while not self._messages and not self._core.is_over and self._is_readable():
             self._read()
         return bool(self._messages) or self._core.is_over
@@ -122,11 +122,11 @@ class SocketLink:
         try:
             self._flush()
         except StreamError:
-            if not self._core.is_over:  # else nobody has to take the answer to the close
+            if not self._core.is_over:  # else the reply to the close may be lost
                 raise
 
     def _exactly(self, count: int) -> bytes | memoryview:
-        """Read so many bytes; many are valid until the next are read."""
+        """Read ``count`` bytes; more than ``_SMALL_BYTES`` are valid until the next read."""
         if count > len(self._buffer):
             self._buffer = memoryview(bytearray(count))
         data, done = self._buffer[:count], len(self._early[:count])
@@ -145,10 +145,10 @@ class SocketLink:
         self._flush()
 
     def close(self) -> None:
-        """Close in good order, as far as the peer lets us in a moment.
+        """Close cleanly, if the peer allows that within ``_GOODBYE_S``.
 
-        What it still sends must be read: otherwise the system would report a broken connection to
-        it, and it might lose what it has not read yet.
+        Data that it still sends must be read: otherwise the system would reset the connection, and
+        the peer might lose data that it has not read yet.
         """
         try:
             self._sock.settimeout(_GOODBYE_S)
@@ -168,7 +168,7 @@ class SocketLink:
         self._sock.close()
 
     def interrupt(self) -> None:
-        """End what another thread waits for; the connection is then of no use."""
+        """Interrupt another thread's read or write; the connection is unusable afterwards."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 
@@ -198,7 +198,7 @@ def open_link(
     idle_s: float,
     tls: TlsFiles | None = None,
 ) -> SocketLink:
-    """Open a connection as its client; raises as ``open_websocket``.
+    """Open a connection as a client; raises as ``open_websocket``.
 
     Args:
         label, idle_s: see ``SocketLink``.

@@ -1,9 +1,9 @@
 """The messages of a copy, in two protocols. Pure.
 
-The connection is a WebSocket. Each message is binary, and its first byte says what it is, as the
-channels of Kubernetes' streams do.
+The connection is a WebSocket. Each message is binary, and its first byte is its type, like the
+channels of Kubernetes' streams.
 
-``ChannelProtocol`` is one attempt that cannot be taken up again; KEP-4582's calls announce its size
+``ChannelProtocol`` is a single attempt that cannot be resumed; KEP-4582's calls announce its size
 and checksum:
 
 ====  =====================================================================================
@@ -13,20 +13,20 @@ and checksum:
 255   one byte: the channel that its sender closes
 ====  =====================================================================================
 
-``ResumableProtocol`` is that of the agents' API: a copy goes on over the next connection.
+``ResumableProtocol`` is for the agents' API: a copy resumes over the next connection.
 
 ====  =====================================================================================
 0     a piece of the archive: its offset (8 bytes, big endian), the CRC-32 of its content (4
       bytes), and the content
-1     an acknowledgement: how much of the archive its sender has (8 bytes)
+1     an acknowledgement: the number of archive bytes that its sender has (8 bytes)
 2     the end of an archive out of a container: its size (8 bytes) and its CRC-32 (4 bytes)
 3     a refusal: a ``metav1.Status``; the last message
 ====  =====================================================================================
 
 The server begins with an acknowledgement, and sends more of them while it has nothing else to
-send; the client answers them. For a copy to a container the first is where the client goes on.
-Pieces come in order, without gaps. Whoever gets a piece that is not what it should be drops the
-connection: nothing of it counts, and the copy goes on at the last acknowledgement.
+send; the client answers each. In a copy to a container, it resumes at the offset of the first.
+Pieces are sent in order, without gaps. On an invalid piece the receiver drops the connection: the
+piece does not count, and the copy resumes at the last acknowledgement.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ STATUS: Final = 3
 """An outcome of a ``ChannelProtocol``, a refusal of ``ResumableProtocol``."""
 
 HEAD: Final = struct.Struct(">QI")
-"""What stands before the content of a piece: offset and checksum. Also all that an end has."""
+"""The head of a piece: offset and checksum. Also the whole of an end: size and checksum."""
 
 MAX_PIECE_MESSAGE_BYTES: Final = 1 + HEAD.size + PIECE_BYTES
 TRY_AGAIN: Final = "nothing was changed; try again"
@@ -66,10 +66,10 @@ _OFFSET: Final = struct.Struct(">Q")
 
 
 class Content(NamedTuple):
-    """Some of the archive.
+    """A piece of the archive.
 
     Attributes:
-        offset, crc32: where they belong, and their checksum, if the protocol says so.
+        offset, crc32: its position and checksum, if the protocol has them.
     """
 
     data: memoryview
@@ -78,13 +78,13 @@ class Content(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """The peer has so much of the archive."""
+    """The peer has the archive up to ``offset``."""
 
     offset: int
 
 
 class EndOfArchive(NamedTuple):
-    """No more of the archive comes; its size and checksum, if the protocol says so."""
+    """The end of the archive; its size and checksum, if the protocol has them."""
 
     size_bytes: int | None = None
     crc32: int | None = None
@@ -100,7 +100,7 @@ Event = Content | Acknowledgement | EndOfArchive | StatusText
 
 
 class Message(NamedTuple):
-    """A message to send; what follows its first byte is in two parts, to be copied once."""
+    """A message to send; its body is in two parts, so that it is copied only once."""
 
     kind: int
     head: bytes | memoryview
@@ -112,7 +112,7 @@ class ChannelProtocol:
     """The protocol of KEP-4582, at one end.
 
     Attributes:
-        channel: of the content.
+        channel: the channel of the content.
     """
 
     channel: int
@@ -150,7 +150,7 @@ class ResumableProtocol:
     """The protocol of the agents' API, at one end.
 
     Attributes:
-        is_sender: whether the archive is sent from here.
+        is_sender: whether this end sends the archive.
     """
 
     is_client: bool
@@ -165,7 +165,7 @@ class ResumableProtocol:
         return Message(PIECE, HEAD.pack(offset, crc32(data)), data)
 
     def end(self, size_bytes: int, checksum: int) -> Message | None:
-        """Return the message after all content; a client has announced the end before."""
+        """Return the message after all content; None for a client, which announced the size."""
         return None if self.is_client else Message(END, HEAD.pack(size_bytes, checksum))
 
     def heartbeat(self, offset: int) -> Message:
@@ -194,14 +194,14 @@ CopyProtocol = ChannelProtocol | ResumableProtocol
 
 
 class Arriving:
-    """Checks what arrives of an archive, piece by piece and as a whole.
+    """Checks an arriving archive, piece by piece and as a whole.
 
     Args:
-        size_bytes: of the whole; None: its end says so.
-        crc32: its checksum, if that is known.
+        size_bytes: of the whole; None if only its end contains it.
+        crc32: its checksum, if known in advance.
 
     Attributes:
-        offset: how much of it there is.
+        offset: the number of bytes that have arrived.
     """
 
     def __init__(self, size_bytes: int | None = None, crc32: int | None = None) -> None:
@@ -215,7 +215,7 @@ class Arriving:
         return self.offset == self.size_bytes
 
     def take(self, content: Content) -> memoryview:
-        """Return the bytes of some content, which counts from now on."""
+        """Check a piece, and count it as arrived; return its bytes."""
         data, offset, announced = content
         if offset is not None and offset != self.offset:
             raise RemoteProtocolError(f"a piece at offset {offset}, but {self.offset} was expected")
@@ -232,11 +232,11 @@ class Arriving:
         return data
 
     def end(self, ended: EndOfArchive) -> None:
-        """Take in the end of an archive whose size was not known.
+        """Check the archive against the size and checksum at its end.
 
         Raises:
-            RemoteProtocolError: something is missing.
-            CopyError: what has arrived is not what was made.
+            RemoteProtocolError: the size differs.
+            CopyError: the checksum differs.
         """
         if ended.size_bytes is not None and ended.size_bytes != self.offset:
             raise RemoteProtocolError(f"the copy ends at {self.offset} of {ended.size_bytes} bytes")

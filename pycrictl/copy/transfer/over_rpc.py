@@ -1,10 +1,10 @@
 """Copying by the runtime's own calls, ``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582).
 
-A call carries the size and checksum of the archive, and the answer has a URL; the archive goes
-through that. Whoever receives it shows nothing of it before it has arrived whole.
+A call exchanges the size and checksum of the archive, and returns a URL, through which the archive
+is transferred. The receiver makes nothing of it visible before it has arrived completely.
 
-The calls name a container and a path, and nothing else. They cannot ask for other ways to make
-files in the container (``-a``, ``--no-clobber``), or to follow its links (``-L``).
+The calls name only a container and a path. They have no options for how files are created in the
+container (``-a``, ``--no-clobber``), or for following its links (``-L``).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("pycrictl.copy")
 
 MEASURE_S: Final = 600.0
-"""How long a server may take to measure what is copied out of a container, at least."""
+"""The minimum timeout for a server to measure a copy out of a container."""
 
 IDLE_S: Final = 60.0
-"""How long a server may send nothing, or take nothing."""
+"""The timeout of each read from and write to a server."""
 
 OUTCOME_S: Final = 300.0
-"""How long a server may take to put into its place what has arrived."""
+"""How long a server may take to move a received copy into place."""
 
 _LAST_WORD_S: Final = 2.0
 
@@ -65,8 +65,8 @@ class OverRpc:
     Attributes:
         idle_s: how long the server may be silent in the middle of a stream.
         outcome_s: how long it may be silent at the end.
-        has_others: another method will be tried if the server does not have these calls, so find
-            that out before anything is read.
+        has_others: whether other methods can be tried if the server lacks these calls; if so,
+            find that out before anything is read.
     """
 
     client: CriClient
@@ -86,7 +86,7 @@ class OverRpc:
         request = cri_pb2.CopyFromContainerRequest(container_id=self.container_id, path=_text(path))
         if not self.has_others:
             _load_link()
-        # The server reads all of it, and may write it, before it answers.
+        # The server reads the whole source, and may spool it, before it responds.
         timeout_s = max(self.client.timeout_s, MEASURE_S)
         answer: cri_pb2.CopyFromContainerResponse = self.client.call(
             "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
@@ -118,7 +118,7 @@ class OverRpc:
             if is_asked:
                 raise _unable(f"CopyToContainer cannot {what}")
         if archive.kind is not None and (self.has_others or archive.tree is None):
-            # No server copies to nowhere: whether it knows the call shows before anything is read.
+            # Every server rejects an empty path: this tests for the call before anything is read.
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)
         _load_link()
@@ -142,7 +142,7 @@ class OverRpc:
         return f"copying {direction} container {quote(self.container_id)}"
 
     def _opened(self, url: str) -> SocketLink:
-        from pycrictl.copy.transfer.link import open_link  # noqa: PLC0415 (a server has the calls)
+        from pycrictl.copy.transfer.link import open_link  # noqa: PLC0415 (only if needed)
 
         target = beside(parse_url(url), self.client.path)
         return open_link(
@@ -156,10 +156,10 @@ class OverRpc:
 
 
 def _load_link() -> None:
-    """Load what opens a stream, in a thread, while the content is read for the first time."""
+    """Import ``link`` in a thread, while the content is read for the first time."""
 
     def load() -> None:
-        with suppress(Exception):  # where it is needed, importing it fails again
+        with suppress(Exception):  # the import fails again where it is needed
             import_module("pycrictl.copy.transfer.link")
 
     Thread(target=load, daemon=True).start()
@@ -188,12 +188,12 @@ def _put(
     outcome_s: float,
     on_bytes: Callable[[int], None],
 ) -> Outcome:
-    """Send an archive, and wait until the server has put it into its place.
+    """Send an archive, and wait until the server has moved it into place.
 
     Raises:
-        CopyError: the server reports a failure, or the archive has another size by now.
+        CopyError: the server reports a failure, or the size of the archive has changed.
         StreamError: the connection broke, or there is no outcome.
-        KeyboardInterrupt: nothing was changed, or a warning says that this is not known.
+        KeyboardInterrupt: nothing was changed, or a warning says that this is unknown.
     """
     protocol = ChannelProtocol(TO_CONTAINER, is_client=True)
 
@@ -209,7 +209,7 @@ def _put(
         raise
     except StreamError as exc:
         link.set_idle(_LAST_WORD_S)
-        try:  # a server that hung up may have given a reason
+        try:  # a server that disconnected may have sent a reason
             _wait(link, protocol)
         except StreamError:
             raise exc from None
@@ -219,7 +219,7 @@ def _put(
         return _wait(link, protocol)
     except Exception:
         raise
-    except BaseException:  # the server has everything, and may be putting it into its place
+    except BaseException:  # the server has everything, and may be moving it into place
         log.warning("the server did not report whether the copy was made; it may still be")
         raise
 

@@ -1,9 +1,9 @@
-"""The bytes of a copy at its node, over the connections that its client opens, one after another.
+"""The data transfer of a copy at its node, over successive connections from its client.
 
-A copy has a thread of its own from the call that begins it to its end: work on files blocks. An
-archive for a container (``Upload``) is staged beside its place as it arrives; one out of a
-container (``Download``) is spooled, and may be sent while it grows. What a copy may take, who may
-open connections, and what becomes of it is for its service to say.
+A copy has a thread of its own from the call that begins it to its end: file operations block. An
+archive for a container (``Upload``) is staged beside its destination as it arrives; one out of a
+container (``Download``) is spooled, and may be sent while it grows. The service sets the limits,
+authorizes connections, and handles the outcome.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import Exhausted, PycrictlError, RemoteProtocolError, StreamError
 
 HEARTBEAT_S: Final = 10.0
-"""How long a resumable client gets nothing: it gives up after three times as long."""
+"""The heartbeat interval of resumable copies: clients give up after three times as long."""
 
 T = TypeVar("T")
 
 
 def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Do something in a daemon thread of its own; return what becomes of it.
+    """Run ``work`` in a daemon thread of its own; return a future of its result.
 
-    Not one of a pool, which waits for its threads at the end: a file system that hangs must neither
-    keep the program alive nor take a place from other copies. Nobody can cancel it.
+    Not in a pool, which waits for its threads at the end: a file system that hangs must neither
+    keep the program alive nor take a thread from other copies. The future cannot be cancelled.
     """
     done: Future[T] = Future()
     done.set_running_or_notify_cancel()
@@ -63,7 +63,7 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 class Skips:
-    """What was left out of a copy: how much, and the first few by name."""
+    """The skipped entries of a copy: their number, and the first few by name."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -75,19 +75,19 @@ class Skips:
             self.named.append(one)
 
     def success(self, summary: Summary) -> bytes:
-        """Return the outcome of a copy that was made (a ``Status``)."""
+        """Return the outcome of a successful copy (a ``Status``)."""
         summary.skipped = self.count
         return outcome.encode_success(summary, self.named)
 
 
 class Transfer:
-    """A copy's bytes. Any thread may call what follows.
+    """The data transfer of a copy. Any thread may call its methods.
 
     Args:
         protocol: of its connections, at this end.
-        admit: called with the size to which the archive is about to grow; raises ``Exhausted`` if
-            that is too much for now, or another error.
-        on_progress: called with how much of the archive is where it shall be.
+        admit: called with the new size before the archive grows; raises ``Exhausted`` if that is
+            too large for now, or another error.
+        on_progress: called with the number of archive bytes delivered so far.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Transfer:
             before.interrupt()
 
     def cancel(self, why: PycrictlError) -> None:
-        """End it, and its connection, with an error that its thread raises soon."""
+        """Cancel the copy and its connection; its thread soon raises ``why``."""
         self._error = self._error or why
         self._notify()
         if (link := self._link) is not None:
@@ -130,11 +130,11 @@ class Transfer:
     def run(
         self, act: Callable[[], Summary], last_word: Callable[[Summary | Exception], bytes]
     ) -> Summary:
-        """Do the work, and let the client know what became of it.
+        """Run ``act``, and send its outcome to the client.
 
         Args:
             act: moves the archive to or from its place.
-            last_word: called when that is done, or failed; returns a status for the client.
+            last_word: called with its result or error; returns a status for the client.
         """
         try:
             summary = act()
@@ -145,7 +145,7 @@ class Transfer:
         return summary
 
     def _conclude(self, status: bytes) -> None:
-        """End its connection, with a last word if there is one; no other follows."""
+        """Close the connection after sending ``status``, unless that is empty; accept no other."""
         with self._changed:
             link, self._link = self._link, None
             self._is_over = True
@@ -165,7 +165,7 @@ class Transfer:
                 self._link = None
 
     def _wait(self, is_ready: Callable[[], bool]) -> bool:
-        """Wait for a change, at most as long as a client waits for a sign of it."""
+        """Wait until ``is_ready``, but no longer than ``HEARTBEAT_S``; return whether it is."""
         with self._changed:
             found = self._changed.wait_for(
                 lambda: self._error is not None or is_ready(), timeout=HEARTBEAT_S
@@ -177,11 +177,11 @@ class Transfer:
 class Upload(Transfer):
     """The archive of a copy into a container: an ``Incoming``, which its thread writes there.
 
-    Where connections may follow each other, it is not over before ``allow`` is called.
+    With a resumable protocol, it does not end before ``allow`` is called.
 
     Args:
         size_bytes, crc32: of the archive, as announced.
-        refusal: writes an ``Exhausted`` as the status for a client.
+        refusal: encodes an ``Exhausted`` as the status for a client.
     """
 
     tree: Source | None = None
@@ -203,7 +203,7 @@ class Upload(Transfer):
         self._is_allowed = not protocol.resumes
 
     def allow(self) -> None:
-        """Let it become visible once it is whole."""
+        """Allow it to become visible once it is complete."""
         self._is_allowed = True
         self._notify()
 
@@ -211,7 +211,7 @@ class Upload(Transfer):
         return self._measured
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """See ``Incoming``; an empty piece while there is none."""
+        """See ``Incoming``; yields an empty piece while none is available."""
         protocol = self.protocol
         arriving = Arriving(self._measured.size_bytes, self._measured.crc32)
         while not self._may_end(arriving):
@@ -243,7 +243,7 @@ class Upload(Transfer):
         return self.protocol.resumes and arriving.is_whole and self._is_allowed
 
     def _lose(self, link: SocketLink, exc: PycrictlError | None = None) -> None:
-        """Let go of a connection; the copy goes on with the next one."""
+        """Close a connection; the copy resumes over the next one."""
         self._release(link)
         if isinstance(exc, Exhausted):
             with suppress(StreamError):
@@ -252,10 +252,10 @@ class Upload(Transfer):
 
 
 class Download(Transfer):
-    """The archive of a copy out of a container, sent from a file that still grows.
+    """The archive of a copy out of a container, sent from a file that may still grow.
 
     Args:
-        spool: gets the archive; closed by the caller, once nobody sends any more.
+        spool: stores the archive; closed by the caller, once nothing is sent from it any more.
     """
 
     def __init__(self, spool: Spool, **callbacks: Callable[[int], None]) -> None:
@@ -273,7 +273,7 @@ class Download(Transfer):
     def run(
         self, act: Callable[[], Summary], last_word: Callable[[Summary | Exception], bytes]
     ) -> Summary:
-        """Make it; whoever delivers it lets the client know why if it cannot be made."""
+        """Make the archive; on failure, ``deliver`` sends the reason to the client."""
         try:
             summary = act()
             self.spool.finish()
@@ -286,10 +286,10 @@ class Download(Transfer):
         return summary
 
     def deliver(self, link: SocketLink, offset: int) -> None:
-        """Send the archive over a connection that is attached, as far as it lasts.
+        """Send the archive over an attached connection, until that ends.
 
         Args:
-            offset: from where on the client wants it.
+            offset: where the client resumes.
         """
         try:
             link.send(*self.protocol.heartbeat(offset))
@@ -303,7 +303,7 @@ class Download(Transfer):
             while True:
                 self._take_event(next_event(link, self.protocol))
         except PycrictlError:
-            pass  # the client has all, goes on with another connection, or has given up
+            pass  # the client has everything, has reconnected, or has given up
         finally:
             self._release(link)
             link.close()

@@ -1,1 +1,1 @@
-"""Trees in file systems: the only door to them, and how a copy gets its place."""
+"""File trees: the only code that accesses them, and how a copy is moved into place."""

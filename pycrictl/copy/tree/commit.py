@@ -1,10 +1,10 @@
 """Moving a finished stage into place: all of it, or nothing.
 
-What is not there yet is moved with one rename. Where directories meet, their contents are merged:
-first everything is compared and nothing changed, then each name is moved, and no signal comes in
-between. If a move fails, those before it are undone: what is replaced has a second name in the
-stage until the end. What is still in the merged directory is what remains to be done: any program
-that finds it can carry on.
+A new entry is moved with one rename. If both sides are directories, their contents are merged:
+first everything is compared without changes, then each name is moved, with signals held back. If a
+move fails, the earlier ones are undone: replaced files keep a second name in the stage until the
+end. Entries still in the staged directory are those that remain to be moved: any program that finds
+it can continue.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
 
 
 def kind_of_mode(mode: int) -> Existing:
-    """Return the kind of what has a mode; what others need, such as ``/dev/null``, is special."""
+    """Return the kind for a mode; others may need special files, such as ``/dev/null``."""
     if stat.S_ISDIR(mode):
         return Existing.DIRECTORY
     return Existing.FILE if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else Existing.SPECIAL
@@ -41,7 +41,7 @@ def existing_kind(status: os.stat_result | None) -> Existing:
 
 
 class _Step(NamedTuple):
-    """What is to become of one name; ``mounted`` is the mounted directory that it is in, if any."""
+    """What to do with one name; ``mounted`` is the mount point that it is below, if any."""
 
     staged: Directory
     target: Directory
@@ -55,11 +55,11 @@ class Merge:
     """Merges a directory of the stage into one of the destination; neither is closed here.
 
     Attributes:
-        spare: where what is replaced is kept until the end; the stage.
-        summary: of what is in the stage; what is left out, as its name was there already, is taken
-            from it.
-        merged: directories that were there already.
-        is_halfway: it failed and could not be undone: what is in the stage is still needed.
+        spare: the stage, where replaced files are kept until the end.
+        summary: of the entries in the stage; those left out because their names exist already are
+            subtracted.
+        merged: directories that existed already.
+        is_halfway: it failed and could not be undone: the stage is still needed.
     """
 
     staged: Directory
@@ -73,11 +73,11 @@ class Merge:
     _kept_names: Counter[int] = field(default_factory=Counter, init=False)
 
     def check(self) -> None:
-        """Compare everything; nothing is changed."""
+        """Compare everything, without changes."""
         with closing(self._steps(self.staged, self.target)) as steps:
             for step in steps:
                 if step.mounted and step.meeting in (Meeting.MAKE, Meeting.REPLACE):
-                    # Nothing can be moved there from the stage.
+                    # A rename cannot cross file systems.
                     shown = quote(os.fsdecode(step.mounted))
                     raise CopyError(
                         f"another file system is mounted at {shown}, which the copy reaches into",
@@ -85,7 +85,7 @@ class Merge:
                     )
 
     def run(self) -> None:
-        """Move everything. Each name is looked at again: others may have changed it meanwhile."""
+        """Move everything. Each name is checked again: others may have changed it meanwhile."""
         try:
             with closing(self._steps(self.staged, self.target)) as steps:
                 for staged, target, path, meeting, _ in steps:
@@ -107,8 +107,8 @@ class Merge:
         try:
             self.spare.link(target, name, spare)
         except OSError:
-            # Users may not link to what belongs to others, and some file systems have no links:
-            # for a moment there is nothing of that name.
+            # Users may not link to files of others, and some file systems have no hard links:
+            # the name is then missing for a moment.
             target.move(name, self.spare, spare)
         self._moved.append((path, spare))
         staged.move(name, target, name)
@@ -128,7 +128,7 @@ class Merge:
     def _steps(
         self, staged: Directory, target: Directory, above: Path = (), mounted: bytes = b""
     ) -> Generator[_Step, None, None]:
-        # Listed first: what is moved away would disturb the reading of the directory.
+        # Listed first: moving entries away would disturb reading the directory.
         for name in [os.fsencode(entry.name) for entry in staged.scan()]:
             meeting = meet(
                 existing_kind(staged.lstat(name)),
@@ -145,7 +145,7 @@ class Merge:
                     yield from self._steps(inner, inner_target, (*above, name), inside)
 
     def _keep(self, status: os.stat_result | None) -> None:
-        """Count something of the stage that stays there."""
+        """Count an entry that stays in the stage."""
         if status is None:
             return
         summary = self.summary
@@ -154,7 +154,7 @@ class Merge:
             summary.links -= 1
             return
         summary.files -= 1
-        # Content that has another name beside this one may still be wanted there.
+        # Content with another hard link may still be moved under that name.
         self._kept_names[status.st_ino] += 1
         if self._kept_names[status.st_ino] == status.st_nlink:
             summary.size_bytes -= status.st_size

@@ -1,6 +1,6 @@
-"""The content of files: from one to another, from a stream, and holes.
+"""Copying the content of files, from another file or from a stream, and its holes.
 
-The kernel does the copying, and within one file system may let two files share their content.
+The kernel does the copying, and may let two files of one file system share their content.
 Holes of the source stay holes; in a stream, which has none, long runs of zeros become holes again.
 """
 
@@ -17,11 +17,11 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 DEFAULT_FOLDER: Final = "/var/tmp"
-"""Where content without a place waits: on a disk, which /tmp often is not."""
+"""The default folder for temporary files: on disk, which /tmp often is not."""
 
 CHUNK_BYTES: Final = 128 * 1024
-"""What passes through this program at once: it fits into the nearest cache of a processor; more
-takes twice the time."""
+"""The size of copy buffers: it fits into the nearest cache of a processor; larger ones take twice
+the time."""
 
 STEP_BYTES: Final = 8 * 1024 * 1024
 """How often progress is reported while a file is copied to another."""
@@ -30,11 +30,11 @@ HOLE_BYTES: Final = 64 * 1024
 """The shortest run of zeros that becomes a hole."""
 
 SMALL_BYTES: Final = 32 * 1024
-"""What is copied through this program's memory, whatever holes it has."""
+"""Files up to this size are copied through a buffer, ignoring holes."""
 
 _WRITE_BYTES: Final = 256 * 1024
-"""What is written at once where a page begins: of more, the kernel would keep each part in one
-large piece of memory, which it often has to make room for first."""
+"""The size of a page-aligned write: the kernel would cache a larger one in one large piece of
+memory, which it often has to make room for first."""
 
 _PAGE_BYTES: Final = 4096
 
@@ -46,13 +46,13 @@ _UNSUPPORTED: Final = frozenset(
 )
 
 OnBytes = Callable[[int], None]
-"""Called with how many more bytes have been dealt with."""
+"""Called with the number of bytes processed since the last call."""
 
 
 def segments(fd: int, size_bytes: int) -> list[tuple[int, int]]:
-    """Where a file holds data: (start, end) pairs below ``size_bytes``; between them are holes.
+    """Return where a file holds data: (start, end) pairs below ``size_bytes``, holes between them.
 
-    Of a file with very many holes the last part counts as data, whatever is in it.
+    In a file with very many holes, the last part counts as data, even if it has holes.
     """
     if size_bytes < HOLE_BYTES:
         return [(0, size_bytes)] if size_bytes else []
@@ -66,7 +66,7 @@ def segments(fd: int, size_bytes: int) -> list[tuple[int, int]]:
             position = min(os.lseek(fd, start, os.SEEK_HOLE), size_bytes)
             found.append((start, position))
     except OSError as exc:
-        if exc.errno == errno.ENXIO:  # no data behind the position
+        if exc.errno == errno.ENXIO:  # no data after the position
             return found
         if exc.errno != errno.EINVAL:  # a file system without holes
             raise
@@ -81,11 +81,11 @@ def copy_content(
     """Copy a regular file's content into an empty file.
 
     Args:
-        size_bytes: how long the source is; what is appended to it in the meantime is left out.
+        size_bytes: the size of the source; data appended to it meanwhile is left out.
         shown: the source, for messages.
         on_bytes: counts holes too.
     """
-    if size_bytes <= SMALL_BYTES:  # the calls are most of the work
+    if size_bytes <= SMALL_BYTES:  # the system calls are most of the work
         if _by_buffer(source, target, 0, size_bytes) < size_bytes:
             raise shrunk(shown)
         on_bytes(size_bytes)
@@ -111,7 +111,7 @@ def copy_content(
             on_bytes(position - reported)
             reported = position
     on_bytes(size_bytes - reported)
-    # A file may be cut where its holes were, and no copying notices.
+    # Truncation within a hole is not detected by the copying.
     if os.fstat(source).st_size < size_bytes:
         raise shrunk(shown)
 
@@ -135,8 +135,8 @@ def _by_buffer(source: int, target: int, position: int, count: int) -> int:
 
 
 _WAYS: Final = (_by_range, _by_pages, _by_buffer)
-"""The kernel copies within one file system, or passes its pages on from one to another, which takes
-two thirds of the time of a buffer. File systems that can do neither are read and written."""
+"""The kernel copies within one file system, or passes pages from one to another, in two thirds of
+the time that a buffer takes. If the file systems support neither, a buffer is used."""
 
 
 def write_all(target: int, data: bytes | memoryview, position: int) -> None:
@@ -150,16 +150,16 @@ def write_all(target: int, data: bytes | memoryview, position: int) -> None:
 
 
 def _reserve(target: int, position: int, count: int) -> bool:
-    """Ask for blocks that will be written; return whether there are enough.
+    """Reserve blocks that will be written; return whether there are enough.
 
     A large file takes three quarters of the time when its blocks are allocated at once. If there
-    are not enough, writing shows why.
+    are not enough, the write reports the reason.
     """
     return not libc.fallocate(target, _KEEP_SIZE, c_long(position), c_long(count))
 
 
 class SparseWriter:
-    """Writes content that comes from a stream to an empty file; runs of zeros become holes."""
+    """Writes content from a stream to an empty file; runs of zeros become holes."""
 
     def __init__(self, target: int) -> None:
         self._target = target
@@ -168,9 +168,9 @@ class SparseWriter:
 
     def write(self, data: memoryview) -> None:
         """Write the next bytes."""
-        start = 0  # of what is not written yet
+        start = 0  # of the data not yet written
         for offset in range(0, len(data), HOLE_BYTES):
-            # bytearrays compare by memory, and most data differs at its first byte.
+            # bytearrays compare by memcmp, and most data differs at its first byte.
             if _ZEROS == data[offset : offset + HOLE_BYTES]:
                 self._write_run(data[start:offset], self._position + start)
                 start = offset + HOLE_BYTES

@@ -1,12 +1,11 @@
 """The root directory of a running container, and the proof that it is that container's.
 
-A runtime reports the number of a container's first process. Numbers are used again, so that process
-is held by a descriptor, its root directory is opened through it, and the runtime is asked once
-more: if it still names the same process, started at the same time, and the process is still
-running, then the number has meant this process all along.
+A runtime reports the PID of a container's first process. PIDs are reused, so a descriptor of that
+process is opened, then its root directory, and the runtime is queried again: if it still reports
+the same process, started at the same time, and the process is still running, then the PID has
+referred to this process all along.
 
-Nothing from the container is executed and none of its libraries are loaded: it is looked at from
-outside.
+Nothing from the container is executed, and none of its libraries are loaded.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class FirstProcess(NamedTuple):
-    """What a runtime says about the first process of a running container.
+    """The first process of a running container, as reported by the runtime.
 
-    ``pid`` is its number on the node, ``uid`` and ``gid`` are numbers of the container.
+    ``pid`` is its PID on the node; ``uid`` and ``gid`` are IDs in the container.
     """
 
     container_id: str
@@ -44,18 +43,18 @@ class FirstProcess(NamedTuple):
 
 
 Locate = Callable[[], FirstProcess]
-"""Asks the runtime for a container's first process whenever it is called."""
+"""Queries the runtime for a container's first process on each call."""
 
 
 class ContainerRoot(Root):
     """The root directory of a running container, held open: ``fd`` is an O_PATH descriptor."""
 
     def __init__(self, locate: Locate) -> None:
-        """Open the root of the container that ``locate`` asks the runtime for, twice.
+        """Open the root of the container that ``locate`` reports; it is called twice.
 
         Raises:
             FailedPrecondition: it is not running, or has stopped.
-            CopyError: what the runtime names is not a container, or looks like the node itself.
+            CopyError: the process shares the node's file systems, or ``/proc`` is not procfs.
             PermissionError: root is needed.
         """
         process = locate()
@@ -79,7 +78,7 @@ class ContainerRoot(Root):
             self._check_cgroup(_read(own, "cgroup"), _read(proc, "self/cgroup"))
             self.uids = IdMap.parse(_read(own, "uid_map"))
             self.gids = IdMap.parse(_read(own, "gid_map"))
-            # The one magic link that is wanted.
+            # The only magic link that is followed.
             self.fd = keep(os.open("root", PINNED | os.O_DIRECTORY, dir_fd=own))
         except (FileNotFoundError, ProcessLookupError):
             raise self._stopped() from None
@@ -90,7 +89,7 @@ class ContainerRoot(Root):
     def _check_namespace(self, proc: int, own: int) -> None:
         theirs = os.readlink("ns/mnt", dir_fd=own)
         known = [os.readlink("self/ns/mnt", dir_fd=proc)]
-        # The node's first process may be closed even to root, as where this is a container too.
+        # Even root may not access the node's first process, as when this is a container too.
         with suppress(PermissionError):
             known.append(os.readlink("1/ns/mnt", dir_fd=proc))
         if theirs in known:
@@ -99,19 +98,19 @@ class ContainerRoot(Root):
     def _check_cgroup(self, theirs: str, ours: str) -> None:
         """Refuse a process that is in the cgroup of another container.
 
-        Not every cgroup has a container's ID in its name, so one without any proves nothing. Nor
-        does one that this program is in too, as where the whole node is a container.
+        Not every cgroup name contains a container ID, so one without proves nothing. Nor does an ID
+        that this program's cgroup has, too, as when the whole node is a container.
         """
         found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
         if found and self.container_id not in found:
             raise self._stopped()
 
     def find(self, path: bytes, *, follow: bool) -> int:
-        """Return an O_PATH descriptor of what a process of the container sees at ``path``."""
+        """Return an O_PATH descriptor of ``path`` as the container's processes see it."""
         return resolve(self.fd, path, follow=follow)
 
     def check_running(self) -> None:
-        """Require that it has not stopped: what was copied to it may be lost otherwise."""
+        """Require that it has not stopped: files copied to it might be lost otherwise."""
         poll = select.poll()
         poll.register(self._pidfd, select.POLLIN)
         if poll.poll(0):

@@ -1,13 +1,12 @@
-"""What becomes of a stage when the program that made it is killed.
+"""Cleaning up the stages of killed programs.
 
-Each stage has a note on this machine: a file that says which container it is in, in which
-directory, and its name there. Its program has locked the file; the kernel releases the lock however
-the program ends. Whoever gets the lock may clear up: the next copy from or to the same container,
-``cp --sweep``, and the proxy and the agent when they start. Where no note can be written the copy
-goes on without one.
+Each stage has a note on this machine: a file with the stage's container, directory and name. The
+program that made the stage locks the file; the kernel releases the lock however that program ends.
+The next program to get the lock may clean up: the next copy from or to the same container,
+``cp --sweep``, and the proxy and the agent when they start. If no note can be written, the copy
+continues without one.
 
-A merge that had begun is finished first, so that nothing half done is left. One that cannot be
-finished stays as it is.
+A merge that had begun is finished first, to leave nothing half done. If it fails, the stage stays.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ STAGE_NAME: Final = re.compile(rb"\.pycrictl-[0-9a-f]{16}")
 """The names of stages, which nothing else should have."""
 
 TOP: Final = b"top"
-"""In a stage, what is copied."""
+"""The name of the copied tree or file in a stage."""
 
 COMMITS: Final = {False: b"commit", True: b"commit-new"}
-"""What ``TOP`` is called while it is merged with the directory that the stage is in, without and
-with ``--no-clobber``."""
+"""The names of ``TOP`` while it is merged with the directory that the stage is in, without and with
+``--no-clobber``."""
 
 _OF_ROOT: Final = "/var/lib/pycrictl/stages"
 _MAX_BYTES: Final = 64 * 1024
@@ -47,7 +46,7 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Noted(NamedTuple):
-    """Where a stage is, or was; without a container ID, on this machine."""
+    """The location of a stage; without a container ID, it is on this machine."""
 
     container_id: str
     folder: bytes
@@ -55,25 +54,25 @@ class Noted(NamedTuple):
 
 
 def write_note(container_id: str, folder: bytes, name: bytes) -> int:
-    """Note where a stage is; the arguments are those of ``Noted``.
+    """Write the note of a stage; the arguments are those of ``Noted``.
 
     Returns:
-        The note's descriptor, which locks it until it is closed; -1: there is none.
+        The note's descriptor, which locks it until it is closed; -1 if there is no note.
     """
     fd = -1
     with suppress(OSError), _opened() as notes:
-        # The lock comes first: without it this could be taken for one of the dead.
+        # Lock before writing: an unlocked note counts as one of a dead program.
         fd = os.open(name, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=notes)
-        fcntl.flock(fd, fcntl.LOCK_EX)  # who has looked at it lets it go at once
+        fcntl.flock(fd, fcntl.LOCK_EX)  # a sweeper may hold it for a moment
         path = os.path.abspath(folder)  # noqa: PTH100 (of bytes)
         os.write(fd, json.dumps([container_id, os.fsdecode(path), os.fsdecode(name)]).encode())
     return fd
 
 
 def of_the_dead() -> Iterator[Noted]:
-    """Yield what was left by programs that are dead.
+    """Yield the notes of dead programs.
 
-    Each is locked until the next is asked for: nobody else clears it up meanwhile.
+    Each is locked until the next is requested: no other program cleans it up meanwhile.
     """
     try:
         with _opened() as notes, os.scandir(notes) as entries:
@@ -86,7 +85,7 @@ def of_the_dead() -> Iterator[Noted]:
             with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 status, text = os.fstat(fd), file.read(_MAX_BYTES)
-                # An empty one may be just about to be locked.
+                # An empty note may be about to be locked by its program.
                 if text and status.st_nlink:
                     match parse(text):
                         case [str(container_id), str(path), str(stage)]:
@@ -101,7 +100,7 @@ def forget(name: bytes) -> None:
 
 @contextmanager
 def _opened() -> Iterator[int]:
-    """Open the folder of notes, which nobody else may write to."""
+    """Open the folder of notes, which only this user may write to."""
     path = os.environ.get(VARIABLE, "")
     if not path and os.geteuid() == 0:
         path = _OF_ROOT
@@ -123,7 +122,7 @@ def random_name() -> bytes:
 
 
 def sweep_root(root: Root) -> int:
-    """Clear up what dead programs have left in a container, or on this machine; return how much."""
+    """Clean up the stages of dead programs under a root; return their number."""
     count = 0
     for noted in of_the_dead():
         if noted.container_id == root.container_id:
@@ -135,7 +134,7 @@ def sweep_root(root: Root) -> int:
 
 
 def _clear(noted: Noted, root: Root) -> None:
-    """Remove a stage whose program is dead; finish a merge that has begun."""
+    """Remove a stage whose program is dead, after finishing a merge that had begun."""
     if not STAGE_NAME.fullmatch(noted.name):
         return
     with (
@@ -157,9 +156,9 @@ def _clear(noted: Noted, root: Root) -> None:
 
 
 def remove_stage(place: Directory, name: bytes) -> None:
-    """Remove a stage. There must be nothing in it that a merge needs."""
+    """Remove a stage. No merge may still need its contents."""
     with suppress(FileNotFoundError, NotADirectoryError), place.enter(name) as stage:
         for committed in COMMITS.values():
-            with suppress(OSError):  # what is being removed must not be finished
+            with suppress(OSError):  # a merge being removed must not be finished
                 stage.move(committed, stage, TOP)
     place.remove(name)

@@ -1,4 +1,4 @@
-"""The two ends of a copy: what is at a path of this machine or of a container, opened once."""
+"""The source and destination of a copy, on this machine or in a container, opened once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 NOBODY: Final = 65534
-"""The user that Linux shows where a number has no counterpart."""
+"""The ID that Linux shows for an ID without a counterpart."""
 
 
 class IdMap(NamedTuple):
-    """The user or group numbers of a user namespace: (inside, outside, count) ranges."""
+    """The user or group ID map of a user namespace: (inside, outside, count) ranges."""
 
     ranges: tuple[tuple[int, int, int], ...] = ((0, 0, 2**32 - 1),)
 
@@ -31,14 +31,14 @@ class IdMap(NamedTuple):
         return cls(tuple((int(row[0]), int(row[1]), int(row[2])) for row in rows if len(row) == 3))
 
     def to_host(self, inside: int) -> int:
-        """Return the number on the node for one inside."""
+        """Return the ID on the node for an ID inside."""
         for first_inside, first_outside, count in self.ranges:
             if first_inside <= inside < first_inside + count:
                 return first_outside + inside - first_inside
         raise CopyError(f"the container has no user or group {inside}")
 
     def to_container(self, outside: int) -> int:
-        """Return the number inside for one on the node; ``NOBODY`` if there is none."""
+        """Return the ID inside for an ID on the node; ``NOBODY`` if there is none."""
         for first_inside, first_outside, count in self.ranges:
             if first_outside <= outside < first_outside + count:
                 return first_inside + outside - first_outside
@@ -46,13 +46,12 @@ class IdMap(NamedTuple):
 
 
 class Root:
-    """Where paths begin: the file systems of this machine, as the user of this program sees them.
+    """The root of paths: the file systems of this machine, as the user of this program sees them.
 
     Attributes:
         container_id: the full ID of the container; empty for this machine.
-        uids, gids: the numbers of users and groups that are valid there.
-        default_owner: user and group of what is made there, in its own numbers; None: this
-            program's.
+        uids, gids: the user and group IDs that are valid there.
+        default_owner: user and group of files made there, as IDs inside; None: this program's.
     """
 
     container_id = ""
@@ -61,7 +60,7 @@ class Root:
     default_owner: tuple[int, int] | None = None
 
     def find(self, path: bytes, *, follow: bool) -> int:
-        """Return an O_PATH descriptor; ``follow`` is about the last component of the path."""
+        """Return an O_PATH descriptor; ``follow`` applies to the last component of the path."""
         return os.open(path, PINNED | (0 if follow else os.O_NOFOLLOW))
 
 
@@ -69,7 +68,7 @@ THIS_MACHINE: Final = Root()
 
 
 class Source(NamedTuple):
-    """What is copied, held open by an O_PATH descriptor; a symbolic link counts as a file."""
+    """The source of a copy, held by an O_PATH descriptor; a symbolic link counts as a file."""
 
     root: Root
     fd: int
@@ -78,11 +77,11 @@ class Source(NamedTuple):
 
     @property
     def top(self) -> bytes:
-        """What it is called in an archive; ``.`` where what is in it is copied."""
+        """Its name in an archive; ``.`` if only its contents are copied."""
         return b"." if self.text.wants_contents else self.text.name
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its descriptor."""
         os.close(self.fd)
 
     def __enter__(self) -> Source:
@@ -93,7 +92,7 @@ class Source(NamedTuple):
 
 
 def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
-    """Find what is to be copied.
+    """Open the source of a copy.
 
     Without ``follow``, a link is copied as a link unless a slash follows its name.
     """
@@ -118,7 +117,7 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
 
 
 class Destination(NamedTuple):
-    """Where a copy goes.
+    """The destination of a copy.
 
     Attributes:
         existing: its kind; a link to a directory counts as the directory.
@@ -133,7 +132,7 @@ class Destination(NamedTuple):
 
 @contextmanager
 def open_destination(root: Root, path: bytes) -> Iterator[Destination]:
-    """Find where a copy goes."""
+    """Open the destination of a copy."""
     text = take_apart(path)
     if (directory := _directory(root, text.path, shown=path)) is not None:
         with directory:
@@ -153,10 +152,10 @@ def open_destination(root: Root, path: bytes) -> Iterator[Destination]:
 
 
 def _existing(root: Root, directory: Directory, text: PathText) -> Existing:
-    """Return what a destination is that was no directory a moment ago.
+    """Return the kind of a destination that was no directory a moment ago.
 
-    A link to a device or pipe must stay as well, and one to what a process has open, such as
-    ``/dev/stdout``.
+    A link to a device or pipe is special, too, as is one to an open descriptor, such as
+    ``/dev/stdout``: they must stay.
     """
     status = directory.lstat(text.name)
     if status is not None and stat.S_ISLNK(status.st_mode):
@@ -179,7 +178,7 @@ def _directory(root: Root, path: bytes, *, shown: bytes) -> Directory | None:
             status = os.fstat(fd)
             if not stat.S_ISDIR(status.st_mode):
                 return None
-            if not status.st_nlink:  # a process may stay in it
+            if not status.st_nlink:  # a process may still be in it
                 raise CopyError(f"the directory {quote(os.fsdecode(path))} has been removed")
             return Directory(os.dup(fd), path)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Finding things inside a root, as the kernel sees them.
+"""Resolving paths inside a root, by the kernel.
 
 ``openat2`` (Linux 5.6) resolves a whole path inside a root atomically. Where it is missing or
 forbidden, the method ``node`` is not available.
@@ -19,10 +19,10 @@ from pycrictl.errors import CopyError, Unimplemented
 from pycrictl.units import quote
 
 _MAX_TRIES: Final = 64
-"""openat2 answers EAGAIN when a rename elsewhere makes ``..`` doubtful."""
+"""openat2 fails with EAGAIN when a concurrent rename makes ``..`` unreliable."""
 
 PINNED: Final = os.O_PATH | os.O_CLOEXEC
-"""Flags of a descriptor that only holds something, whatever it is."""
+"""Flags of a descriptor that only refers to a file, of any type."""
 
 # <linux/openat2.h>; the number is the same on every architecture.
 _OPENAT2: Final = 437
@@ -57,7 +57,7 @@ KERNEL_FILE_SYSTEMS: Final = {
 
 
 class KernelFileSystem(CopyError):
-    """Something is on a file system that is not storage but an interface of the kernel."""
+    """A path is on a file system that is not storage but an interface of the kernel."""
 
     def __init__(self, shown: bytes, name: str) -> None:
         self.reason = f"it is on {name}"
@@ -85,7 +85,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 @contextmanager
 def held(fd: int) -> Iterator[int]:
-    """Hold a descriptor, which is closed at the end of the block."""
+    """Yield a descriptor, and close it at the end of the block."""
     try:
         yield fd
     finally:
@@ -101,20 +101,20 @@ def file_system_type(fd: int) -> int:
 
 
 def mount_number(fd: int) -> int:
-    """Return which mount ``fd`` is on; two may show the same file system."""
+    """Return the ID of the mount that ``fd`` is on; two mounts may show the same file system."""
     flags = os.O_RDONLY | os.O_CLOEXEC
     with held(os.open(b"../fdinfo/%d" % fd, flags, dir_fd=own_descriptors())) as info:
         return int(os.read(info, 4096).partition(b"mnt_id:")[2].split(None, 1)[0])
 
 
 def refuse_kernel_file_system(fd: int, shown: bytes) -> None:
-    """Refuse what is not storage but an interface of the kernel."""
+    """Refuse a file system that is not storage but an interface of the kernel."""
     if (name := KERNEL_FILE_SYSTEMS.get(file_system_type(fd))) is not None:
         raise KernelFileSystem(shown, name)
 
 
 def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
-    """Find ``path`` inside a root, as a process sees it whose root directory that is.
+    """Resolve ``path`` inside a root, as for a process with that root directory.
 
     Links are followed, absolute ones from the root, and ``..`` never leads above it. The magic
     links of procfs, such as those to open files, are refused.
@@ -152,7 +152,7 @@ def resolve(root_fd: int, path: bytes, *, follow: bool = True) -> int:
 
 
 def own_descriptors() -> int:
-    """Return ``/proc/self/fd``, open, through which an O_PATH descriptor can be opened fully."""
+    """Return an open ``/proc/self/fd``, through which O_PATH descriptors can be opened fully."""
     return _own_descriptors(os.getpid())
 
 
@@ -160,7 +160,7 @@ def own_descriptors() -> int:
 def _own_descriptors(_pid: int) -> int:
     flags = PINNED | os.O_DIRECTORY
     with held(os.open("/proc", flags)) as proc:
-        # A container that can write to /proc's place could send us anywhere.
+        # A container that can replace /proc could redirect us anywhere.
         if file_system_type(proc) != PROC_MAGIC:
             raise CopyError("/proc of this machine is not procfs")
         return os.open("self/fd", flags, dir_fd=proc)

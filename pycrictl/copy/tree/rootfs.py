@@ -1,16 +1,15 @@
-"""The only door of a copy to a file system.
+"""The only code that accesses file systems for a copy.
 
-A path is resolved once, inside a root, by the kernel (``tree.resolve``). What comes out is a
-directory that is held open; from there on everything is done to single names in an open directory,
-and no link is ever followed. It does not matter what is renamed in the meantime: there is no time
-between a check and a use.
+A path is resolved once, inside a root, by the kernel (``tree.resolve``). The result is a directory
+that is held open; all further operations are on single names in an open directory, and no link is
+ever followed. Concurrent renames do not matter: there is no gap between check and use.
 
-Regular files are the only ones that are opened for their content, and only after their type is
-known: opening a named pipe blocks, and opening a device may do anything. Nothing is written to or
-read from file systems that are interfaces of the kernel, whatever link or mount leads there.
+Only regular files are opened for their content, and only after their type is known: opening a named
+pipe blocks, and opening a device may have any effect. File systems that are interfaces of the
+kernel are neither written nor read, whatever link or mount leads there.
 
-These functions raise ``OSError`` as the system does, and ``CopyError`` where a rule forbids
-something. ``to_error`` turns the first into the second.
+These functions raise ``OSError`` for system errors, and ``CopyError`` where a rule forbids
+something. ``to_error`` converts the first into the second.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from pycrictl.errors import CopyError
 from pycrictl.units import quote
 
 _MAX_REMOVED_DEPTH: Final = 600
-"""More than is ever made here; others may have nested more into it in the meantime."""
+"""Deeper than any tree made here; others may have nested more into it meanwhile."""
 
 _DESCRIPTORS: Final = 4096
 _LEAST_DESCRIPTORS: Final = 64
-"""With fewer a copy may fail where it could not even remove what it has made."""
+"""With fewer, a failed copy might not even be able to remove its own files."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -61,7 +60,7 @@ _HINTS: Final = {
 
 
 def to_error(exc: OSError, action: str, shown: bytes) -> CopyError:
-    """Return what the system refused, as one line: ``cannot <action> "<shown>": <reason>``."""
+    """Return a system error as one line: ``cannot <action> "<shown>": <reason>``."""
     reason = os.strerror(exc.errno) if exc.errno else str(exc)
     hint = _HINTS.get(exc.errno or 0)
     return CopyError(
@@ -73,8 +72,8 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
     """Open a pinned file for reading, if it is a regular one.
 
     Args:
-        pinned: an O_PATH descriptor of anything; ``status`` is its.
-        device: a file system that is known to be storage; None: look at it.
+        pinned: an O_PATH descriptor of anything; ``status`` is its status.
+        device: a file system that is known to be storage; any other is checked.
     """
     if not stat.S_ISREG(status.st_mode):
         raise CopyError(f"{quote(os.fsdecode(shown))} is not a regular file")
@@ -85,7 +84,7 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
 
 
 def raise_descriptor_limit() -> None:
-    """Allow this process as many descriptors as it may have: a deep tree needs one a level."""
+    """Raise this process's limit of descriptors: a deep tree needs one per level."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < _LEAST_DESCRIPTORS:
         raise CopyError(
@@ -98,7 +97,7 @@ def raise_descriptor_limit() -> None:
 
 
 def set_owner(pinned: int, uid: int, gid: int) -> None:
-    """Change the owner of what an O_PATH descriptor pins, a symbolic link too."""
+    """Change the owner of a file, even a symbolic link, given its O_PATH descriptor."""
     if libc.fchownat(pinned, b"", uid, gid, _AT_EMPTY_PATH):
         raise last_error()
 
@@ -127,7 +126,7 @@ class Directory:
             raise
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its descriptor."""
         os.close(self.fd)
 
     def __enter__(self) -> Directory:
@@ -140,17 +139,17 @@ class Directory:
         """Return the path of ``name`` in this directory, for messages only."""
         return self.shown.rstrip(b"/") + b"/" + name if self.shown else name
 
-    # Looking
+    # Reading
 
     def lstat(self, name: bytes) -> os.stat_result | None:
-        """Return the status of what is called ``name`` here, or None."""
+        """Return the status of ``name``, or None if it does not exist."""
         try:
             return os.stat(_single(name), dir_fd=self.fd, follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def enter(self, name: bytes) -> Directory:
-        """Return the directory ``name``; anything else, a link too, is ENOTDIR."""
+        """Return the directory ``name``; anything else, even a link, raises ENOTDIR."""
         flags = PINNED | os.O_DIRECTORY | os.O_NOFOLLOW
         fd = os.open(_single(name), flags, dir_fd=self.fd)
         return Directory(fd, self.shown_path(name), known_device=self.device)
@@ -160,27 +159,27 @@ class Directory:
         return os.open(b".", _DIRECTORY, dir_fd=self.fd)
 
     def scan(self) -> Generator[os.DirEntry[str], None, None]:
-        """Yield what is here. The names are ``str``; ``os.fsencode`` gives back their bytes."""
+        """Yield the entries. Their names are ``str``; ``os.fsencode`` restores the bytes."""
         with held(self.readable()) as fd:
             scanned = os.scandir(fd)  # it has a descriptor of its own
         with scanned as entries:
             yield from entries
 
     def pin(self, name: bytes) -> int:
-        """Return an O_PATH descriptor of whatever is called ``name``."""
+        """Return an O_PATH descriptor of ``name``, whatever its type."""
         return os.open(_single(name), PINNED | os.O_NOFOLLOW, dir_fd=self.fd)
 
     def is_mount_point(self, name: bytes) -> bool:
         """Return whether something is mounted at ``name``.
 
-        The kernel refuses to rename over it, or to remove it, only in the same mount namespace:
-        from outside, that silently takes the mount away from the container.
+        Only in the same mount namespace does the kernel refuse to rename over it or to remove it:
+        from outside, that silently removes the mount from the container.
         """
         with held(self.pin(name)) as pinned:
             return mount_number(pinned) != mount_number(self.fd)
 
     def refuse_mounted(self, name: bytes) -> None:
-        """Refuse to replace something that is mounted there."""
+        """Refuse to replace ``name`` if something is mounted there."""
         if self.is_mount_point(name):
             shown = quote(os.fsdecode(self.shown_path(name)))
             raise CopyError(f"{shown} is mounted there and cannot be replaced", hint=_MOUNTED)
@@ -189,15 +188,15 @@ class Directory:
         """Return the target of a symbolic link."""
         return os.readlink(_single(name), dir_fd=self.fd)
 
-    # Making
+    # Creating
 
     def make(self, name: bytes) -> Directory:
-        """Make a directory for this program alone, and enter it."""
+        """Make a directory that only this user can access, and enter it."""
         os.mkdir(_single(name), 0o700, dir_fd=self.fd)
         return self.enter(name)
 
     def create(self, name: bytes) -> int:
-        """Make a file for this program alone, open for writing."""
+        """Make a file that only this user can access, open for writing."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return os.open(_single(name), flags, 0o600, dir_fd=self.fd)
 
@@ -206,7 +205,7 @@ class Directory:
         os.symlink(target, _single(name), dir_fd=self.fd)
 
     def link(self, source: Directory, source_name: bytes, name: bytes) -> None:
-        """Give a file another name; if it is a link, the link gets the name."""
+        """Create a hard link to a file; a symbolic link is not followed."""
         os.link(
             _single(source_name),
             _single(name),
@@ -239,7 +238,7 @@ class Directory:
         with self.enter(name) as inner:
             if inner.device != self.device:  # only those who mounted it may empty it
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), name)
-            # In portions: there may be millions, and each level may hold one descriptor only.
+            # In batches: there may be millions, and each level may hold only one descriptor.
             while names := [os.fsencode(entry.name) for entry in islice(inner.scan(), 1000)]:
                 for inner_name in names:
                     inner.remove(inner_name, depth=depth + 1)
@@ -247,7 +246,7 @@ class Directory:
 
 
 def descend(top: Directory, path: Sequence[bytes]) -> Directory:
-    """Return the directory at ``path`` below ``top``, not through links; the caller closes it."""
+    """Return the directory ``path`` below ``top``, following no links; the caller closes it."""
     directory = Directory(os.dup(top.fd), top.shown, known_device=top.device)
     for name in path:
         with directory:
@@ -256,7 +255,7 @@ def descend(top: Directory, path: Sequence[bytes]) -> Directory:
 
 
 def _single(name: bytes) -> bytes:
-    # To be safe: every name has been taken apart before it comes here.
+    # A safeguard: every path has been split into components before.
     if b"/" in name or name in (b"", b".", b".."):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), name)
     return name

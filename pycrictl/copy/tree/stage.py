@@ -1,13 +1,13 @@
-"""A place beside the destination where a copy is put together before it can be seen.
+"""A directory beside the destination where a copy is assembled before it becomes visible.
 
-It is a directory of a random name that only this program may enter, in the directory that the copy
-goes into: on the same file system, so that a rename is all that is left to do. Where it is, is
-noted, and it is removed if this program is killed (see ``janitor``).
-At the end what is in it is moved to its name, or merged with a directory that is there already.
+It has a random name, and only this user may enter it. It is in the directory that the copy goes
+into: on the same file system, where a rename completes the copy. Its location is noted, so that it
+is removed if this program is killed (see ``janitor``).
+At the end its contents are moved to their name, or merged with an existing directory.
 
-If the stage is in a container, a process there may look into it and change it, if it is privileged
-enough. It gains nothing: no link is followed, owners and modes are set on descriptors of what was
-made here, and a directory is recognised by its inode when it is opened again.
+If the stage is in a container, a process there may read and change it, if it is privileged enough.
+It gains nothing: no link is followed, owners and modes are set through descriptors of files made
+here, and a directory is identified by its inode when it is opened again.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from pycrictl.units import quote
 from pycrictl.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
-"""Of a directory that is missing in an archive, but needed for what is in it."""
+"""Of a directory that is missing in an archive, but needed for its entries."""
 
 Owner = tuple[int, int]
 Fill = Callable[[int], None]
 """Writes the content of an entry to an empty file."""
 
 HostOwner = Callable[[Owner | None], Owner | None]
-"""From the owner of an item to a user and group of this machine; None: leave it."""
+"""Maps the owner of an item to a user and group of this machine; None: leave it unchanged."""
 
 
 class _Made(NamedTuple):
-    """A directory of the stage, whose mode and times come last."""
+    """A directory in the stage, whose mode and times are set last."""
 
     item: AcceptedEntry
     device: int
@@ -50,21 +50,21 @@ class _Made(NamedTuple):
 
 
 class Stage:
-    """Items in, a tree out, at ``TOP`` in the stage's directory.
+    """Builds a tree from items, at ``TOP`` in the stage's directory.
 
     Args:
         place: the directory that the copy goes into; not closed here.
         container_id: empty for this machine.
 
     Attributes:
-        summary: of what is in it, and in the end of what was copied.
+        summary: of its contents; at the end, of what was copied.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self.summary = Summary()
         self._place = place
         self._host_owner = host_owner
-        # The directories from the top down to where the last item was made, and its path.
+        # The open directories from the top down to the last one entered, and the path of that.
         self._chain: list[Directory] = []
         self._entered: Path = ()
         self._directories: dict[Path, _Made] = {}
@@ -75,7 +75,7 @@ class Stage:
         try:
             self._stage = place.make(self._name)
         except BaseException:
-            with suppress(OSError):  # a signal may have come when it was just made
+            with suppress(OSError):  # a signal may have come just after the mkdir
                 self._remove()
             raise
 
@@ -88,7 +88,7 @@ class Stage:
             self._directories[item.path] = made._replace(item=item, is_implied=False)
             return
         if item.kind is EntryType.SYMLINK:
-            # Last of all: nothing that is made can be reached through one.
+            # Created last: no item can then be created through one.
             self._symlinks[item.path] = item
             return
         parent, name = self._parent(item)
@@ -101,7 +101,7 @@ class Stage:
             self._finish(fd, item)
 
     def drop(self, path: Path, kind: EntryType) -> None:
-        """Remove what was made of an entry below the top."""
+        """Remove the item made from an entry below the top."""
         if kind is EntryType.SYMLINK:
             self.summary.count(self._symlinks.pop(path), -1)
             return
@@ -110,15 +110,15 @@ class Stage:
             return
         parent.remove(name)
         self._directories.pop(path, None)
-        # Content that has another name (a hard link) is still there.
+        # Content with another hard link still exists.
         size_bytes = status.st_size if status.st_nlink == 1 else 0
         self.summary.count(AcceptedEntry(path, kind, size_bytes), -1)
 
     def move(self, name: bytes, *, replaces: bool) -> None:
-        """Move the top to a name that nothing has, or that of a link or file."""
+        """Move the top to an unused name, or over a link or file."""
         late = self._finish_all()
         if replaces:
-            # It may have been mounted since the copy began.
+            # Something may have been mounted there since the copy began.
             self._place.refuse_mounted(name)
             self._stage.move(TOP, self._place, name)
         else:
@@ -135,7 +135,7 @@ class Stage:
         merge = Merge(staged, self._place, self._stage, self.summary, rules.no_clobber)
         merge.check()
         with undisturbed():
-            # From now on whoever clears up would finish the work.
+            # From now on a clean-up would finish the merge.
             self._stage.move(TOP, self._stage, COMMITS[rules.no_clobber])
             try:
                 merge.run()
@@ -143,15 +143,15 @@ class Stage:
                 if merge.is_halfway:
                     raise self._left_behind(exc) from exc
                 raise
-            # The stage is in the directory: its removal would change the time that is to be kept.
+            # Removing the stage changes the time of its parent directory, which is set afterwards.
             self.remove()
             late = [path for path in late if path not in {(), *merge.merged}]
-            if rules.archive:  # what was there already has it too, now that all is in it
+            if rules.archive:  # finish existing directories, too
                 late += [*reversed(merge.merged), ()]
             self._finish_again(self._place, late)
 
     def remove(self) -> None:
-        """Remove the stage and all that is still in it, unless that has been done."""
+        """Remove the stage and its remaining contents, unless that has been done."""
         if not self._is_over:
             self._close()
             self._remove()
@@ -162,11 +162,11 @@ class Stage:
         self._stage.close()
 
     def _finish_all(self) -> list[Path]:
-        """Make the links, then give every directory its owner, mode and times, deepest first.
+        """Make the links, then set owner, mode and times of every directory, deepest first.
 
         Returns:
-            Directories whose mode is still too generous: a user who is not root could not move
-            them otherwise. They are to be finished again when they are in place.
+            Directories whose mode is still too permissive: a user who is not root could not move
+            them otherwise. Finish them again when they are in place.
         """
         for item in self._symlinks.values():
             parent, name = self._parent(item)
@@ -182,7 +182,7 @@ class Stage:
         return [path for path, each in made if extra_mode & ~each.item.mode]
 
     def _finish_again(self, top: Directory, paths: list[Path]) -> None:
-        """Give directories that are in place what their items have."""
+        """Set owner, mode and times of directories that are in place."""
         for path in paths:
             made = self._directories.get(path)
             if made is not None and not made.is_implied:
@@ -210,7 +210,7 @@ class Stage:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Unlock the note: what is still noted may be cleared up."""
+        """Unlock the note: if it still exists, its stage may be cleaned up."""
         if self._note >= 0:
             os.close(self._note)
 
@@ -220,7 +220,7 @@ class Stage:
         return self._enter(item.path[:-1]), item.path[-1]
 
     def _enter(self, path: Path) -> Directory:
-        """Return the directory ``path`` below the top, which is made if it is missing."""
+        """Return the directory ``path`` below the top, making it if it is missing."""
         if path == self._entered and self._chain:
             return self._chain[-1]
         common, most = 0, min(len(path), len(self._entered))
@@ -262,7 +262,7 @@ class Stage:
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
-        """Set owner, mode and times of what is open: a new owner clears set-id bits."""
+        """Set owner, then mode and times, of an open file: a new owner clears set-id bits."""
         owner = self._host_owner(item.owner)
         if owner is not None:
             os.fchown(fd, *owner)

@@ -1,8 +1,7 @@
 """Walking a tree that others may be changing at the same time.
 
-Every directory is opened by its name in the directory above, which is still open; no link is
-followed, and only regular files are opened for their content. What vanishes in between was not
-there.
+Every directory is opened by its name in its parent, which is still open; no link is followed, and
+only regular files are opened for their content. Entries that vanish meanwhile are skipped.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from pycrictl.wire.tar.header import Entry, EntryType
 OnSkip = Callable[[Skipped], None]
 
 OnTotal = Callable[[int], None]
-"""Called before the first ``OnBytes`` with the sum of all bytes that it will be given; once more
-if it turns out to be another."""
+"""Called before the first ``OnBytes`` with the total of all its calls, and again if that turns out
+to be different."""
 
 _MAX_OPEN_SCANS: Final = 32
-"""Further down a directory's names are read at once, so that a deep tree needs one descriptor a
-level."""
+"""Below this depth a directory's names are read all at once: a deep tree then needs only one
+descriptor per level."""
 
 _CHANGED: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EINVAL})
-"""Errors about a name that was something else a moment ago."""
+"""Errors about a name that has just changed."""
 
 _SPECIAL: Final = {
     stat.S_IFIFO: "a named pipe",
@@ -46,16 +45,16 @@ _SPECIAL: Final = {
 
 
 class Watch(NamedTuple):
-    """What is called while a copy goes on.
+    """The callbacks of a running copy.
 
     Attributes:
-        on_bytes: with how many more bytes have been copied: of content or of an archive, as for
-            ``on_total``.
-        on_skip: with what is left out.
-        on_total: with the size of the whole, where it is known beforehand. None: the size is not
+        on_bytes: called with the number of bytes copied since the last call: of content or of an
+            archive, as for ``on_total``.
+        on_skip: called with each skipped entry.
+        on_total: called with the total size, if that is known in advance. None: the size is not
             wanted, and nothing is measured.
-        note: with what else the user should know.
-        on_archive: with the size of the archive that is made, where it is known beforehand.
+        note: called with other messages for the user.
+        on_archive: called with the size of the archive that is made, if known in advance.
     """
 
     on_bytes: OnBytes
@@ -66,12 +65,12 @@ class Watch(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Something in the tree.
+    """An entry of the tree.
 
     Attributes:
-        entry: what it is, named from the top as in an archive.
-        fd: the content of a file, readable and closed by the walk; -1 for anything else, or where
-            the walk opens nothing.
+        entry: its metadata, named from the top as in an archive.
+        fd: a readable descriptor of a file, closed by the walk; -1 for anything else, or if the
+            walk opens nothing.
     """
 
     entry: Entry
@@ -85,12 +84,12 @@ class _Level(NamedTuple):
 
 
 def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Found, None, None]:
-    """Yield everything in a tree, directories before what is in them.
+    """Yield everything in a tree, directories before their contents.
 
     Args:
-        on_skip: called with what is left out: devices, pipes, sockets, file systems of the kernel.
-        opens: open the files; without it, a file of the kernel's that is mounted alone is not seen
-            to be one.
+        on_skip: called with skipped entries: devices, pipes, sockets, file systems of the kernel.
+        opens: open the files; otherwise a single file mounted from a file system of the kernel is
+            not detected.
     """
     return _Walk(source.root, on_skip, opens).run(source)
 
@@ -128,7 +127,7 @@ class _Walk:
                     levels.pop().directory.close()
                     continue
                 name = os.fsencode(entry.name)
-                if STAGE_NAME.fullmatch(name):  # maybe of this very copy
+                if STAGE_NAME.fullmatch(name):  # perhaps that of this copy
                     continue
                 inner_path = level.path + b"/" + name
                 try:
@@ -180,7 +179,7 @@ class _Walk:
             status = directory.lstat(name)
             return None if status is None else self._closed_file(status, path)
         pinned = directory.pin(name)
-        try:  # a with statement takes a twentieth of the time that a small file does
+        try:  # a with statement would add a twentieth to the time of a small file
             status = os.fstat(pinned)
             found = self._closed_file(status, path)
             if found is None or found.entry.kind is not EntryType.FILE:

@@ -1,3 +1,3 @@
-"""Calls to a runtime: made, watched, and what their failures mean."""
+"""Calls to a runtime: making, logging and tracing them, and mapping their failures."""
 
 from __future__ import annotations

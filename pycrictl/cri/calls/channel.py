@@ -1,7 +1,7 @@
 """Calls to a gRPC server by grpcio: the one client of the CRI, of containerd and of collectors.
 
-What gRPC says of a server that it does not reach is prose for programmers. So a failed call makes
-``obstacle`` look at the socket once more, which finds the words for people.
+gRPC's messages about an unreachable server are written for programmers. So after a failed call,
+``obstacle`` checks the socket again and returns a readable reason.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from pycrictl.wire import codes, limits
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
 DESCRIPTORS: Final = 6
-"""How many the library must be able to open: it ends the whole program if it cannot."""
+"""How many gRPC must be able to open: otherwise it aborts the whole program."""
 
 LONGEST_HANDSHAKE_S: Final = 20.0
-"""How long a server may take to begin to speak, at most: else one that hangs would rule calls
-without a deadline, such as PullImage."""
+"""Maximum time for the handshake: otherwise a hanging server would block calls that have no
+deadline, such as PullImage."""
 
 _LOOK_S: Final = 1.0
 _LAST_LOOK_S: Final = 0.2
-"""How long to look for what is in the way when a call has used up its time."""
+"""How long to look for the obstacle even if the call's deadline has passed."""
 
 _LONGEST_S: Final = 1e9
-"""Thirty years; gRPC's clock cannot count up to what a deadline may be."""
+"""Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
 
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
 _ENDS: Final = (grpc.RpcError, grpc.FutureCancelledError)
@@ -48,12 +48,12 @@ _OVERSIZE: Final = re.compile(r"larger than max \((\d+) vs\. \d+\)")
 
 
 class GrpcChannel:
-    """A connection that calls share, of any thread; it is made again when it breaks.
+    """A connection shared by calls of any thread; it reconnects when it breaks.
 
-    ``look`` returns, within a time limit in seconds, what keeps a server from answering there.
+    ``look`` returns, within a time limit in seconds, the obstacle to reaching the server.
 
     Raises:
-        ConnectError: too few descriptors are left.
+        ConnectError: too few file descriptors are left.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class GrpcChannel:
             ("grpc.primary_user_agent", "pycrictl"),
             ("grpc.enable_http_proxy", 0),
             ("grpc.service_config_disable_resolution", 1),
-            # Clients must not share a connection, or a failure of one delays another.
+            # Clients must not share a connection: a failure of one would delay the others.
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
         )
@@ -81,7 +81,7 @@ class GrpcChannel:
             self.grpc = grpc.insecure_channel(target, options)
 
     def close(self) -> None:
-        """End its calls and the connection."""
+        """End all calls and close the connection."""
         with undisturbed():
             self.grpc.close()
 
@@ -99,9 +99,9 @@ def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
 
 
 class GrpcCall:
-    """One call; leaving it as a context manager cancels it if it has not ended.
+    """One call; as a context manager, it is cancelled on exit if it has not ended.
 
-    ``status`` is how it ended, None until then.
+    ``status`` is the result of the call, None until it has ended.
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class GrpcCall:
             timeout_s = None
         self._give_up_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
-        # gRPC that is interrupted while it begins or cancels a call would not see the end of that,
-        # and a channel waits for the ends of all its calls when it is closed.
+        # If gRPC is interrupted while it starts or cancels a call, it misses the call's end, and
+        # closing a channel waits for the ends of all its calls.
         with undisturbed(), left_to_main_thread():
             if is_stream:
                 stream: grpc.UnaryStreamMultiCallable[bytes, bytes]
@@ -136,11 +136,11 @@ class GrpcCall:
 
     @property
     def failure(self) -> Status | None:
-        """How it ended, if that was an error."""
+        """The status if the call failed, else None."""
         return None if self.status is None or self.status.code == codes.OK else self.status
 
     def messages(self) -> Generator[bytes, None, None]:
-        """Yield what the server answers, until the call has ended."""
+        """Yield the messages of the answer until the call has ended."""
         with self:
             with suppress(*_ENDS):
                 if self._is_stream:
@@ -150,7 +150,7 @@ class GrpcCall:
             self._end()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the end of a call with one answer; return whether it came."""
+        """Wait for the end of a unary call; return whether it has ended."""
         if self.status is None:
             try:
                 self._call.result(timeout_s)
@@ -162,7 +162,7 @@ class GrpcCall:
         return True
 
     def cancel(self) -> None:
-        """Cancel the call, from any thread; nothing happens when it has ended."""
+        """Cancel the call, from any thread; does nothing if it has ended."""
         if self.status is None:
             self._is_cancelled = True
             with undisturbed():
@@ -179,7 +179,7 @@ class GrpcCall:
             self.status = Status(codes.CANCELLED)
             return
         code, details = self._call.code().value[0], self._call.details() or ""
-        # Whether the server said so or was not reached stands in gRPC's prose only.
+        # Only gRPC's text distinguishes a status of the server from an unreachable server.
         obstacle = None
         if found := _HTTP_STATUS.search(details):
             obstacle = web_server(found[1])

@@ -1,7 +1,7 @@
 """Calls to a runtime: their log lines, spans and answers, and their errors when they fail.
 
-A client serves both services of ``runtime.v1``, since runtimes offer them on one socket: ``ps`` and
-its like need a second one only when the image endpoint is configured to be another.
+A client serves both services of ``runtime.v1``, since runtimes offer them on one socket. Commands
+such as ``ps`` need a second client only if a different image endpoint is configured.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
 
 
 def parts_in(data: bytes, descriptor: Any, most: int) -> int:
-    """Return of how many messages a serialised message is made, up to a number.
+    """Count the nested messages of a serialised message, up to one more than ``most``.
 
-    What is malformed ends it. There are two classes of descriptors.
+    Malformed data ends the count. ``descriptor`` is Any: protobuf has two classes of them.
     """
     count, open_parts = 0, [(0, len(data), descriptor)]
     while open_parts and count <= most:
@@ -71,7 +71,7 @@ def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    return 7, end  # a wire type that there is not
+    return 7, end  # an invalid wire type
 
 
 @lru_cache(maxsize=256)
@@ -85,12 +85,12 @@ def _messages(descriptor: Any) -> dict[int, Any]:
 
 
 class Terms(TypedDict, total=False):
-    """What may be said about a call beside its request.
+    """The options of a call.
 
     Attributes:
-        timeout_s: deadline in seconds from now, None for none; by default as ``methods`` says.
-        what: what is being done, for the message of an error; by default the call's name.
-        timeout_flag: the flag that sets ``timeout_s``, for the same; by default the client's.
+        timeout_s: deadline in seconds from now, None for none; by default from ``methods``.
+        what: what is being done, for error messages; by default the call's name.
+        timeout_flag: the flag that sets ``timeout_s``, for error messages; by default the client's.
     """
 
     timeout_s: float | None
@@ -99,7 +99,7 @@ class Terms(TypedDict, total=False):
 
 
 class Call(GrpcCall):
-    """A call that runs, from its first log line to its answer or its error."""
+    """A running call, from its first log line to its answer or error."""
 
     def __init__(self, client: CriClient, name: str, request: Message, terms: Terms) -> None:
         self._client = client
@@ -130,7 +130,7 @@ class Call(GrpcCall):
         return message
 
     def answers(self) -> Generator[Any, None, None]:
-        """Yield the messages of the answer as they come; leaving early cancels the call."""
+        """Yield the messages of the answer as they arrive; leaving early cancels the call."""
         error = ""
         try:
             with self:
@@ -146,9 +146,9 @@ class Call(GrpcCall):
                 self._tracer.end_call(self._span, error)
 
     def _check_parts(self, answer: bytes) -> None:
-        """Require that the answers to a call are not made of too many objects.
+        """Raise if the answers to a call contain too many objects.
 
-        Of a list in parts all count together; an endless stream has no such sum.
+        All parts of a streamed list count together; events of an endless stream count singly.
         """
         if not self._method.name.startswith("Stream"):
             self._bytes = self._parts = 0
@@ -190,10 +190,10 @@ class Call(GrpcCall):
             said = f"{codes.name_of(status.code)} {one_line(status.details)}"
             self._log.debug("< %s failed: %s", self._method.name, said)
         deadline_s, elapsed_s = self._deadline_s, time.monotonic() - self._started
-        # A deadline that the runtime set itself and that passed earlier is not ours.
+        # An earlier DEADLINE_EXCEEDED is due to a deadline of the runtime's own.
         is_ours = deadline_s is not None and elapsed_s >= 0.9 * deadline_s
         if is_ours and status.code == codes.CANCELLED and status.details:
-            # The runtime keeps our deadline too, and its end of the call may come first.
+            # The runtime enforces our deadline as well, and may cancel the call before we do.
             status = status._replace(code=codes.DEADLINE_EXCEEDED)
         return to_error(
             status,
@@ -210,13 +210,13 @@ class CriClient:
     """Calls to one runtime.
 
     Every failure is a ``PycrictlError`` whose message names what was being done (``what``, by
-    default the call's name). Close it, or use it as a context manager: that cancels what still
-    runs. ConnectError is raised if too few descriptors are left.
+    default the call's name). Close it, or use it as a context manager: that cancels running
+    calls. ConnectError is raised if too few file descriptors are left.
 
     Attributes:
-        path: the socket's; it must be absolute.
-        channel: the connection that its calls share, made by the first of them.
-        runtime: name and version of the runtime, once a ``Version`` call has given them, else "".
+        path: absolute path of the socket.
+        channel: the connection shared by all calls, opened by the first.
+        runtime: name and version of the runtime after a ``Version`` call, else "".
         tracer: gets a span for each call; None to trace nothing.
     """
 
@@ -243,7 +243,7 @@ class CriClient:
         Raises:
             RuntimeFault: the runtime answered with an error status, or not in time.
             ConnectError: the connection could not be made.
-            RemoteProtocolError: the answer is not the message that the API says.
+            RemoteProtocolError: the answer is not the expected message, or has too many objects.
         """
         return self.start(name, request, **terms).answer()
 
@@ -262,17 +262,17 @@ class CriClient:
     ) -> Generator[Any, None, None]:
         """Make a call that answers with a stream; errors as for ``call``.
 
-        The call begins with the first message that is asked for. It is cancelled when the iterator
-        is closed or left by an exception.
+        The call begins with the first iteration. It is cancelled when the iterator is closed or
+        left by an exception.
         """
         yield from self.start(name, request, **terms).answers()
 
     def forget(self, call: Call) -> None:
-        """Take note that a call has ended."""
+        """Remove a call that has ended."""
         self._running.discard(call)
 
     def close(self) -> None:
-        """Cancel what still runs, in whatever thread. Closing twice does nothing."""
+        """Cancel all running calls, in any thread. Closing twice does nothing."""
         self._is_closed = True
         for call in tuple(self._running):
             call.cancel()
@@ -286,7 +286,7 @@ class CriClient:
 
 
 AT_ONCE: Final = 8
-"""Enough to keep a runtime busy, and few enough not to keep others from it."""
+"""Enough calls to keep a runtime busy, and few enough not to block other clients."""
 
 
 def each(
@@ -298,12 +298,12 @@ def each(
 ) -> Generator[R, None, None]:
     """Yield the result of an action on each target, in the order of the targets.
 
-    An action returns its failure, so that it stops no other; what it raises ends all of them. It
-    runs in a thread, with a client of its own. If the caller stops early, as at Ctrl-C, running
-    calls are cancelled, and no others start.
+    Actions return their failures; an exception ends all of them. Two or more run in threads, with
+    a client separate from the caller's. If the caller stops early, as at Ctrl-C, running calls are
+    cancelled, and no others start.
     """
     targets = list(targets)
-    if len(targets) < 2:  # nothing to do beside it
+    if len(targets) < 2:  # no threads needed
         yield from (act(client, target) for target in targets)
         return
     branch = client.branch()
@@ -320,9 +320,9 @@ def call_each(
 ) -> Generator[Any, None, None]:
     """Yield the answer to each request, or the error in its place, in the order of the requests.
 
-    A runtime may answer one after the other. So each call is given the time of those that were
-    under way before it on top of its own, which is what they would have had one by one. A request
-    comes with what is being done, for the message of an error.
+    A runtime may process calls one after the other. So the timeout of each call is extended by
+    those of the calls running before it, as if they were made one by one. Each request comes with
+    a description for error messages.
     """
 
     def call(client: CriClient, numbered: tuple[int, tuple[str, Message]]) -> Any:

@@ -1,7 +1,7 @@
 """Which runtime to call: the configured endpoint, or the first that answers.
 
-Nothing is sent to validate a connection: a plain ``connect()`` finds what is wrong with a socket
-without a round trip.
+Nothing is sent to validate a connection: a plain ``connect()`` detects problems of a socket without
+a round trip.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ENDPOINTS: Final = (
     "unix:///run/k0s/containerd.sock",
     "unix:///var/snap/microk8s/common/run/containerd.sock",
 )
-"""Where a runtime is looked for when no endpoint is configured, in this order.
+"""The endpoints tried if none is configured, in this order.
 
-The first three are crictl's. The others are where distributions put the containerd that they bring
-along: k3s, and RKE2, which is built on it (docs.rke2.io, CLI tools); k0s (docs.k0sproject.io,
-Runtime: ``--address=/run/k0s/containerd.sock``); MicroK8s (the snap's ``args/containerd``).
+The first three are crictl's. The others are those of distributions that bundle containerd: k3s, and
+RKE2, which is built on it (docs.rke2.io, CLI tools); k0s (docs.k0sproject.io, Runtime:
+``--address=/run/k0s/containerd.sock``); MicroK8s (the snap's ``args/containerd``).
 """
 
 DISCOVERY_TIMEOUT_S: Final = 1.0
@@ -47,12 +47,12 @@ def open_client(
 ) -> CriClient:
     """Connect to the configured endpoint of a service, or to the first runtime that answers.
 
-    An endpoint that somebody configured is tried again, ``max_retries`` times with growing pauses,
-    while its socket does not exist or nobody listens on it.
+    A configured endpoint is retried up to ``max_retries`` times, with growing pauses, while its
+    socket does not exist or nothing listens on it.
 
     Raises:
-        UsageError: the endpoint is empty or of another kind than a unix socket.
-        ConnectError: it cannot be reached; or, when looking, none of the endpoints answers.
+        UsageError: the endpoint is empty or not a unix socket.
+        ConnectError: it cannot be reached; or none is configured, and no known endpoint answers.
     """
     endpoint = config.runtime_endpoint if service == "runtime" else config.image_endpoint
     timeout_s = config.timeout_s
@@ -114,7 +114,7 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
 def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[str, str]]:
     """Iterate over the other endpoints, each with the runtime that answers or the reason none does.
 
-    The one at the path ``used`` need not be asked.
+    The endpoint at the path ``used``, and those without a socket, are skipped.
     """
     for endpoint in endpoints:
         path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
@@ -129,7 +129,7 @@ def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[st
 
 
 def _probe(path: str, timeout_s: float) -> CriClient | Obstacle:
-    """Return a client, once it has got the version, or what keeps the runtime from answering."""
+    """Return a client after a successful ``Version`` call, or the obstacle."""
     connection = try_connect(path, DISCOVERY_TIMEOUT_S)
     if isinstance(connection, Obstacle):
         return connection

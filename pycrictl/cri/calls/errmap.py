@@ -1,4 +1,4 @@
-"""gRPC statuses become this program's exceptions, here and nowhere else."""
+"""The only place where gRPC statuses become this program's exceptions."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Status(NamedTuple):
     """How a call ended.
 
     Attributes:
-        obstacle: why there is no status, if the server was not reached or does not speak gRPC.
-        oversize_bytes: the size of a message of the answer that is beyond the limit, else 0.
+        obstacle: why the server was not reached or is not a gRPC server, else None.
+        oversize_bytes: the size of a response message that exceeds the limit, else 0.
     """
 
     code: int
@@ -48,7 +48,7 @@ MEANINGS: Final[dict[int, tuple[type[RuntimeFault], str]]] = {
     codes.DATA_LOSS: (RuntimeFault, "data loss"),
     codes.UNAUTHENTICATED: (errors.Denied, "not authenticated"),
 }
-"""What a status code becomes: its class, and its phrase in a message."""
+"""For each status code, the exception class and the phrase in its message."""
 
 
 def to_error(
@@ -65,9 +65,9 @@ def to_error(
 
     Args:
         what: what was being done, such as ``pulling image "x"``.
-        method: the call's name, where it is not to be read from ``what``.
+        method: the call's name; may be empty if ``what`` suffices.
         timeout_s: the deadline that this program set, None without one.
-        runtime: the runtime's name and version, where known.
+        runtime: the runtime's name and version, if known.
     """
     if status.obstacle is not None:
         return connect_error(status.obstacle, endpoint, what=what)
@@ -100,7 +100,7 @@ def to_error(
 def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> ConnectError:
     """Return the exception for a server that cannot be reached.
 
-    ``what`` was being done by a client that had reached the server before.
+    ``what`` describes the operation of a client that had reached the server before.
     """
     if what and obstacle.may_pass:
         message = f"{what}: the runtime at {quote(endpoint)} went away: {obstacle.reason}"
@@ -110,7 +110,7 @@ def connect_error(obstacle: Obstacle, endpoint: str, *, what: str = "") -> Conne
 
 
 def unreachable(endpoint: str) -> str:
-    """Return how the message of every failed connection begins."""
+    """Return the beginning of the message of every failed connection."""
     return f"cannot reach the runtime at {quote(endpoint)}: "
 
 
@@ -125,5 +125,5 @@ def one_line(details: str) -> str:
 def _joined(what: str, phrase: str, text: str) -> str:
     if not text:
         return f"{what}: {phrase or 'the runtime gave no reason'}"
-    # Runtimes often say it themselves: `image "x": not found`.
+    # Runtimes often include the phrase themselves: `image "x": not found`.
     return f"{what}: {text}" if phrase in text.lower() else f"{what}: {phrase}: {text}"

@@ -1,7 +1,4 @@
-"""Every call of ``runtime.v1`` by its name, and how long each may take.
-
-They are read from the generated descriptor.
-"""
+"""The calls of ``runtime.v1`` by name, from the generated descriptor, and their deadlines."""
 
 from __future__ import annotations
 
@@ -54,10 +51,10 @@ def method(name: str) -> CriMethod:
 
 
 def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
-    """Return how long a call may take with a global timeout of ``timeout_s``; None for no limit.
+    """Return the time limit of a call for a global timeout of ``timeout_s``; None for no limit.
 
-    A call that waits on the node's behalf gets the time that its request names on top. A pull and
-    the stream of events have no limit.
+    For ``StopContainer`` and ``ExecSync``, the timeout in the request is added. A pull, the stream
+    of events, and an ``ExecSync`` without a timeout in its request have no limit.
     """
     match name:
         case "PullImage" | "GetContainerEvents":

@@ -1,8 +1,8 @@
-"""What stands in the way of a connection, in words for people, with a hint.
+"""Why a connection fails, as a readable phrase with a hint.
 
-``try_connect`` gives the operating system's own reason (``errno``). What shows only once there is a
-connection is found out by ``look``: every HTTP/2 server answers the client's preface with a
-SETTINGS frame (RFC 9113, section 3.4).
+``try_connect`` reports the operating system's own reason (``errno``). ``look`` finds problems that
+appear only on an open connection: every HTTP/2 server answers the client's preface with a SETTINGS
+frame (RFC 9113, section 3.4).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NAME_HINT: Final = "name the socket of a container runtime with -r/--runtime-en
 class Obstacle(NamedTuple):
     """Why a connection cannot be made.
 
-    The reason is a phrase that follows the socket's name and a colon. ``may_pass`` says whether a
-    runtime that is just starting looks like this.
+    The reason is a phrase that follows the socket's name and a colon. ``may_pass`` is true if
+    the runtime may just be starting.
     """
 
     reason: str
@@ -45,7 +45,7 @@ SILENT: Final = Obstacle(
 CLOSES: Final = Obstacle("it closes every connection at once", _SERVICE_HINT)
 
 _SETTINGS_HEAD: Final = b"\4\0\0\0\0\0"
-"""Type, flags and stream of a SETTINGS frame, which stand after its length."""
+"""Type, flags and stream of a SETTINGS frame, which follow its length."""
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_HEAD
 
@@ -53,13 +53,13 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0" + _SETTINGS_HE
 def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
     """Connect to a unix socket; return the connection, for the caller to close, or the obstacle.
 
-    It waits, up to ``timeout_s``, only when the listener's queue of connections is full.
+    It waits, up to ``timeout_s``, only if the listener's queue of connections is full.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Not settimeout: a non-blocking connect gives up at once when the queue is full.
         seconds, part = divmod(min(timeout_s, 1e9), 1)
-        limit = struct.pack("@ll", int(seconds), int(part * 1e6) or 1)  # 0 would be for ever
+        limit = struct.pack("@ll", int(seconds), int(part * 1e6) or 1)  # 0 would mean no limit
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         connection.connect(path)
     except OSError as error:
@@ -72,7 +72,7 @@ def try_connect(path: str, timeout_s: float) -> socket.socket | Obstacle:
 
 
 def look(path: str, timeout_s: float) -> Obstacle | None:
-    """Return what keeps a gRPC server from answering at a unix socket, None if one does."""
+    """Return the obstacle at a unix socket, None if a gRPC server answers there."""
     connection = try_connect(path, timeout_s)
     if isinstance(connection, Obstacle):
         return connection

@@ -1,4 +1,4 @@
-"""Secrets, taken out of messages and texts before they are logged or shown."""
+"""Removal of secrets from messages and texts before they are logged or shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MASK: Final = "[redacted]"
 LOG_LIMIT_CHARS: Final = 16 * 1024
 
-# kubectl keeps the whole manifest here, the values of environment variables included.
+# kubectl stores the whole manifest here, including the values of environment variables.
 _MANIFEST_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 _USERINFO: Final = re.compile(r"(https?://)[^/\s@\"']*@")
@@ -44,7 +44,7 @@ def redacted(message: M) -> M:
 
 def describe(message: Message) -> str:
     """Return ``message`` as one line for the log, without secrets, in protobuf's text form."""
-    # Only for the log: kubectl's plugins, which need the texts here, have no protobuf.
+    # Imported only for the log: kubectl's plugins use this module for texts, without protobuf.
     from google.protobuf import text_format  # noqa: PLC0415 - kubectl's plugins have no protobuf
 
     text = text_format.MessageToString(redacted(message), as_one_line=True)
@@ -60,7 +60,7 @@ def redact_text(text: str) -> str:
 
 
 def quote_reference(reference: str) -> str:
-    """Return an image reference in quotes, for a message; a URL may hold a password."""
+    """Return an image reference in quotes, for a message; a URL may contain a password."""
     return quote(redact_text(reference))
 
 
@@ -98,6 +98,6 @@ def _is_secret(field: FieldDescriptor) -> bool:
 
 
 def call_log() -> logging.Logger | None:
-    """Return the logger of calls, or None while nobody wants their lines."""
+    """Return the logger of calls, or None if debug logging is off."""
     log = logging.getLogger("pycrictl.cri")
     return log if log.isEnabledFor(logging.DEBUG) else None

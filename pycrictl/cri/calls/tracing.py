@@ -1,8 +1,8 @@
-"""Traces for an OpenTelemetry collector (OTLP over gRPC): spans, their context, sending them.
+"""Traces for an OpenTelemetry collector (OTLP over gRPC): spans, their context, their export.
 
-A command makes one trace a run: a root span named after the command, and a span for each call to
-the runtime, which gets the trace's context with the call (W3C ``traceparent``) and may add spans of
-its own.
+Each run of a command is one trace: a root span named after the command, and a span for each call to
+the runtime. The call carries the trace's context (W3C ``traceparent``), so the runtime can add its
+own spans.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pycrictl.errors import StreamError
 EXPORT_TIMEOUT_S: Final = 2.0
 MILLION: Final = 1_000_000
 TRACEPARENT: Final = "traceparent"
-"""The metadata that carries a context."""
+"""The metadata key of a trace's context."""
 
 _EXPORT: Final = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 _TRACEPARENT: Final = re.compile(
@@ -36,7 +36,7 @@ Span = otlp_pb2.Span
 
 
 class Context(NamedTuple):
-    """A place in a trace, as calls carry it (W3C Trace Context)."""
+    """A position in a trace, as propagated with calls (W3C Trace Context)."""
 
     trace_id: bytes
     span_id: bytes
@@ -44,7 +44,7 @@ class Context(NamedTuple):
 
     @classmethod
     def parse(cls, traceparent: str) -> Context | None:
-        """Read a header; None if it is not one of version 00."""
+        """Parse a ``traceparent`` header; None if it is not of version 00."""
         match = _TRACEPARENT.fullmatch(traceparent)
         if match is None:
             return None
@@ -53,12 +53,12 @@ class Context(NamedTuple):
 
 
 def traceparent(span: Span) -> str:
-    """Return the header that hands a span on with calls that belong to it."""
+    """Return the header that propagates a span with its calls."""
     return f"00-{span.trace_id.hex()}-{span.span_id.hex()}-01"
 
 
 def begin_span(name: str, parent: Context | Span | None, *, is_call: bool = False) -> Span:
-    """Begin a span below another one, or a trace of its own; ``is_call`` is to another program."""
+    """Begin a child span, or a new trace; ``is_call`` marks a call to another program."""
     kind = Span.SpanKind.SPAN_KIND_CLIENT if is_call else Span.SpanKind.SPAN_KIND_INTERNAL
     return Span(
         name=name,
@@ -90,9 +90,9 @@ class Tracer:
 
     @contextmanager
     def recording(self, command: str, *, warn: Callable[[str], object]) -> Iterator[None]:
-        """Record a run from its beginning to its end, and send it to the collector.
+        """Record a run from start to end, and send it to the collector.
 
-        A failure to send it is a warning: it must not cover the command's own error and status.
+        A failure to send it is only a warning: it must not hide the command's own error and status.
         """
         root = begin_span(command, None)
         self._spans.append(root)
@@ -109,24 +109,24 @@ class Tracer:
                 warn(exc.message)
 
     def begin_call(self, path: str) -> Span:
-        """Begin the span of a call, by the path ``/SERVICE/METHOD``, below the run's."""
+        """Begin the span of a call to ``/SERVICE/METHOD``, as a child of the run's span."""
         span = begin_span(path[1:], self._spans[0], is_call=True)
         self._spans.append(span)
         return span
 
     def metadata(self, span: Span) -> tuple[tuple[str, str], ...]:
-        """Return what hands the trace on with a call."""
+        """Return the metadata that propagates the trace with a call."""
         return ((TRACEPARENT, traceparent(span)),)
 
     def end_call(self, span: Span, error: str = "") -> None:
-        """End it, with attributes as OpenTelemetry's conventions for RPC have them."""
+        """End a call's span, with the attributes of OpenTelemetry's conventions for RPC."""
         service, _, method = span.name.partition("/")
         attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
         end_span(span, error=error, attributes=attributes)
 
 
 def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
-    """Send spans that have ended; StreamError if the collector does not take them."""
+    """Send spans that have ended; raise StreamError if the collector does not accept them."""
     host, _, port = endpoint.rpartition(":")
     refusal = f'the collector at "{endpoint}" does not take traces:'
     try:
@@ -147,5 +147,5 @@ def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
 
 
 def is_sampled(rate_per_million: int) -> bool:
-    """Return whether this run is traced: always below 0, never at 0, else by chance."""
+    """Return whether this run is traced: always if negative, never if 0, else at random."""
     return rate_per_million < 0 or secrets.randbelow(MILLION) < rate_per_million

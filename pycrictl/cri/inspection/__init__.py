@@ -1,3 +1,3 @@
-"""What a runtime reports of one object: its status, its log, what it uses."""
+"""What a runtime reports about one object: its status, log and resource usage."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The logs of a container, of pods, or of the node: where they are, and whether more is to come."""
+"""The logs of a container, of pods, or of the node: their paths, and whether they may grow."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from pycrictl.errors import (
 from pycrictl.units import quote
 
 ASK_AGAIN_S: Final = 1.0
-"""How old an answer about a running container may be."""
+"""Minimum interval between polls of the runtime about running containers."""
 
 PATIENCE_S: Final = 10.0
-"""How long the runtime may be away while a log is followed; containers outlive its restart."""
+"""How long the runtime may be unavailable while a log is followed; containers survive a restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def container_log(client: CriClient, container_id: str, *, previous: bool = Fals
 
 
 def previous_path(path: str, attempt: int) -> str:
-    """Kubelet numbers the logs of a container by its attempts, in one folder."""
+    """Return the path of the previous attempt's log; kubelet numbers logs by attempt."""
     log = PurePosixPath(path)
     return str(log.parent / f"{attempt - 1}{log.suffix}")
 
@@ -71,7 +71,7 @@ def reopen_log(client: CriClient, container_id: str) -> None:
 
 
 class Polling:
-    """When the runtime was asked and answered last: now and then is enough, and it may be away."""
+    """Limits how often the runtime is polled, and tolerates short outages."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -96,7 +96,7 @@ class Polling:
 def life(
     client: CriClient, log: ContainerLog, *, clock: Callable[[], float] = time.monotonic
 ) -> Callable[[], bool]:
-    """Return a function that tells if a container runs; it raises if the runtime stays away."""
+    """Return a check whether a container runs, which raises if the runtime stays unavailable."""
     lives, polling = log.is_alive, Polling(clock)
     request = cri_pb2.ContainerStatusRequest(container_id=log.container_id)
 
@@ -171,7 +171,7 @@ class PodLogs:
         self._polling = Polling(clock)
 
     def present(self, *, previous: bool = False) -> list[ContainerLog]:
-        """Return the logs of the newest attempt of each container, or of the one before it."""
+        """Return the logs of the newest attempt of each container, or of the attempt before."""
         lookup = Lookup(self._client)
         pods = [pod for pod in lookup.pods if self._pods.match(pod)]
         if not pods:
@@ -183,7 +183,7 @@ class PodLogs:
             if not previous or each.metadata.attempt
         }
         self._note(pods, lookup.containers)
-        # Whatever has ended before is the past of a container, whose newest attempt is shown.
+        # Exited containers are earlier attempts or shown here: ``new`` must not return them.
         self._known |= {
             each.id for each in lookup.containers if each.state == cri_pb2.CONTAINER_EXITED
         }
@@ -210,7 +210,7 @@ class PodLogs:
         return container_id in self._running
 
     def lasts(self) -> bool:
-        """Return whether a pod is ready, so that its containers may start again, or one runs."""
+        """Return whether a pod is ready (its containers may restart) or a known container runs."""
         return self._is_ready or bool(self._running & self._known)
 
     def _note(self, pods: list[cri_pb2.PodSandbox], containers: list[cri_pb2.Container]) -> None:

@@ -1,7 +1,7 @@
-"""What containers and pods use, even where some of them cannot be measured.
+"""Resource usage of containers and pods, even if some of them cannot be measured.
 
-Runtimes refuse the whole list when one element fails; containerd does so for a pod that has no
-cgroup parent. Then the elements are asked for one by one.
+Runtimes fail the whole list if one element fails, as containerd does for a pod without a cgroup
+parent. The elements are then requested one by one.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from pycrictl.errors import (
 T = TypeVar("T")
 
 _ABOUT_ALL: Final = (Unimplemented, DeadlineExceeded, Unavailable, Cancelled, Denied)
-"""Failures that asking for less would only meet again."""
+"""Failures that would recur in the requests for single elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample(Generic[T]):
-    """One measurement, sorted by ID, and why others could not be measured."""
+    """The measured elements, sorted by ID, and the failures of the others."""
 
     stats: list[T]
     failures: tuple[PycrictlError, ...] = ()
@@ -62,14 +62,14 @@ def measure(
             raise
         failures = [
             answer
-            for answer in answers  # one that is not found is gone, or not running
+            for answer in answers  # NotFound: gone, or not running
             if isinstance(answer, PycrictlError) and not isinstance(answer, NotFound)
         ]
     return Sample(sorted(stats, key=lambda each: each.attributes.id), tuple(failures))
 
 
 def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Message]]:
-    # The filters of a list have the fields of those of stats.
+    # List filters have the same fields as stats filters.
     given: dict[str, Any] = {field.name: value for field, value in condition.ListFields()}
     if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
         for pod in fetch.pods(client, cri_pb2.PodSandboxFilter(**given)):
@@ -82,7 +82,7 @@ def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Mess
 
 
 def space(mountpoint: str) -> tuple[int, int] | None:
-    """Return size and free bytes of a file system of the node; None if that cannot be found out."""
+    """Return size and free bytes of a file system of the node; None if unknown."""
     try:
         found = os.statvfs(noderoot.locate(mountpoint))
     except (OSError, ValueError, PycrictlError):

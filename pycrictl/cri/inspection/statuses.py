@@ -38,7 +38,7 @@ _CALLS: Final[Mapping[StatusKind, tuple[str, str, str]]] = {
     "pod": ("PodSandboxStatus", "pod_sandbox_id", "status"),
     "image": ("ImageStatus", "image", "image"),
 }
-"""Of each kind the call, the field of the request that names one, and that of the answer."""
+"""For each kind: the call, the request field with the name, and the field of the answer."""
 
 
 def read(
@@ -51,7 +51,7 @@ def read(
 ) -> Iterator[Any]:
     """Yield the runtime's answer about each container, pod or image, in order.
 
-    Of names that the runtime itself listed (``is_listed``) one that is gone since is left out.
+    With ``is_listed``, the runtime itself listed the names; those not found any more are skipped.
     """
     call, name_field, field = _CALLS[kind]
     requests: list[tuple[str, Message]] = []
@@ -92,7 +92,7 @@ def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
     return found
 
 
-# The same as crictl's, so that both show the same answers.
+# The same fields as in crictl: both accept the same answers.
 _REQUIRED: Final = {
     cri_pb2.VersionResponse: ("version", "runtime_name", "runtime_version", "runtime_api_version"),
     cri_pb2.PodSandboxStatus: (
@@ -103,11 +103,11 @@ _REQUIRED: Final = {
 }
 
 _CONDITIONS: Final = 2
-"""The API wants RuntimeReady and NetworkReady."""
+"""The API requires RuntimeReady and NetworkReady."""
 
 
 def check(message: Message, what: str) -> None:
-    """Refuse a ``VersionResponse``, a pod's or container's status, or an ``Image`` with gaps."""
+    """Raise if a ``VersionResponse``, pod or container status, or ``Image`` lacks a field."""
     missing = [path for path in _REQUIRED[type(message)] if not attrgetter(path)(message)]
     if missing:
         raise RemoteProtocolError(f"{what}: the runtime answered without {', '.join(missing)}")

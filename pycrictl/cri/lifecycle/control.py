@@ -1,8 +1,8 @@
 """Starting, stopping, updating, checkpointing and removing containers and pods.
 
-``in_turn`` takes its targets one after the other, as given, and ends at the first failure.
-``remove`` takes all at once, and one failure stops no other. Both are generators, so that the
-caller can report each target as soon as the runtime has answered for it.
+``in_turn`` processes targets one after the other, in the given order, and stops at the first
+failure. ``remove`` processes all at once, and a failure does not stop the others. Both are
+generators: the caller can report each target as soon as the runtime has answered for it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DOING: Final = {
     "CheckpointContainer": "checkpointing",
     "StopContainer": "stopping",
     "StopPodSandbox": "stopping",
-    # A status is asked for here before a removal only.
+    # A status is requested here only before a removal.
     "ContainerStatus": "removing",
     "PodSandboxStatus": "removing",
     "RemoveContainer": "removing",
@@ -47,7 +47,7 @@ _DOING: Final = {
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Return the words without repetitions; none, or an empty one, is a UsageError."""
+    """Return the words without duplicates; raise UsageError for no words or an empty one."""
     if not ids:
         raise MissingArgument(f"no {kind} is named")
     if "" in ids:
@@ -64,7 +64,7 @@ def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[Objec
 
 
 def act(client: CriClient, name: str, target: ObjectRef, **fields: Any) -> Any:
-    """Make the call of that name about one container or pod; ``fields`` are its request's."""
+    """Make a call about one container or pod; ``fields`` are further fields of its request."""
     if target.error is not None:
         raise target.error
     request_type = method(name).request_type
@@ -81,7 +81,7 @@ def _noun(is_pod: bool) -> str:
 def in_turn(
     client: CriClient, name: str, targets: Sequence[ObjectRef], **fields: Any
 ) -> Iterator[str]:
-    """Make one call, as ``act`` does, about each target; yield the target's word after it."""
+    """Make one call per target, as ``act`` does; yield the target's word after each."""
     for position, target in enumerate(targets, 1):
         try:
             act(client, name, target, **fields)
@@ -105,8 +105,8 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
     """Delete a container's log file and its rotated ones (``LOG_PATH.*``); return warnings.
 
     The path comes from the runtime. Only files and symbolic links in one existing directory are
-    deleted, never what a link points to; a path that is relative, holds ``..`` or whose directory
-    is a link is left alone. A missing file is fine: the runtime may run elsewhere.
+    deleted, never the target of a link; a path that is relative, contains ``..`` or whose directory
+    is a link is left alone. A missing file is no error: the runtime may run elsewhere.
     """
     path = PurePosixPath(log_path)
     if not log_path:
@@ -122,7 +122,7 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
         return (_failure(str(path), error),)
     warnings = []
     try:
-        # Not glob: a log path may hold characters that mean something to it.
+        # Not glob: a log path may contain its special characters.
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 (by descriptor)
             if name != path.name and not name.startswith(f"{path.name}."):
                 continue
@@ -145,7 +145,7 @@ def _failure(path: str, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What became of one target; ``missing_log`` was to be removed and did not exist."""
+    """The result for one target; ``missing_log`` is a log to be removed that did not exist."""
 
     target: str
     is_stopped: bool = False
@@ -164,7 +164,7 @@ def remove(
 ) -> Iterator[Removal]:
     """Remove pods with their containers, or containers with their log files on this host.
 
-    Those that are ready or running are removed only by ``force``.
+    Ready pods and running containers are removed only with ``force``.
     """
     return each(client, partial(_remove, kind=kind, force=force, keep_logs=keep_logs), targets)
 
@@ -178,8 +178,8 @@ def _remove(
     is_stopped = False
     try:
         status = act(client, f"{thing}Status", target).status
-        # Less than is wanted of a status that is shown: what is broken can still be removed. But
-        # an empty status says nothing about the state: its zero means a running pod.
+        # Fewer fields are required than for showing a status: broken objects can be removed. But
+        # the state in an empty status is unknown: its zero would mean a ready pod.
         if not status.id:
             raise RemoteProtocolError(f"the runtime gave no status of {named}")
         if status.state == (cri_pb2.SANDBOX_READY if is_pod else cri_pb2.CONTAINER_RUNNING):

@@ -1,4 +1,4 @@
-"""Removing images, by name or by what is not in use."""
+"""Removing images, by name or all that are unused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pycrictl.foreign import parsed, text
 
 @dataclass(frozen=True, slots=True)
 class ImageRemoval:
-    """An image that is to be removed, or was; or why it cannot be."""
+    """An image to remove or already removed, or the error that prevents its removal."""
 
     target: str
     image: cri_pb2.Image | None = None
@@ -34,7 +34,7 @@ class ImageRemoval:
 
     @property
     def other_tags(self) -> tuple[str, ...]:
-        """All tags of an image that was named by one of several: they go with it."""
+        """All tags of an image if the target is one of several: all are removed with it."""
         tags = tuple(self.image.repo_tags) if self.image else ()
         is_name = not self.target.startswith(DIGEST_PREFIX) and (
             ":" in self.target or "/" in self.target
@@ -43,7 +43,7 @@ class ImageRemoval:
 
 
 def find_images(client: CriClient, targets: Sequence[str]) -> list[ImageRemoval]:
-    """Look up what is to be removed; two names of one image are one removal."""
+    """Look up the images to remove; two names of one image are one removal."""
     distinct: dict[str, ImageRemoval] = {}
     for entry in each(client, _find, targets):
         distinct.setdefault(entry.image.id if entry.image else entry.target, entry)
@@ -60,7 +60,7 @@ def _find(client: CriClient, target: str) -> ImageRemoval:
         image = fetch.image(client, target, f"removing image {name}")
         if image is None:
             raise NotFound(f"no such image {name}", hint=IMAGES_HINT)
-        if not image.id:  # which shows that two names are of one image
+        if not image.id:  # needed to detect two names of one image
             raise RemoteProtocolError(f"the runtime gave no ID of image {name}")
     except PycrictlError as error:
         return ImageRemoval(target, error=error)
@@ -83,8 +83,8 @@ def unused_images(
 ) -> tuple[str, ...]:
     """Return the IDs of the unused images.
 
-    Kept are pinned images, those of any container, and the one of pod sandboxes, as far as the
-    runtime reports it.
+    Pinned images, images of containers, and the image of pod sandboxes, if the runtime reports it,
+    count as used.
     """
     candidates = [image for image in present if not image.pinned]
     if not candidates:
@@ -121,7 +121,7 @@ def _is_used(image: cri_pb2.Image, used: set[str]) -> bool:
 
 
 def _image_id(client: CriClient, name: str) -> str:
-    """Return the ID of an image that goes by another name in the list; empty if it is gone."""
+    """Return the ID of an image that is listed under another name; empty if it is gone."""
     image = fetch.image(client, name, f"finding the image {quote_reference(name)}, which is in use")
     return image.id if image else ""
 

@@ -14,12 +14,12 @@ from pycrictl.errors import Interrupted, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 
 Pull = Callable[[cri_pb2.PullImageRequest], object]
-"""Pulls one image, or raises; how it is shown is up to the caller."""
+"""Pulls one image, or raises; the caller decides how its progress is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a container is made of. Without ``pull`` its images must be on the node."""
+    """The input for creating a container; without ``pull``, its images must be on the node."""
 
     container: cri_pb2.ContainerConfig
     pod: cri_pb2.PodSandboxConfig

@@ -1,3 +1,3 @@
-"""Lists of containers, pods and images, and finding one in them."""
+"""Lists of containers, pods and images, and lookup in them."""
 
 from __future__ import annotations

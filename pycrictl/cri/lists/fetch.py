@@ -1,7 +1,7 @@
-"""Whole lists from a runtime, in parts where it offers them so.
+"""Whole lists from a runtime, streamed in parts where supported.
 
-A runtime that streams its lists is asked for a stream, so that no answer exceeds the limit on the
-size of a message. Any other answers ``Unimplemented`` at once and is asked for one message.
+A stream keeps each part below the limit on the size of a message. A runtime without streams answers
+``Unimplemented`` at once; the list is then requested as one message.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ def pods(
 
 
 def images(client: CriClient) -> list[cri_pb2.Image]:
-    """Use no filter of the API: one runtime ignores it, another one compares whole references."""
+    """Return all images: one runtime ignores a filter, another one compares whole references."""
     condition = cri_pb2.ImageFilter(image=cri_pb2.ImageSpec())
     return whole(client, "StreamImages", "ListImages", filter=condition)
 
 
 def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
-    """Return the object with a name or an ID; None if there is none."""
+    """Return the image with this name or ID, None if there is none."""
     request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
     answer = client.call("ImageStatus", request, what=what)
     return answer.image if answer.HasField("image") else None
 
 
 def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:
-    """Return all of a list, by the call that streams it if the runtime has that."""
-    # Asking in vain takes half a millisecond, less than it is worth to remember the answer.
+    """Return a whole list, as a stream if the runtime supports that."""
+    # An unsupported call takes half a millisecond: not worth caching that it is unsupported.
     try:
         parts = client.stream(stream, method(stream).request_type(**fields), what=unary)
         return [item for part in parts for item in _items(part)]
@@ -63,13 +63,13 @@ def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any
 
 
 def _items(answer: Any) -> Iterable[Any]:
-    """Return the elements of a list, which are the only field of its answers."""
+    """Return the elements in an answer, whose only field is the list."""
     items: Iterable[Any] = getattr(answer, answer.DESCRIPTOR.fields[0].name)
     return items
 
 
 def newest_count(*, latest: bool, last: int) -> int | None:
-    """``last`` beats ``latest``; None is all."""
+    """Return how many of the newest to list, None for all; ``last`` overrides ``latest``."""
     if last > 0:
         return last
     return 1 if latest else None
@@ -80,10 +80,10 @@ def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
 
 
 def pattern(text: str, *, option: str) -> re.Pattern[str]:
-    """Compile what an option gives to search names with.
+    """Compile the regular expression by which an option filters names.
 
-    The dialect is Python's, with classes of ASCII as for crictl. What the dialects read
-    differently, such as ``[[:alpha:]]``, is refused.
+    The syntax is Python's, with ASCII classes as in crictl. Expressions with different meanings in
+    the two syntaxes, such as ``[[:alpha:]]``, are rejected.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)

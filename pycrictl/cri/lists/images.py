@@ -1,7 +1,7 @@
-"""Images of the node: the list, sorted and filtered on this side.
+"""The images of the node, sorted and filtered here.
 
-The CRI's own filter is ignored by containerd, so what a name selects is decided here, and the
-answer is the same on every runtime.
+containerd ignores the CRI's own filter, so names are matched here, with the same result on every
+runtime.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pycrictl.errors import UsageError
 from pycrictl.units import quote
 
 UNNAMED: Final = "<none>"
-"""What runtimes and tables put in place of a repository or tag that is not there."""
+"""The placeholder of runtimes and tables for a missing repository or tag."""
 
 DIGEST_PREFIX: Final = "sha256:"
 MIN_ID_CHARS: Final = 4
-"""Fewer characters are taken for a name, never for the beginning of an ID."""
+"""Shorter words are always taken as names, never as the beginning of an ID."""
 
 FILTERS: Final = ("dangling", "reference", "before", "since")
 
@@ -29,7 +29,7 @@ _ID: Final = r"[0-9a-f]+"
 
 
 class ImageFilter(NamedTuple):
-    """One condition of ``--filter``; ``is_exact`` compares an ID as the runtime has it."""
+    """One condition of ``--filter``; ``is_exact`` compares an ID as the runtime writes it."""
 
     name: str
     value: str
@@ -60,10 +60,10 @@ def list_images(
 
 
 def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
-    """Sort images by the first name that tables show of them.
+    """Sort images by the first name that tables show for them.
 
-    An image that has neither tag nor digest comes after the last one with a smaller ID, as in
-    crictl's lists.
+    An image without tag and digest is placed after the last image with a smaller ID, as in crictl's
+    lists.
     """
     by_id = sorted(images, key=lambda image: image.id)
     result = sorted((image for image in by_id if _has_name(image)), key=_first_name)
@@ -77,8 +77,8 @@ def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
 def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.Image]:
     """Return the images that ``name`` selects.
 
-    A name is a repository, whole or its last components, with or without a tag or digest, or the
-    beginning of an ID. ``busybox`` selects ``docker.io/library/busybox:1`` as well.
+    A name is a whole repository or its last components, with or without a tag or digest; or the
+    beginning of an ID. ``busybox`` also selects ``docker.io/library/busybox:1``.
     """
     return [image for image in images if not name or _is_named(image, name)]
 
@@ -99,7 +99,7 @@ def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.
         return [image for image in images if value == ("false" if image.repo_tags else "true")]
     if pattern is not None:
         return [image for image in images if any(map(pattern.search, _repositories(image)))]
-    # The CRI does not say when an image was made or pulled: the order is that of the list.
+    # The CRI has no creation or pull times of images, so the list's order counts.
     position = next((i for i, image in enumerate(images) if _is_identified(image, condition)), None)
     if position is None:
         return images
@@ -110,7 +110,7 @@ def _is_named(image: cri_pb2.Image, name: str) -> bool:
     if _has_id(image, name):
         return True
     repository, at, digest = name.partition("@")
-    # A reference is not only compared whole: a name without tag or digest has all of them.
+    # A name without tag or digest selects all tags and digests of its repository.
     known = [*image.repo_tags, *(text.partition("@")[0] for text in image.repo_digests)]
     known += [text.rpartition(":")[0] for text in image.repo_tags]
     if at:
@@ -120,7 +120,7 @@ def _is_named(image: cri_pb2.Image, name: str) -> bool:
 
 
 def _is_identified(image: cri_pb2.Image, condition: ImageFilter) -> bool:
-    """Return whether the value is a tag, or begins a digest with its repository or an ID."""
+    """Return whether the value is a tag, or the beginning of a repository digest or an ID."""
     text = condition.value
     if "@" in text:
         return any(digest.startswith(text) for digest in image.repo_digests)

@@ -1,9 +1,9 @@
-"""Pods and containers by what people type: an ID, its beginning, or a name.
+"""Lookup of pods and containers by the words that users type: an ID, its prefix, or a name.
 
-The CRI finds a container by the beginning of its ID on some runtimes and never by its name. This
-is the one place where words become IDs, by one rule: the exact ID, the only ID that begins so, then
-names. A container is NAME, POD/NAME, NAMESPACE/POD/NAME, or its pod, if that has no other; a pod is
-NAME or NAMESPACE/NAME. The runtime is not asked about a whole ID: the call that needs it will be.
+Some runtimes find a container by a prefix of its ID, none by its name. Words are resolved to IDs
+only here, in this order: the exact ID, a unique prefix of an ID, names. A container is NAME,
+POD/NAME, NAMESPACE/POD/NAME, or its pod if that has no other container; a pod is NAME or
+NAMESPACE/NAME. A whole ID is not checked here: the call that uses it fails if it does not exist.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LISTED_MATCHES: Final = 10
 
 POD_LABEL: Final = "io.kubernetes.pod.name"
 NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
-"""Labels in which the kubelet keeps a container's pod."""
+"""Labels in which the kubelet stores the pod of a container."""
 
 CONTAINERS_HINT: Final = "'pycrictl ps -a' lists the containers of the node"
 PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
@@ -42,11 +42,11 @@ IMAGES_HINT: Final = "'pycrictl images' lists the images of the node"
 WHOLE_ID: Final = r"[0-9a-f]{64}"
 
 _SURE_CHARS: Final = 12
-"""A word of so many characters that begins an ID is meant as one; shorter ones may be names."""
+"""A unique ID prefix of at least this length is not matched as a name as well."""
 
 
 class ObjectRef(NamedTuple):
-    """What one word stands for; the ID is the word itself where the runtime has to find out."""
+    """The object that a word refers to; ``id`` is the word itself if it was not resolved."""
 
     text: str
     id: str
@@ -55,15 +55,15 @@ class ObjectRef(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """The name as errors show it, with the beginning of the ID where that helps."""
+        """The word as errors show it, with the beginning of the ID unless the word is the ID."""
         beginning = "" if self.id == self.text else f" ({self.id[:SHOWN_ID_CHARS]})"
         return f"{quote(self.text)}{beginning}"
 
 
 class Lookup:
-    """The pods and containers of a runtime by what people call them.
+    """The pods and containers of a runtime, found by ID, prefix or name.
 
-    Each list is fetched when it is first needed, and once.
+    Each list is fetched once, on first use.
     """
 
     def __init__(self, client: CriClient) -> None:
@@ -85,9 +85,9 @@ class Lookup:
             return {}
 
     def find_pod(self, text: str) -> cri_pb2.PodSandbox:
-        """Return the pod sandbox that a word stands for, of several of one pod the newest.
+        """Return the pod sandbox that a word refers to, the newest if a pod has several.
 
-        NotFound comes with the nearest names; several pods are a UsageError.
+        NotFound suggests the nearest names; UsageError is raised if several pods match.
         """
         found = self._match_pods(text)
         if not found:
@@ -95,9 +95,9 @@ class Lookup:
         return self._only("pod", text, found)
 
     def find_container(self, text: str) -> cri_pb2.Container:
-        """Return the container that a word stands for, the newest of several attempts.
+        """Return the container that a word refers to, the newest of several attempts.
 
-        Of a pod's containers those that have ended count only if all have. Errors as ``find_pod``.
+        Exited containers of a pod count only if all have exited. Errors as ``find_pod``.
         """
         found = self._match_containers(text)
         if not found:
@@ -111,7 +111,7 @@ class Lookup:
         return target
 
     def target(self, text: str, kind: Kind) -> ObjectRef:
-        """Take a whole ID as it is, and any word where the runtime has no lists."""
+        """Resolve a word; a whole ID, or any word if the runtime has no lists, stays as it is."""
         if re.fullmatch(WHOLE_ID, text):
             return ObjectRef(text, text)
         try:
@@ -124,14 +124,14 @@ class Lookup:
             return ObjectRef(text, text, error=error)
 
     def selected(self, text: str, kind: Kind) -> str:
-        """Return the ID that a word stands for, the word itself if it stands for nothing."""
+        """Return the ID that a word refers to, the word itself if nothing matches."""
         target = self.target(text, kind) if text else ObjectRef(text, text)
         if target.error is not None and not isinstance(target.error, NotFound):
             raise target.error
         return target.id
 
     def full_name(self, container: cri_pb2.Container) -> str:
-        """Return NAMESPACE/POD/NAME, as far as kubelet's labels or the list of pods say."""
+        """Return NAMESPACE/POD/NAME, as far as kubelet's labels or the list of pods allow."""
         owner = container.labels.get(POD_LABEL, "")
         if owner:
             owner = f"{container.labels.get(NAMESPACE_LABEL, '')}/{owner}"
@@ -144,7 +144,7 @@ class Lookup:
         return next((each for each in known if pod_name(each) == text), None)
 
     def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
-        """Return the newest attempt of each container of a pod, whichever of its sandboxes."""
+        """Return the newest attempt of each container of a pod, over all its sandboxes."""
         known = self._pods_by_id.values()
         sandboxes = {each.id for each in known if pod_key(each) == pod_key(pod)}
         return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
@@ -225,7 +225,7 @@ class Lookup:
 
 
 def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Container | None:
-    """Return the newest container of a sandbox with this name or beginning of its ID, if any."""
+    """Return the newest container of a sandbox with this name or ID prefix, if any."""
     condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id)
     found = [
         each
@@ -236,7 +236,7 @@ def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Co
 
 
 def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[ObjectRef]:
-    """Return what each word stands for; two words for one thing are one target."""
+    """Return the object that each word refers to; two words for one object are one target."""
     lookup = Lookup(client)
     found: dict[tuple[str, bool], ObjectRef] = {}
     for text in texts:
@@ -251,10 +251,9 @@ def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
 
 
 def select_by_id(client: CriClient, condition: Any) -> None:
-    """Put IDs in the places of the words in a list's condition (``id``, ``pod_sandbox_id``).
+    """Replace the words in a list's condition (``id``, ``pod_sandbox_id``) with IDs.
 
-    A word that stands for nothing stays: a list of what does not exist is empty, as it is for
-    crictl.
+    A word without a match stays: the list is then empty, as in crictl.
     """
     has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
     lookup = Lookup(client)
@@ -264,7 +263,7 @@ def select_by_id(client: CriClient, condition: Any) -> None:
 
 
 def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
-    """Make a call about one container or pod; NotFound hints at where to look."""
+    """Make a call about one container or pod; add a hint to NotFound."""
     try:
         return client.call(name, request, what=what)
     except NotFound as error:
@@ -273,7 +272,7 @@ def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
 
 
 def hint(client: CriClient, request: Any) -> str | None:
-    """Return a hint for a request whose ID names nothing; it may be an ID of the other kind."""
+    """Return a hint for a request whose ID was not found; it may be an ID of the other kind."""
     if "image" in request.DESCRIPTOR.fields_by_name:
         return IMAGES_HINT
     is_pod = "pod_sandbox_id" in request.DESCRIPTOR.fields_by_name
@@ -291,9 +290,10 @@ def hint(client: CriClient, request: Any) -> str | None:
 
 
 def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
-    """Return what a word stands for: an exact ID, the only one that begins so, then names.
+    """Return the matches of a word: an exact ID, a unique prefix of an ID, or names.
 
-    A short word that is both, as ``db`` may be, stands for both: nobody shall stop the wrong one.
+    A short word such as ``db`` may match both as prefix and as name; both are returned, so the
+    wrong one is not stopped by mistake.
     """
     if exact := [each for each in things if each.id == text]:
         return exact
@@ -318,13 +318,13 @@ def pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.Po
 
 
 def preferred(found: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
-    """Return what is alive of several that no name can tell apart; all, if that is not one."""
+    """Return the only live one of several objects with the same name, otherwise all of them."""
     alive = [each for each in found if is_alive(each)]
     return alive if len(alive) == 1 and len({*map(name, found)}) == 1 else found
 
 
 def pod_key(pod: cri_pb2.PodSandbox) -> str:
-    """Return what all sandboxes of one pod have in common: the pod's UID."""
+    """Return the key that all sandboxes of one pod share: the pod's UID."""
     return pod.metadata.uid or pod.id
 
 
@@ -333,7 +333,7 @@ def pod_name(pod: cri_pb2.PodSandbox) -> str:
 
 
 def nearest(text: str, full_names: Iterable[str]) -> str:
-    """Return the names that are most like a word, in its form, joined by "or"."""
+    """Return the names most similar to a word, in the same form, joined by "or"."""
     parts = text.count("/") + 1
     split = (name.split("/") for name in full_names)
     known = {

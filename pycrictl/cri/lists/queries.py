@@ -1,4 +1,4 @@
-"""Containers and pods of the node, filtered here by what the CRI cannot filter by."""
+"""Lists of containers and pods, with filters beyond those of the CRI applied here."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
 }
 
 NO_NAMESPACE: Final = "unknown"
-"""What tables show, and patterns match, for a container without a label of its namespace."""
+"""The namespace in tables, and for patterns, of a container without a namespace label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query(Generic[F]):
-    """Which are wanted; names in the ``condition`` become IDs, patterns are searched."""
+    """A selection; names in ``condition`` become IDs, patterns may match anywhere in a name."""
 
     condition: F
     name: re.Pattern[str]
@@ -65,7 +65,7 @@ def container_query(
     pod: str = "",
     state: ContainerState | None = None,
 ) -> Query[cri_pb2.ContainerFilter]:
-    """Without a state running ones are meant, unless all or some of the newest are asked for."""
+    """Return a query; by default for running containers, unless all or the newest are requested."""
     condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
     count = newest_count(latest=latest, last=last)
     if state is None and not all_states and count is None:
@@ -80,7 +80,7 @@ def list_containers(
 ) -> list[cri_pb2.Container]:
     """Return the containers of a query, the newest first.
 
-    ``images`` is a client of the image service, which is asked only about ``query.image``.
+    ``images`` is a client of the image service, used only to resolve ``query.image``.
     """
     select_by_id(client, query.condition)
     found = fetch.containers(client, query.condition)

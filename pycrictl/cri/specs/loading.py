@@ -1,9 +1,9 @@
-"""Configurations of pods and containers in JSON or YAML files, and credentials, checked first.
+"""Loading and validation of pod and container configurations (JSON or YAML), and credentials.
 
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
-camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. What
-the API does not have is an error that names the file, the line and the field: a runtime would
-silently ignore it.
+camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. A key
+that the API does not define is an error with file, line and field: a runtime would silently
+ignore it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NOUNS: Final = {
 }
 
 
-# What a field may hold: the loader and the JSON Schema are both made from this, so that they accept
-# the same documents.
+# The valid values of fields: the loader and the JSON Schema share these rules, so they accept the
+# same documents.
 
 
 INTEGERS: Final = {
@@ -52,7 +52,7 @@ INTEGERS: Final = {
 
 _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
 
-# The API's own file calls SIGTERM what the generated code must call SIGNAL_SIGTERM.
+# SIGTERM in the API's own file is SIGNAL_SIGTERM in the generated code.
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 
 
@@ -84,9 +84,9 @@ def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
 
 
 def text_pattern(field: FieldDescriptor) -> str | None:
-    """Return the expression that a number written as text must match as a whole.
+    """Return the regular expression that a number written as text must fully match.
 
-    None for fields of less than 64 bits, which any JSON library carries exactly.
+    None for fields of less than 64 bits, which any JSON library represents exactly.
     """
     if field.type not in _WIDE:
         return None
@@ -121,10 +121,10 @@ def load_container(path: str) -> cri_pb2.ContainerConfig:
 
 
 POD_REQUIRES: Final = (("metadata", "name"), ("metadata", "namespace"))
-"""The texts, as paths of keys, that a pod's configuration must hold."""
+"""Key paths of the texts that a pod's configuration must contain."""
 
 CONTAINER_REQUIRES: Final = (("metadata", "name"), ("image", "image"))
-"""The texts that a container's configuration must hold."""
+"""Key paths of the texts that a container's configuration must contain."""
 
 
 def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> M:
@@ -137,7 +137,7 @@ def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> 
 
 
 def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...]) -> M:
-    if not path:  # which would be the working directory
+    if not path:  # it would mean the working directory
         raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
     file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
@@ -179,7 +179,7 @@ def _fill(message: Message, node: Node, path: str) -> None:
 
 def _unknown_key(member: Member, path: str, known: list[str]) -> Problem:
     near = get_close_matches(member.key, known, n=1)
-    if not near:  # another case: crictl's own loader did not mind it
+    if not near:  # differs only in case, which crictl's loader ignores
         near = [key for key in known if key.lower() == member.key.lower()]
     prefix = f"{path}: " if path else ""
     hint = f'did you mean "{near[0]}"?' if near else None
@@ -273,8 +273,8 @@ def auth_config(
 ) -> cri_pb2.AuthConfig | None:
     """Make the credentials of a pull; None if none were given.
 
-    ``creds`` is ``USER[:PASSWORD]``, ``auth`` the Base64 of the same, handed to the runtime
-    undecoded; ``username`` wins over both. No error holds a secret.
+    ``creds`` is ``USER[:PASSWORD]``, ``auth`` the Base64 of the same, passed to the
+    runtime undecoded; ``username`` overrides both. No error message contains a secret.
     """
     if username:
         return cri_pb2.AuthConfig(username=username, password=password)

@@ -1,1 +1,1 @@
-"""``kubectl container-cp``: copies through the agents' API, taken up again where they broke off."""
+"""``kubectl container-cp``: copies through the agents' API, resumed after interruptions."""

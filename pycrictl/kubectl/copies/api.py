@@ -1,4 +1,4 @@
-"""The calls that a copy makes to the agents' API, and for how long what breaks is tried again."""
+"""The calls of a copy to the agents' API, and for how long failures are retried."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from pycrictl.streaming.target import Target, reason_of
 from pycrictl.units import escape
 
 TIMEOUT_S: Final = 60.0
-"""The API server cuts a request after as long."""
+"""The API server has the same time limit for a request."""
 
 IDLE_S: Final = 30.0
-"""How long a connection that should move may be silent, before it counts as broken."""
+"""How long a connection may be silent during a transfer before it counts as broken."""
 
 GIVE_UP_S: Final = 15 * 60.0
-"""After so long without progress the session is gone."""
+"""The agent removes a session after this time without a request."""
 
 DENIED_S: Final = 30.0
-"""How long an API server that has just started may refuse what it will allow."""
+"""How long refusals are retried: an API server that has just started may refuse valid requests."""
 
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
@@ -54,11 +54,11 @@ T = TypeVar("T")
 
 
 class Lost(CopyError):
-    """The session of a copy is gone, or its container is."""
+    """The session of a copy or its container no longer exists."""
 
 
 class Forgotten(Lost):
-    """The agent does not know the session any more, as after a restart."""
+    """The agent no longer has the session, for example after a restart."""
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ class CopyApi:
     def begin(self, spec: dict[str, Any], session: str = "") -> dict[str, Any]:
         """Begin a copy; return its session.
 
-        Its name may be given, 32 hexadecimal digits that nobody can guess: so it can be given up
-        even if the answer is lost.
+        ``session`` may name it, 32 unguessable hexadecimal digits: it can then be abandoned even if
+        the answer is lost.
         """
         kind = {"apiVersion": f"{GROUP}/{VERSION}", "kind": COPY_KIND}
         metadata = {"metadata": {"name": session}} if session else {}
@@ -137,11 +137,11 @@ class CopyApi:
 
 
 def error_of(status: int, body: bytes) -> PycrictlError:
-    """Return the error of an answer.
+    """Return the error for an unsuccessful response.
 
-    * Lost: the session or its container is not there any more;
-    * CopyError: the copy cannot be; Exhausted: not now;
-    * Denied; NotFound, of the pod; and others as ``api_errors.of_answer`` has them.
+    * Lost: the session or its container no longer exists;
+    * CopyError: the copy is not possible; Exhausted: not possible now;
+    * Denied; NotFound for the pod; and others as in ``api_errors.of_answer``.
     """
     found = parsed(body)
     is_ours = mapping(found.get("details")).get("kind") == COPIES
@@ -164,11 +164,11 @@ def error_of(status: int, body: bytes) -> PycrictlError:
 
 @dataclass
 class Patience:
-    """Tries again what a connection broke off, with growing pauses, until there is progress.
+    """Retries after failures, with growing pauses, until there is progress.
 
     Attributes:
-        note: is told when something broke, once for each time that it had worked.
-        retries: how often in a row without progress; None: for as long as the session lasts.
+        note: is called with the first failure after each progress.
+        retries: limit of retries without progress; None: for as long as the session exists.
     """
 
     note: Callable[[str], None]
@@ -188,7 +188,7 @@ class Patience:
                 self.bear(exc)
 
     def bear(self, exc: PycrictlError) -> None:
-        """Wait a while after a failure; raise it if it is not worth trying again."""
+        """Pause after a failure; raise it if it should not be retried."""
         now = time.monotonic()
         if not self._failures:
             self._since_s = now

@@ -13,7 +13,7 @@
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 
-A session is in the agent's memory and ends with the agent; the client then begins anew and says so.
+A session is in the agent's memory and ends with the agent; the client then starts over with a note.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ from pycrictl.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
 
 _REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
-"""What says that nothing has begun. An agent that does not answer may have."""
+"""Errors that mean that no session was created; without an answer, there may be one."""
 
 POLL_S: Final = 0.2
 FINISH_RETRIES: Final = 5
-"""How often a copy that is here is ended at an agent that does not answer: for some 6 s."""
+"""Retries to end a complete copy at an agent that does not answer: for some 6 s."""
 
 MAX_SESSIONS: Final = 10
-"""How many sessions are begun for one copy, as agents end or a node forgets them."""
+"""Maximum number of sessions for one copy: agents may end or lose them."""
 
 _ANEW: Final = "the agent no longer knows the copy, as after a restart: starting over"
 
 ABANDON_S: Final = 5.0
-"""How long the end of the program may wait to say that the session is not wanted any more."""
+"""Time limit for abandoning the session at the end of the program."""
 
 
 @dataclass(eq=False)
 class OverApi:
-    """A ``Method`` for one copy of one pod, with its session at the agent and its successors.
+    """A ``Method`` for one copy of one pod, with its session at the agent, or successive ones.
 
     Attributes:
-        record: the copy as far as it is known yet; its spec has the container.
+        record: the copy as far as it is known; its spec contains the container.
     """
 
     api: CopyApi
@@ -117,7 +117,7 @@ class OverApi:
         with self._session(path, {"direction": "From", "options": options}, watch):
             try:
                 yield Outgoing(pieces, name, is_whole=False)
-            except StreamError as exc:  # the archive is wrong
+            except StreamError as exc:  # the archive is invalid
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
@@ -137,11 +137,11 @@ class OverApi:
                     watch.note(_ANEW)
         return _report(found, watch) or sent.summary
 
-    # Its session
+    # The session
 
     @contextmanager
     def _session(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
-        """Begin a session, or take one up; whatever ends this but a kill ends the session."""
+        """Begin or resume a session; end it unless a failed connection lets it be resumed."""
         spec = {**self.record.spec, **asked, "path": os.fsdecode(path)}
         self.record, self._watch = replace(self.record, spec=spec), watch
         if not (self.resume and self._take_up()):
@@ -150,7 +150,7 @@ class OverApi:
             yield
         except BaseException as exc:
             if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
-                self.saved.touch()  # it broke for longer than there was patience for: it can go on
+                self.saved.touch()  # retries are used up, but the copy can be resumed
                 self.saved.release()
                 exc.hint = exc.hint or "rerun with --resume within 15 minutes to continue"
                 raise
@@ -175,10 +175,10 @@ class OverApi:
         if not self._left:
             raise why
         self.saved.remove()
-        self.patience.insist(self._begin)  # an agent that has just started may not be reached yet
+        self.patience.insist(self._begin)  # a restarted agent may not be reachable yet
 
     def _take_up(self) -> bool:
-        """Take up the session of a program that was killed or gave up, if that can go on."""
+        """Resume the session of a program that was killed or gave up, if possible."""
         saved = self.saved
         if not saved.take_up(self.record):
             self._watch.note("there is no interrupted copy to resume: starting over")
@@ -204,7 +204,7 @@ class OverApi:
             self.api.abandon(self.saved.record.session, timeout_s=ABANDON_S)
         self.saved.remove()
 
-    # Its bytes
+    # The transfer
 
     def _send(self, archive: Incoming, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
@@ -234,9 +234,9 @@ class OverApi:
             raise StreamError(f"the agent was silent for {self.api.idle_s:g} s")
 
     def _received(self) -> Iterator[memoryview]:
-        """Yield what has arrived and what arrives, and keep it; report its size once it is known.
+        """Yield the saved bytes, then receive, save and yield the rest; report the size once known.
 
-        Archives for standard output are not kept, as nobody knows how much of one was used.
+        Archives for standard output are not saved: it is unknown how much of one was consumed.
         """
         on_total = self._watch.on_total or ignore
         saved, arriving = self.saved, Arriving()
@@ -267,12 +267,12 @@ class OverApi:
             self._shown = offset
             self.patience.renew()
 
-    # Its end
+    # The end of the copy
 
     def _committed(self) -> dict[str, Any]:
-        """Let the node put what it has into its place, and wait for that.
+        """Make the node move the copy into place, and wait until it has.
 
-        ``Forgotten``: the agent does not know the session, and has changed nothing.
+        ``Forgotten``: the agent no longer has the session, and has changed nothing.
         """
         is_asked = False
         while True:
@@ -300,7 +300,7 @@ class OverApi:
     def _finish(self) -> None:
         """Report what the node left out, and end the session."""
         found: dict[str, Any] = {}
-        with suppress(PycrictlError):  # everything is here already
+        with suppress(PycrictlError):  # all data has already arrived
             patience = Patience(ignore, retries=FINISH_RETRIES)
             found = patience.insist(lambda: self.api.commit(self.saved.record.session))
         _report(found, self._watch)
@@ -325,7 +325,7 @@ def in_cluster(
         options: of kubectl.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
-        local: the side that is not in the container, as typed.
+        local: the side outside the container, as typed.
 
     Raises:
         UsageError: the name of the namespace, pod or container is invalid.
@@ -372,7 +372,7 @@ def _expected(found: dict[str, Any]) -> int:
 
 
 def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
-    """Report what the node has left out; return what was copied, if that is said."""
+    """Report what the node left out; return the summary of the copy, if there is one."""
     result = mapping(found, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
     done.report(watch.on_skip)
@@ -380,6 +380,6 @@ def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
 
 
 def _refuse(status: StatusText) -> NoReturn:
-    """Raise why the agent refuses to go on; see ``error_of``."""
+    """Raise the agent's reason for ending the transfer; see ``error_of``."""
     body = bytes(status.data)
     raise error_of(count(parsed(body).get("code")) or 500, body)

@@ -1,8 +1,8 @@
-"""Copies that run, on the user's disk, so that one whose program was killed can be taken up again.
+"""Running copies, recorded on the user's disk: one whose program was killed can be resumed.
 
-For each there is a file with what it is (JSON), which its program has locked, and for a copy out of
-a container what has arrived of it. A program that ends in any other way than by being killed
-removes both. What a killed one has left is removed once its session is gone, by the next copy.
+Each has a record (JSON), locked by its program, and a copy out of a container also has a file with
+the bytes that have arrived. A program removes both at its end, unless it is killed or gives up on
+a broken connection. What it leaves is removed by a later copy, once its session has expired.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SESSION: Final = re.compile(r"[0-9a-f]{32}")
 _FORM: Final = re.compile(rf"{SESSION.pattern}{re.escape(_RECORD)}")
 _MARGIN_S: Final = 60.0
 _LAST_BYTES: Final = 64 * 1024 * 1024
-"""What comes last need not get to the disk: it is removed right after, which would wait for it."""
+"""The last bytes are not flushed: the file is removed right after, which would wait for that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ class CopyRecord:
 
     Attributes:
         options: of the connection to the cluster.
-        local: the side that is not in the container, absolute; ``-`` for an archive.
-        spec: what the agent is asked for.
-        session: its name at the agent.
+        local: the side outside the container, absolute; ``-`` for an archive.
+        spec: the request to the agent.
+        session: name of the session at the agent.
     """
 
     options: tuple[str, ...]
@@ -59,19 +59,19 @@ class CopyRecord:
 
     @property
     def identity(self) -> CopyRecord:
-        """The record without what differs when the same copy is made again."""
+        """The record without the fields that differ when the same copy is repeated."""
         return replace(self, session="", spec={**self.spec, "size": 0, "checksum": 0})
 
 
 class Saved:
-    """The copies of this user, in the user's state folder, and the one that this program makes.
+    """The copies recorded in the user's state folder, and the copy of this program.
 
-    Where that cannot be written, as in many containers, nothing is kept: a copy whose program is
-    killed begins anew.
+    If the folder is not writable, as in many containers, nothing is saved: a copy whose program is
+    killed starts over.
 
     Attributes:
         record: of the copy of this program.
-        expected_bytes: how long its archive will be; 0 if that is not known.
+        expected_bytes: size of its archive; 0 if unknown.
     """
 
     record: CopyRecord
@@ -102,7 +102,7 @@ class Saved:
         try:
             name = record.session + _RECORD
             self._lock = _open(self._folder, name, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-            # Who looks for something to resume lets it go at once.
+            # Programs that search for a copy to resume hold this lock only briefly.
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             os.write(self._lock, json.dumps(asdict(record)).encode())
         except OSError as exc:
@@ -110,7 +110,7 @@ class Saved:
             raise CopyError(f"cannot keep the copy in {_described(self._path, exc)}") from exc
 
     def take_up(self, asked: CopyRecord) -> bool:
-        """Make a copy this program's that a killed one has left; return whether there is one."""
+        """Take over the same copy from a program that has ended; return whether there is one."""
         for _, fd in self._unused():
             record = _read(fd)
             if record is not None and record.identity == asked.identity:
@@ -119,7 +119,7 @@ class Saved:
         return False
 
     def arrived(self) -> Iterator[memoryview]:
-        """Yield what has arrived; ``append`` adds to it from then on."""
+        """Open the file for ``append``, and yield the bytes that it has already."""
         if self._folder < 0:
             return
         try:
@@ -144,7 +144,7 @@ class Saved:
             forget_behind(self._arrived, offset, end)
 
     def _give_up(self, exc: OSError) -> None:
-        """Go on without what arrives: only a program that is killed would need it."""
+        """Continue without saving the bytes: they are needed only after a kill."""
         reason = os.strerror(exc.errno or 0).lower()
         self._note(f"cannot keep what arrives: {reason}; if killed, it cannot be resumed")
         with suppress(OSError):
@@ -167,17 +167,17 @@ class Saved:
                 os.close(fd)
         self._arrived = self._lock = -1
 
-    # Those that killed programs have left
+    # Copies left by earlier programs
 
     def _sweep(self) -> None:
         """Remove records of killed programs that are too old to resume."""
         for session, fd in self._unused():
             age_s = time.time() - os.fstat(fd).st_mtime
-            if age_s > GIVE_UP_S + _MARGIN_S:  # until then another version may be able to read it
+            if age_s > GIVE_UP_S + _MARGIN_S:  # before that, another version may be able to read it
                 _remove(self._folder, session)
 
     def _unused(self) -> Iterator[tuple[str, int]]:
-        """Yield the copies of programs that have ended, each locked until the next is asked for."""
+        """Yield the copies of programs that have ended, each locked until the next iteration."""
         if self._folder < 0:
             return
         for name in os.listdir(self._folder):  # noqa: PTH208 (a descriptor)
@@ -202,7 +202,7 @@ def _state(environ: Mapping[str, str]) -> Path:
 
 
 def _opened(path: Path) -> int:
-    if not path.is_absolute():  # the system does not know the user
+    if not path.is_absolute():  # the user has no home directory
         raise FileNotFoundError(errno.ENOENT, "")
     path.mkdir(0o700, parents=True, exist_ok=True)
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

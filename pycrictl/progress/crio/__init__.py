@@ -1,1 +1,1 @@
-"""Pulls of CRI-O: files that grow, and layers that are stored."""
+"""CRI-O's pulls, seen through growing files and stored layers."""

@@ -1,14 +1,14 @@
-"""The layers of one pull, and how far each is, as the files that they are downloaded to show. Pure.
+"""The layers of one pull and their progress, derived from the files they are downloaded to. Pure.
 
-A file grows to the compressed size of its layer and does not say which one that is (``files``). The
-manifest says which layers there are and how large; containers/storage says which are there. A file
-is known to be a layer once it is complete and has its size; until then it is ``layer 3 of 7``, and
-keeps that name, since a name is a key for whoever watches. Its digest comes beside the name.
+A file grows to the compressed size of its layer but does not name it (``files``). The manifest
+lists all layers and their sizes; containers/storage lists those already stored. A complete file is
+matched to a layer by size. Until then it is ``layer 3 of 7``, and it keeps that name, which is a
+key for watchers; the digest is reported beside it.
 
-The other files are supposed to be the other layers, in their order, or the largest file the largest
-layer where that cannot be. So the sums are right from the beginning.
+The other files are assigned to the remaining layers in order, or by descending size if a file is
+too large for its layer. So the sums are right from the beginning.
 
-Without a manifest, layers appear as their files do, and have no totals: a part of a sum would be
+Without a manifest, layers appear as their files do and have no totals, as a partial sum would be
 taken for the whole. So none of them is done before the pull is.
 """
 
@@ -24,10 +24,10 @@ from pycrictl.pulls.model import COMPLETE, Phase
 
 @dataclass(slots=True, eq=False)
 class FileLayer:
-    """One layer of one pull, under a name for good.
+    """One layer of one pull; its name never changes.
 
-    ``digest`` is empty while it is not known for certain, and ``size_bytes``, compressed, a
-    supposition then. ``is_complete``: its file has been closed.
+    ``digest`` is empty until it is certain; until then, ``size_bytes`` (compressed) is a guess.
+    ``is_complete``: its file has been closed.
     """
 
     name: str
@@ -44,7 +44,7 @@ class FileLayer:
 
 
 class FileLayers:
-    """All layers of one pull; the manifest's, lowest first, is None if it is unknown for good."""
+    """All layers of one pull; ``manifest`` lists them lowest first, or is None if unavailable."""
 
     def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
         self._sizes: dict[str, int] | None = None
@@ -77,7 +77,7 @@ class FileLayers:
                 layer = self._fetched[file.number] = FileLayer(f"layer {file.number}")
             if layer is not None and layer.phase not in COMPLETE:
                 layer.progress = max(layer.progress, file.size_bytes)
-                # A new file may have been made after the look at what is open.
+                # A new file may have been created after the open files were listed.
                 layer.is_complete = not file.is_open and file.number in self._seen
                 layer.idle_s = 0.0
                 if not layer.is_complete:
@@ -100,7 +100,7 @@ class FileLayers:
             layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
 
     def _begin(self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer]) -> None:
-        """Decide which layers are there already; each of the others gets a file."""
+        """Decide which layers are already stored; each of the others gets a file."""
         if self._sizes is None:
             return
         closed = [file.size_bytes for file in files if not file.is_open]
@@ -110,7 +110,7 @@ class FileLayers:
                 closed.remove(self._sizes[digest])
             elif digest in stored:
                 present.append(digest)
-        # Of two pulls at once, one may have stored what the other is still fetching.
+        # One of two concurrent pulls may have stored what the other is still fetching.
         present.sort(key=lambda digest: stored[digest].created)
         count = len(self._sizes)
         for digest in present[: max(count - len(files), 0)]:
@@ -123,7 +123,7 @@ class FileLayers:
             self._fetched[number] = FileLayer(name)
 
     def _identify(self, *, is_over: bool = False) -> None:
-        """Find the digests of complete files; the others are supposed to be what is left."""
+        """Match complete files to digests; assign the remaining layers to the other files."""
         left = self._left()
         unknown = []
         for layer in self._fetched.values():
@@ -146,6 +146,6 @@ class FileLayers:
         return {digest: size for digest, size in sizes.items() if digest not in known}
 
     def _next_digest(self) -> str:
-        """Return the layer that is unpacked next, as they are taken in order; empty if unknown."""
+        """Return the digest of the layer to be unpacked next, in order; empty if unknown."""
         settled = {layer.digest for layer in self if layer.phase in COMPLETE}
         return next((digest for digest in self._sizes or () if digest not in settled), "")

@@ -2,16 +2,16 @@
 
 Each pull has a directory of its own, ``container_images_storage<digits>`` (before 2023
 ``storage<digits>``), below ``big_files_temporary_dir`` or ``TMPDIR``, by default ``/var/tmp``. Each
-blob that is fetched becomes a file ``1``, ``2`` … in it, numbered in the order in which they begin.
+fetched blob becomes a file ``1``, ``2`` … in it, numbered in the order in which downloads begin.
 It is open while it grows, is closed at its exact compressed size, and stays until the image is
-committed. Nothing in it names the blob. Which directories a process uses can be seen in
-``/proc/PID/fd``, so no configuration has to be read.
+committed. Nothing in it names the blob. ``/proc/PID/fd`` shows which directories a process uses,
+so no configuration has to be read.
 
-Whose they are is seen by the process behind the socket of CRI-O.
+CRI-O's directories are those of the process behind its socket.
 
 containers/storage keeps lists of layers and images, ``<driver>-layers/layers.json`` and
 ``<driver>-images/images.json`` below its root. Each is replaced as a whole, so they are read
-without its locks, and again only when the file has changed.
+without its locks, and reread only when changed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BlobFile(NamedTuple):
 
 
 def open_blobs(pid: int) -> dict[str, set[int]]:
-    """Return the numbers of the files that a process writes, by their directory as it sees it."""
+    """Return the numbers of the files a process is writing, by directory as the process sees it."""
     found: dict[str, set[int]] = {}
     folder = f"/proc/{pid}/fd"
     try:
@@ -59,7 +59,7 @@ def open_blobs(pid: int) -> dict[str, set[int]]:
             target = os.readlink(f"{folder}/{name}")  # noqa: PTH115  # as above
             if (blob := _BLOB.fullmatch(target)) is not None:
                 numbers = found.setdefault(blob[1], set())
-                # The link's mode says how the file is open: it is read again to be unpacked.
+                # The link's mode shows how the file is open: unpacking opens it for reading.
                 if os.lstat(f"{folder}/{name}").st_mode & stat.S_IWUSR:
                     numbers.add(int(blob[2]))
     return found
@@ -74,10 +74,10 @@ def root_of(pid: int) -> str:
 
 
 def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
-    """Return a pull's files in the order in which they began; None once its directory is gone.
+    """Return a pull's files in the order they were started; None once its directory is gone.
 
-    The image's config, which becomes a file as well, is left out. ``open_numbers`` are of the files
-    that were being written a moment before.
+    The image's config, which also becomes a file, is left out. ``open_numbers`` are the files that
+    were being written a moment before.
     """
     found: list[BlobFile] = []
     try:
@@ -101,7 +101,7 @@ def _is_document(path: str) -> bool:
     return False
 
 
-# What is stored
+# Stored layers and images
 
 DEFAULT_ROOT: Final = "/var/lib/containers/storage"
 _LIST_BYTES: Final = 64 * 1024 * 1024
@@ -110,7 +110,7 @@ T = TypeVar("T")
 
 
 class StoredLayer(NamedTuple):
-    """A layer that is unpacked; ``digest`` and ``size_bytes`` are those of its compressed form.
+    """An unpacked layer; ``digest`` and ``size_bytes`` are those of its compressed form.
 
     ``name`` and ``parent`` are the storage's own names; ``digest`` is empty if there is none yet.
     """
@@ -123,9 +123,9 @@ class StoredLayer(NamedTuple):
 
 
 class StoredImage(NamedTuple):
-    """An image; ``id`` is its config's digest without the algorithm, or made of more than that.
+    """An image; ``id`` is its config's digest without the algorithm, or derived from more.
 
-    ``top`` is the storage's own name of its uppermost layer.
+    ``top`` is the storage's own name for its uppermost layer.
     """
 
     id: str
@@ -148,7 +148,7 @@ class Storage:
         by_name = {one.name: one for one in self._list("layer", _layer)}
         found: list[StoredLayer] = []
         name = image.top
-        while (layer := by_name.pop(name, None)) is not None:  # each once, whatever it says
+        while (layer := by_name.pop(name, None)) is not None:  # each once, even in a cycle
             found.append(layer)
             name = layer.parent
         return {layer.digest: layer for layer in reversed(found) if layer.digest}
@@ -190,14 +190,14 @@ _PASSED_ON: Final = (
     *("CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     *("HOME", "XDG_RUNTIME_DIR", "TMPDIR"),
 )
-"""Variables that decide how a registry is reached."""
+"""Environment variables that decide how a registry is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Downloader:
     """A process that pulls, its storage, and how it reaches registries.
 
-    ``root`` leads to its files: empty in our own mount namespace.
+    ``root`` is the prefix of paths to its files, empty in our own mount namespace.
     """
 
     pid: int
@@ -231,13 +231,13 @@ class CrioProcess:
         if pid and _program(pid) == "crio":
             return pid
         if pid:  # a proxy in front of it, perhaps ours
-            pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208  # names
+            pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
             found = [other for other in pids if _program(other) == "crio"]
             if len(found) == 1:
                 return found[0]
         elif isinstance(obstacle := try_connect(self.endpoint, 1.0), Obstacle):
             raise connect_error(obstacle, f"unix://{self.endpoint}")
-        else:  # in another PID namespace, where it has no number for us
+        else:  # in another PID namespace, so it has no PID here
             obstacle.close()
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",

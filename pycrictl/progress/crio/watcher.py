@@ -1,12 +1,12 @@
-"""Watches image pulls of CRI-O from outside: by the files that they download to.
+"""Watches CRI-O's image pulls from outside, through the files they download to.
 
-No call shows a pull. What there is lies on the node: the directory and the files of each pull and
-the layers that are stored already (``files``). The sizes come from the image's manifest
-(``progress.registries``). All of it takes root, and is only read.
+CRI-O has no call that shows pulls. The sources are on the node: the directory and files of each
+pull, and the stored layers (``files``). Sizes come from the image's manifest
+(``progress.registries``). Access requires root and is read-only.
 
-No file names the image. Callers announce pulls, CRI-O writes a line for each to the journal, which
-an agent in a container cannot see, and pods wait for images. One pull without a name and one image
-that it may be are taken for each other; with several of either it is an ``unknown image``.
+No file names the image. Candidates are pulls announced by callers, pulls that CRI-O logged to the
+journal (not visible to an agent in a container), and images that pods wait for. A single unnamed
+pull is matched to a single candidate; otherwise it is shown as an ``unknown image``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from pycrictl.units import plural
 from pycrictl.wire.progress import Report
 
 PATIENCE_S: Final = 1.0
-"""How long a directory may wait for its name: a line takes a while to be in the journal."""
+"""How long a pull may stay unnamed, as lines appear in the journal with a delay."""
 
 _SOON_S: Final = 10.0
-"""How long after its line in the journal a pull usually makes its directory."""
+"""A pull usually creates its directory within this time after its line in the journal."""
 
 _HISTORY_S: Final = 3600.0
 _EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
@@ -53,8 +53,8 @@ _CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
 class PullFolder:
     """One pull: a directory with its files, first seen at ``started_s``.
 
-    ``image`` is its name for good, and empty while it is unknown; ``began_s`` is when it was asked
-    for, 0 if unknown; ``layers`` is None until the registry has been asked.
+    ``image`` is empty until it is known, and then never changes; ``began_s`` is when the pull was
+    requested, 0 if unknown; ``layers`` is None until the manifest request is over.
     """
 
     folder: str
@@ -89,7 +89,7 @@ class PullFolder:
 
 @dataclass(eq=False)
 class CrioWatcher:
-    """In place of a ``ContentWatcher``; only ``expect`` and ``forget`` are thread-safe."""
+    """The ``ContentWatcher`` for CRI-O; only ``expect`` and ``forget`` are thread-safe."""
 
     process: CrioProcess
     owners: ImageOwners | None = None
@@ -111,13 +111,13 @@ class CrioWatcher:
         self._expected = [one for one in self._expected if one is not expected]
 
     def ended(self, image: str, started_s: float) -> None:
-        """Return nothing: a pull that is over has left no times."""
+        """Return None: a finished pull leaves no times behind."""
 
     def check(self) -> None:
         self._find_folders(self.process.look(), time.time())
 
     def poll(self, tracker: Tracker, now: float) -> PollResult:
-        """Look at all pulls and report every layer of them to ``tracker``; ``now`` is its time."""
+        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time()
         owner = self.process.look()
         self._find_folders(owner, wall_s)
@@ -145,7 +145,7 @@ class CrioWatcher:
     def _find_folders(self, owner: Downloader, wall_s: float) -> None:
         for pull in self._pulls.values():
             pull.open_numbers = set()
-        # With separate_pull_cgroup, CRI-O pulls in a child.
+        # With separate_pull_cgroup, CRI-O pulls in a child process.
         for pid in (owner.pid, *files.children(owner.pid)):
             for path, numbers in files.open_blobs(pid).items():
                 folder = f"{owner.root}{path}"
@@ -172,10 +172,10 @@ class CrioWatcher:
             pull.is_unknown = True
             pull.image = f"unknown image ({self._unnamed})"
         if pull.image:
-            tracker.forget(pull.image)  # what an earlier attempt has left
+            tracker.forget(pull.image)  # drop the remains of an earlier attempt
 
     def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
-        """Return the images that a pull may be of, or else those that pods wait for."""
+        """Return the images that ``pull`` may be for, or else those that pods wait for."""
         expected = [
             one for one in self._expected if one.lease_id is None and one.since_s <= pull.started_s
         ]
@@ -185,7 +185,7 @@ class CrioWatcher:
             for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
             if one.since_s <= pull.started_s and not is_among(one.reference, filter(None, known))
         ]
-        # An older one may have failed, of which there is no line.
+        # An older one may have failed, which is not logged.
         young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
         found = [*expected, *young] or logged
         if not found and self.owners is not None:
@@ -215,10 +215,10 @@ class CrioWatcher:
 
 
 def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
-    """Return the pulls that have begun and not succeeded, each image's last; a failure has no line.
+    """Return each image's last pull that began and has not succeeded; failures are not logged.
 
     CRI-O writes ``msg="Pulling image: REF" … id=…`` and ``msg="Pulled image: …" … id=…`` at its
-    usual level, in the logfmt or the JSON of logrus.
+    usual level, in logrus's logfmt or JSON.
     """
     found: dict[str, Expected] = {}
     for line in lines:

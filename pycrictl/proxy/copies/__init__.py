@@ -1,1 +1,1 @@
-"""Copies to and from containers that the proxy makes (KEP-4582)."""
+"""The proxy's copies to and from containers (KEP-4582)."""

@@ -1,11 +1,11 @@
 """``CopyToContainer`` and ``CopyFromContainer`` (KEP-4582), answered by the proxy for any runtime.
 
-The proxy answers them even in front of a runtime that offers them, so that quotas, checks and
-semantics are the same on every node. The copy is made on the node, through the file systems that
-the container sees; the runtime is only asked for the container's first process.
+The proxy answers them even if the runtime implements them, so that quotas, checks and semantics
+are the same on every node. The copy is made on the node, through the container's file systems; the
+runtime only provides the container's first process.
 
-A copy counts towards its pod's quota from the call that asks for it until nothing is left of it
-(``job``), or until its URL expires unopened.
+A copy counts towards its pod's quota from its call until its resources are freed (``job``), or
+until its URL expires unopened.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
 STOP_S: Final = 5.0
-"""How long the threads of copies may take to end when they are asked to."""
+"""How long the threads of copies may take to end at shutdown."""
 
 _ASK_S: Final = 15.0
 
@@ -52,8 +52,8 @@ class CopyService:
     """Answers the calls, and serves the streams behind their URLs.
 
     Args:
-        entry_limit: the most entries of an archive; 0 for any number.
-        lifetime_s: how long a URL is good; as the tokens.
+        entry_limit: the maximum number of entries in an archive; 0 for no limit.
+        lifetime_s: how long a URL is valid; the same as for the tokens.
     """
 
     lookup: RuntimeLookup
@@ -73,9 +73,9 @@ class CopyService:
         self._copies: set[CopyJob] = set()
 
     async def sweep(self) -> None:
-        """Clear up what copies of programs that were killed have left in containers."""
+        """Remove what copies of killed processes have left in containers."""
         locate = partial(on_node.locate, self._call)
-        with suppress(PycrictlError, OSError):  # the next one does it
+        with suppress(PycrictlError, OSError):  # left to the next process
             if count := await asyncio.to_thread(on_node.sweep, locate):
                 self.log.info("swept", stages=count)
 
@@ -83,7 +83,7 @@ class CopyService:
         return await self._answer(request, cri_pb2.CopyToContainerRequest)
 
     async def handle_from(self, request: CallRequest) -> Answer:
-        """Answer CopyFromContainer when size and checksum are known."""
+        """Answer CopyFromContainer once size and checksum are known."""
         return await self._answer(request, cri_pb2.CopyFromContainerRequest)
 
     async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
@@ -119,7 +119,7 @@ class CopyService:
         return copy
 
     async def stop(self) -> None:
-        """End all copies; what is not in its place by then never will be."""
+        """End all copies; content that has not been moved into place by then is abandoned."""
         for copy in list(self._copies):
             copy.end("stopped")
         threads = [copy.work for copy in self._copies if copy.work is not None]
@@ -135,9 +135,9 @@ class CopyService:
             self.quotas.give(copy.pod)
 
     async def _admit(self, asked: Asked, trace: str) -> CopyJob:
-        """Check all that can be checked before anything is copied, and count the copy.
+        """Make all checks that are possible before copying, and count the copy.
 
-        The container is checked before the path, so that a client can find out with an empty path
+        The container is checked before the path, so that a client can use an empty path to test
         whether a copy is possible at all.
         """
         if not asked.container_id:

@@ -1,11 +1,11 @@
-"""One copy of the proxy, from the call that asks for it until nothing is left of it.
+"""One copy made by the proxy, from its call until its resources are freed.
 
-Work on files blocks, so each copy has its own thread while there is some to do. There are never
-more threads than copies, and copies are limited (``quotas``).
+File IO blocks, so each copy has its own thread while it has work to do. There are never more
+threads than copies, and copies are limited (``quotas``).
 
-What is taken from a container has to be read before the call is answered, and the same bytes must
-be sent afterwards. So it waits in a spool file; only a large file that nobody has written to for a
-while is left where it is, and read a second time.
+Content copied out of a container has to be read before the call is answered, and the same bytes
+must be sent afterwards. So it is kept in a spool file; only a large file that has not been written
+to for a while stays where it is and is read a second time.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ if TYPE_CHECKING:
     from pycrictl.copy.tree.identity import Locate
 
 LARGE_BYTES: Final = 16 * 1024 * 1024
-"""Smaller files are not worth keeping a container's file open for."""
+"""The minimum size for which a container's file is kept open instead of being spooled."""
 
 REST_S: Final = 10.0
-"""For how long a file must not have been written to, so that it is left where it is."""
+"""Files written to more recently than this are always spooled."""
 
 T = TypeVar("T")
 
 
 @dataclass(eq=False)
 class CopyJob:
-    """A copy, from the call that asks for it to its end.
+    """A copy, from its call to its end.
 
     Attributes:
         direction: ``to`` or ``from`` the container.
-        pod: the ID of the pod's sandbox, whose quota it counts for.
-        size_bytes, crc32: of the archive; 0 while they are not known.
-        on_free: called when nothing is left of it, maybe more than once.
-        work: the thread that works for it, or the last that did.
+        pod: the ID of the pod's sandbox, towards whose quota the copy counts.
+        size_bytes, crc32: of the archive; 0 while unknown.
+        on_free: called when the copy's resources are freed, maybe more than once.
+        work: the future of its current or last thread.
     """
 
     direction: str
@@ -93,7 +93,7 @@ class CopyJob:
         self._is_ended = False
 
     async def collect(self, folder: str, check_size: Callable[[int], None]) -> None:
-        """Measure what is to be copied out, and spool it unless that is not needed.
+        """Measure the content to be copied out, and spool it if needed.
 
         Args:
             check_size: called with the size of the archive as it grows; raises if it is too large.
@@ -130,7 +130,7 @@ class CopyJob:
             self.end("done", files=summary.files, skipped=summary.skipped or "")
 
     def end(self, end: str, **details: object) -> None:
-        """End the copy; free all that it holds as soon as its thread has let go."""
+        """End the copy; free its resources as soon as its thread has finished."""
         if self._is_ended:
             return
         self._is_ended = True
@@ -163,7 +163,7 @@ class CopyJob:
             "path": os.fsdecode(self.path),
         }
 
-    # What its thread does
+    # In its thread
 
     def _collect(self, folder: str, check: Callable[[int], None]) -> Measured:
         with ExitStack() as kept, ContainerRoot(self.locate) as root:
@@ -205,14 +205,14 @@ class CopyJob:
         return self._summary
 
     def _last_word(self, end: Summary | Exception) -> bytes:
-        """Free the slot before the client learns that the copy is over: it may ask for another."""
+        """Free the slot before returning the last message: the client may start another copy."""
         self._loop.call_soon_threadsafe(self._free)
         if isinstance(end, Summary):
             return self._skips.success(end)
         return outcome.encode_failure(to_error(end))
 
     async def _run(self, work: Callable[[], T]) -> T:
-        """Do it in a thread, which is not waited for if this is cancelled."""
+        """Run ``work`` in a thread, without waiting for it if this coroutine is cancelled."""
         self.work = future = asyncio.wrap_future(in_thread(work))
         try:
             return await asyncio.shield(future)
@@ -229,7 +229,7 @@ class CopyJob:
 
 
 def to_error(exc: Exception) -> PycrictlError:
-    """Return the error to report: a bug in the proxy, too, ends one copy and nothing else."""
+    """Return the error to report; even a bug in the proxy ends only one copy."""
     if isinstance(exc, PycrictlError):
         return exc
     if isinstance(exc, OSError):

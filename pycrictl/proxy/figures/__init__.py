@@ -1,1 +1,1 @@
-"""What the proxy counts and remembers: records of pulls, their history, metrics, traces."""
+"""The proxy's records of pulls, their history, metrics and traces."""

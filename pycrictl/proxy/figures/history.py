@@ -1,9 +1,9 @@
-"""The last pulls in a file that survives restarts and crashes of the proxy, and their sums.
+"""The last pulls, in files that survive restarts and crashes of the proxy, and their summary.
 
-One JSON object a line, each appended by one write. A line that a crash cut short is skipped, and
-the next one begins on a line of its own. A full file becomes the older one of two, so at least
-``KEPT`` pulls are there and never more than two files. Several processes may write at once, as an
-old and a new proxy do while one takes over from the other.
+Each record is one line of JSON, appended by one write. A line that a crash cut short is skipped,
+and the next record begins on a new line. A full file becomes the older one of two, so at least
+``KEPT`` pulls are kept, in never more than two files. Several processes may write at once, as the
+old and the new one do during a hand-over.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ _MAX_CAUSE_CHARS: Final = 300
 
 
 class CallOutcome(StrEnum):
-    """How a call ended. ``GONE``: its caller hung up. ``REFUSED``: by the proxy, not the runtime.
+    """How a call ended. ``GONE``: its client disconnected. ``REFUSED``: by the proxy.
 
-    ``PRESENT``: the runtime had the image before.
+    ``PRESENT``: the runtime already had the image.
     """
 
     PULLED = "pulled"
@@ -61,11 +61,11 @@ class CallOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PullRecord:
-    """What is kept of a call, in wall time. It holds no secret. Bytes are None if they are unknown.
+    """The record of a call, in wall time and without secrets; bytes are None if unknown.
 
-    ``waited_s`` is from the first attempt to the start, ``cause`` the last error, also that of an
-    earlier attempt. ``digest`` is of what the tag named, else the image's ID. ``got_bytes`` are
-    compressed, ``extracted_bytes`` on disk, ``size_bytes`` as the runtime counts.
+    ``waited_s`` is the time from the first attempt to the start, ``cause`` the last error, maybe of
+    an earlier attempt. ``digest`` is what the tag named, or else the image's ID. ``got_bytes`` are
+    compressed, ``extracted_bytes`` on disk; ``size_bytes`` are compressed, or the runtime's figure.
     """
 
     ended_s: float
@@ -115,7 +115,7 @@ class PullRecord:
         return self.got_bytes / self.pulled_s if self.got_bytes and self.pulled_s else None
 
     def document(self) -> dict[str, Any]:
-        """Return it as the history has it: times in RFC 3339 and seconds, null if not known."""
+        """Return the record as JSON: times in RFC 3339, durations in seconds, null if unknown."""
         values = {key: getattr(self, name) for key, (name, *_) in _FIELDS.items()}
         return {
             **{key: None if value == "" else value for key, value in values.items()},
@@ -126,7 +126,7 @@ class PullRecord:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
-        """Read what ``document`` wrote; anything else is a ValueError."""
+        """Return the record from the JSON of ``document``; raise ValueError for anything else."""
         found: dict[str, Any] = {}
         for key, (name, read, empty) in _FIELDS.items():
             value = strict(document.get(key), read)
@@ -139,7 +139,7 @@ class PullRecord:
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
-    """Add a record at the end. The folder must exist."""
+    """Append a record; the folder must exist."""
     line = json.dumps(record.document(), separators=(",", ":")).encode() + b"\n"
     descriptor = _opened(folder, file_bytes)
     try:
@@ -157,7 +157,7 @@ def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
 
 
 def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
-    """Return counts, medians, 95th percentiles, and bytes once for all who shared a pull."""
+    """Return counts, medians, 95th percentiles, and bytes, which count once for a shared pull."""
     own = [record for record in records if not record.is_joined]
     return {
         "count": len(records),
@@ -181,14 +181,14 @@ def _spread(values: list[float]) -> dict[str, float | None]:
 
 
 def _opened(folder: Path, file_bytes: int) -> int:
-    """Open the file to append to, and lock it; make room first if it is full."""
+    """Open the file to append to and lock it; rotate it first if it is full."""
     path = folder / NAME
     while True:
         descriptor = os.open(path, _FLAGS, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             status = os.fstat(descriptor)
-            # Another process may have put another file in its place before it was locked.
+            # Another process may have replaced the file before it was locked.
             with suppress(FileNotFoundError):
                 if os.path.samestat(status, path.stat()):
                     if not stat.S_ISREG(status.st_mode) or status.st_size > 2 * file_bytes:
@@ -239,4 +239,4 @@ _FIELDS: Final[Mapping[str, tuple[str, Callable[[object], Any], Any]]] = {
     "attempts": ("attempts", count, 0),
     "joined": ("is_joined", flag, False),
 }
-"""Keys of the JSON: the fields of a record that they are, what reads them, and what null is."""
+"""For each JSON key: the field of a record, the function that reads it, the value for null."""

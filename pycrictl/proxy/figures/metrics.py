@@ -1,6 +1,6 @@
 """Metrics for Prometheus: events are counted as they happen, states are read at each scrape.
 
-Only a proxy that offers metrics imports this. No name of an image or a pod is a label.
+This is imported only if metrics are enabled. Names of images and pods are never labels.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _GIB: Final = 1024**3
 PULL_BUCKETS_S: Final = (
     *(1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
 )
-"""Those of ``kubelet_image_pull_duration_seconds``, as the size classes."""
+"""The buckets of ``kubelet_image_pull_duration_seconds``, as are the size classes."""
 
 _SIZES: Final = (
     *(10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB),
@@ -53,11 +53,11 @@ _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromCon
 _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
 _STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
 _HANDOVERS: Final = {"took_over": "taken", "not_handed_over": "failed"}
-"""Events of the log, and what they are counted as."""
+"""Events of the log, and the ``end`` label under which they are counted."""
 
 TIMEOUT_S: Final = 2.0
 FRESH_S: Final = 1.0
-"""How long an answer counts for all who ask."""
+"""How long a response of the runtime is reused."""
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
 
@@ -67,7 +67,7 @@ def size_class(size_bytes: int | None) -> str:
 
 
 def method_class(path: str) -> str:
-    """Return what kind of call a method is: a few words for all methods that there are."""
+    """Return the class of a method; there are only a few for all methods."""
     name = path.rpartition("/")[2]
     try:
         called = method(name)
@@ -95,7 +95,7 @@ class MetricSources:
 
 
 class Health:
-    """Asks the runtime for its version; any answer of its own will do."""
+    """Checks the runtime with a Version call; any response of its own means healthy."""
 
     def __init__(self, upstream: Upstream) -> None:
         self._upstream = upstream
@@ -179,7 +179,7 @@ class Metrics:
             lambda: sources.streams.open_count,
         )
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
-        for end in _HANDOVERS.values():  # an alert sees a first one only after a 0
+        for end in _HANDOVERS.values():  # an alert detects a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
         page.counted(
@@ -189,7 +189,7 @@ class Metrics:
             "refused", "What was refused, by the limit that it met.", self._refused, "limit"
         )
 
-    # What has happened
+    # Events
 
     def pull(self, record: PullRecord) -> None:
         code = "other" if record.code.isdigit() else record.code
@@ -210,7 +210,7 @@ class Metrics:
         self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
 
     def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Count what the log has a line for: copies, streams, hand-overs."""
+        """Count events that are logged: copies, streams, hand-overs."""
         if name == "copy":
             self._copies.labels(fields["direction"], fields["end"]).inc()
             if fields["end"] == "done":
@@ -239,7 +239,7 @@ class Metrics:
 
     async def _metrics(self) -> Page:
         self._up.set(not await self._sources.health.problem())
-        # Some milliseconds of work, which calls need not wait for.
+        # Takes some milliseconds, which must not delay calls.
         body = await asyncio.to_thread(self._page.text)
         return Page(200, body, CONTENT_TYPE)
 

@@ -1,4 +1,4 @@
-"""What Kubernetes Events say of the pulls of pods; they are written by the kubelet's credential."""
+"""Kubernetes Events about the pulls of pods, written with the kubelet's credential."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IDLE_S: Final = 60.0
 def recorder(
     kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
-    """Return the writer of a node's Events; ``kubeconfig`` defaults to the kubelet's."""
+    """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
     pulls = PodPulls(book, layers.totals)
     loop = asyncio.get_running_loop()
 
@@ -47,7 +47,7 @@ def recorder(
 
 @dataclass
 class PodPulls:
-    """The pulls that pods wait for, each until its end has been reported. Pure."""
+    """The pulls that pods wait for, each kept until its end has been reported. Pure."""
 
     book: Book
     totals: Callable[[int], Totals | None]
@@ -78,7 +78,7 @@ class PodPulls:
         )
 
     def _phase(self, call: PullCall, now: float) -> Phase | None:
-        """Return where a pull stands; None while another attempt may follow a failed one."""
+        """Return the phase of a pull; None while another attempt may follow a failed one."""
         if call.state is CallState.DONE:
             return Phase.DONE
         if call.state in (CallState.FAILED, CallState.LEFT):

@@ -1,6 +1,6 @@
-"""All that a proxy counts and remembers, as its settings want it.
+"""A proxy's records, history, metrics, traces and Events, as its settings enable them.
 
-What is not wanted is not imported either: the libraries of metrics, the client of the API server.
+The metrics library is imported only if metrics are enabled.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ProxyFigures:
             self._events.start()
 
     async def leave(self) -> None:
-        """Stop what another program goes on with."""
+        """Stop what the new process continues."""
         if self._pages is not None:
             await self._pages.stop()
         if self._events is not None:

@@ -1,7 +1,7 @@
-"""A span for each pull and copy, in the trace of the call that asked for it.
+"""A span for each pull and copy, in the trace of the call that requested it.
 
-The runtime gets the span as the parent of its own. What is said of it is what the log's line of the
-pull or copy says; that line ends it.
+The runtime gets the span as the parent of its own. The log line of the pull or copy ends the span
+and supplies its attributes.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import in_thread
 
 SEND_S: Final = 2.0
-"""How long a span waits for others to be sent with."""
+"""How long an ended span waits, so that others are sent with it."""
 
 MAX_OPEN: Final = 4096
 MAX_UNSENT: Final = 4096
-"""More than so many are dropped, the oldest first."""
+"""Beyond these numbers, the oldest spans are dropped."""
 
 _ATTRIBUTES: Final = {
     "image": "container.image.name",
@@ -39,7 +39,7 @@ _ATTRIBUTES: Final = {
     **{name: f"pycrictl.{name}" for name in ("pod", "outcome", "waited_s", "pulled_s", "attempt")},
     **{name: f"pycrictl.{name}" for name in ("bytes", "reused", "path", "size_bytes", "end")},
 }
-"""What is said of a span, by the fields of log lines."""
+"""The attributes of a span, by the log fields that supply them."""
 
 
 class PullTracer:
@@ -54,7 +54,7 @@ class PullTracer:
         self._has_complained = False
 
     def watched(self, handle: Handler) -> Handler:
-        """Return a handler that begins a span for each call and goes on with ``handle``."""
+        """Return a handler that begins a span for each call and then calls ``handle``."""
 
         async def begin(request: CallRequest) -> Answer:
             return await handle(self._begin(request))

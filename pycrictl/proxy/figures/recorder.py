@@ -1,7 +1,7 @@
-"""Makes a record of each PullImage call that is over, and hands it to all who want it.
+"""Makes a record of each finished PullImage call, and passes it to all consumers.
 
-Nothing of this delays an answer: what a pull took is found out after it, and files are written in
-a thread.
+None of this delays a response: the bytes of a pull are looked up afterwards, and files are written
+in a thread.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from pycrictl.servicelog import Log, Seldom
 from pycrictl.streaming.loop import end_tasks
 
 STOP_S: Final = 2.0
-"""How long the end of the proxy waits for what is still to be found out or written."""
+"""How long the shutdown of the proxy waits for lookups and for writes, each."""
 
 MAX_WAITING: Final = 1000
-"""How many records wait for a disk that does not write; more are dropped."""
+"""How many records are queued while the disk hangs; more are dropped."""
 
 
 @dataclass(eq=False)
 class PullRecorder:
-    """Takes the ends of calls; ``on_record`` is called with each record when it is complete."""
+    """Takes finished calls; the functions in ``on_record`` are called with each complete record."""
 
     layers: LayerPoller
     lookup: RuntimeLookup
@@ -44,7 +44,7 @@ class PullRecorder:
     on_record: list[Callable[[PullRecord], object]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # A client can make as many calls as it likes; only what is really pulled takes its time.
+        # Limited, since clients can make any number of calls, of which only real pulls take time.
         write = self.log.info
         self._log_some = {one: Seldom(write, "pull", outcome=one.value) for one in CallOutcome}
         folder = self.history_folder
@@ -55,7 +55,7 @@ class PullRecorder:
 
     def take(self, call: PullCall) -> None:
         record = PullRecord.of(call, wall_s=time.time())
-        # Of equal pulls, the first is the one that took something.
+        # Of equal pulls, only the first has downloaded anything.
         if record.outcome is CallOutcome.PULLED and not record.is_joined:
             task = self._loop.create_task(self._complete(record, call))
             self._tasks.add(task)
@@ -138,7 +138,7 @@ class PullRecorder:
 
 
 class HistoryWriter:
-    """Appends records to the history in a thread of its own; no disk delays a call."""
+    """Appends records to the history in a thread of its own, so that no disk delays a call."""
 
     def __init__(self, folder: str, *, log: Log) -> None:
         self._folder = Path(folder)
@@ -149,7 +149,7 @@ class HistoryWriter:
 
     def add(self, record: PullRecord) -> None:
         if self._thread is None:
-            # Not one of a pool: it must not keep the program alive if a disk hangs.
+            # Not from a pool: the thread must not keep the process alive if a disk hangs.
             self._thread = threading.Thread(target=self._run, name="history", daemon=True)
             self._thread.start()
         with contextlib.suppress(queue.Full):

@@ -1,13 +1,12 @@
-"""The book of pulls, where each PullImage call is kept once, and what is decided of it. Pure.
+"""The book of pulls, which keeps each PullImage call once, with its state. Pure.
 
-A *call* is one PullImage call of one client. A *pull* is one of them at the runtime or in the line,
-and the calls for the same image that wait for its end. ``PullQueue`` decides what happens and
-writes it down here. The stream of a pod's progress (``reports``), the status and the list of
-failures are read from here.
+A *call* is one PullImage call of one client. A *pull* is a call at the runtime or in the line,
+together with the calls for the same image that wait for its end. ``PullQueue`` makes the decisions
+and records them here. Progress streams, the status and the list of failures are read from here.
 
-kubelet tries one credential after the other, so several calls, one after another, are attempts at
-one pull. A call that follows a failed one of the same pod and image at once is its next attempt,
-and the failure was not final.
+kubelet tries one credential after the other, so several successive calls can be attempts at one
+pull. A call that closely follows a failed one of the same pod and image is its next attempt, and
+the failure was not final.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
 
 ATTEMPT_GAP_S: Final = 2.0
-"""The longest pause between two attempts at one pull; a younger failure is not final yet."""
+"""The longest pause between two attempts at one pull; a more recent failure is not final yet."""
 
 MAX_ENDED: Final = 1000
 """How many calls are remembered after their end."""
@@ -43,7 +42,7 @@ class Reason(StrEnum):
 
 
 class Decision(NamedTuple):
-    """The call of a ticket starts, or is refused if there is a ``reason``."""
+    """Starts the call with this ticket, or refuses it if there is a ``reason``."""
 
     ticket: int
     reason: Reason | None = None
@@ -51,14 +50,14 @@ class Decision(NamedTuple):
 
 
 class PullKey(NamedTuple):
-    """What two calls have in common of which only one is made at a time."""
+    """Identifies equal calls: while one of them is made, the others wait."""
 
     image: str
     runtime_handler: str = ""
 
 
 class CallState(Enum):
-    """Where a call stands. ``LEFT``: the client hung up before it was answered."""
+    """The state of a call. ``LEFT``: the client disconnected before the response."""
 
     WAITING = auto()
     RUNNING = auto()
@@ -69,17 +68,17 @@ class CallState(Enum):
 
 @dataclass(slots=True, eq=False)
 class Slot:
-    """One of those that are limited; equal pulls share one once the first has succeeded."""
+    """One of the limited slots; equal pulls share one once the first has succeeded."""
 
     users: int = 0
 
 
 @dataclass(slots=True, eq=False)
 class QueuedPull:
-    """A call to the runtime; later ones have higher numbers.
+    """A call to the runtime, with the calls that wait for it; later ones have higher numbers.
 
-    ``asked`` is when the first of ``calls`` came: by ticket, the first leads, the others wait for
-    it. ``takes_slot`` is False if the runtime had the image; ``next_try`` is None in a line.
+    The first of ``calls`` (by ticket) leads; ``asked`` is when the first one arrived.
+    ``takes_slot`` is False if the runtime had the image; ``next_try`` is None unless it retries.
     """
 
     number: int
@@ -87,7 +86,7 @@ class QueuedPull:
     takes_slot: bool
     reference: str
     asked: float = 0.0
-    # Not a dict: its first entry is slow to find once many before it were deleted.
+    # Not a dict, whose first entry is slow to find once many before it were deleted.
     calls: OrderedDict[int, PullCall] = field(default_factory=OrderedDict)
     slot: Slot | None = None
     is_waiting: bool = True
@@ -101,7 +100,7 @@ class QueuedPull:
 
     @property
     def leader(self) -> PullCall | None:
-        """The call that goes to the runtime; None once all callers have gone."""
+        """The call that goes to the runtime; None once no call is left."""
         return next(iter(self.calls.values()), None)
 
 
@@ -109,9 +108,10 @@ class QueuedPull:
 class PullCall:
     """One PullImage call.
 
-    ``reference`` is as the request spells the image, ``name`` as the pod spelled it first. The
-    first attempt was made at ``asked``; ``cause`` is why the last one failed. ``is_joined``: an
-    equal call went first, and has not failed. ``code`` is gRPC's, empty if it was not answered.
+    ``reference`` is the image as this request spells it, ``name`` as the pod's first call did.
+    ``asked`` is when the first attempt was made; ``cause`` is the error of the previous one.
+    ``is_joined``: an equal call went first and has not failed. ``code`` is the gRPC status, empty
+    without a response.
     """
 
     ticket: int
@@ -196,9 +196,9 @@ class Book:
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 
     def images(self, pod: PodKey | None, since: float) -> list[list[PullCall]]:
-        """Return the images of a pod, or of all, in order of arrival.
+        """Return the calls of a pod, or of all pods, grouped by image in order of arrival.
 
-        Of each, the calls under way, else the one that has ended last since then.
+        A group has the calls under way, or else the last one that has ended after ``since``.
         """
         found: dict[str, list[PullCall]] = {}
         for call in self.calls.values():

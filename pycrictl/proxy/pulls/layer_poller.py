@@ -1,7 +1,7 @@
-"""The layers of running pulls, as containerd or CRI-O show them: one poller for all watchers.
+"""The layers of running pulls on containerd or CRI-O: one poller for all watchers.
 
-It polls in a thread, since it waits for containerd and for files, and only while a pull is running
-and somebody watches, and for a moment longer. With another runtime it gives up after the first try.
+It polls in a thread, since it waits for the runtime and for files, and only while a running pull or
+the whole node is watched, and for a moment longer. With another runtime it stops after one try.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pycrictl.servicelog import Log
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0
 LINGER_S: Final = 5.0
-"""How long polling goes on that nobody watches: who looks now and then sees how fast it goes."""
+"""How long polling continues without watchers, so that repeated short watches get a rate."""
 
 OTHERS_S: Final = 3.0
 """How long after its end a pull that did not pass through the proxy is still reported."""
 
 MAX_ENDED: Final = 200
-"""How many images nobody pulls any more have their layers remembered."""
+"""The number of images whose layers are kept after their pulls."""
 
 _TIMEOUT_S: Final = 2.0
 
@@ -49,13 +49,13 @@ class _RuntimeWatch:
     tracker: Tracker
 
     def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, Pull]]:
-        """Look once; of images that are ``forgotten``, only the pulls that run now count."""
+        """Poll once; forget earlier pulls of the images in ``forgotten``."""
         for name in forgotten:
             self.tracker.forget(name)
         now = time.monotonic()
         result = self.watcher.poll(self.tracker, now)
         for name in forgotten - {pull.image for pull in result.active}:
-            self.tracker.forget(name)  # an earlier pull had ended since the last look
+            self.tracker.forget(name)  # an earlier pull had ended since the last poll
         return result, self.tracker.view(now).pulls
 
 
@@ -83,10 +83,10 @@ class LayerPoller:
         self._lock = asyncio.Lock()
         self._has_complained = False
 
-    # Which pulls run
+    # Running pulls
 
     def begin(self, number: int, expected: Expected, *, is_joined: bool = False) -> None:
-        """Follow a pull that is about to be asked of the runtime.
+        """Follow a pull whose call is about to go to the runtime.
 
         If it ``is_joined``, the layers of an equal pull that has just succeeded are shown until its
         own are known.
@@ -106,7 +106,7 @@ class LayerPoller:
         if expected is not None and self._connection is not None:
             self._connection.watcher.forget(expected)
 
-    # What is seen of them
+    # Results
 
     def seen(self, reference: str) -> Pull | None:
         return self._seen.get(reference)
@@ -117,7 +117,7 @@ class LayerPoller:
         return None if seen is None else seen.totals
 
     def others(self) -> dict[str, Pull]:
-        """Return the pulls that did not pass through the proxy, while the whole node is watched."""
+        """Return pulls not made through the proxy; none unless the whole node is watched."""
         return {
             image: replace(self._seen.get(image) or Pull(image), is_running=at == self._looked_at)
             for image, at in self._others.items()
@@ -125,7 +125,7 @@ class LayerPoller:
 
     @contextlib.asynccontextmanager
     async def watching(self, *, whole_node: bool = False) -> AsyncIterator[None]:
-        """Have layers followed while the block runs, from a first look on."""
+        """Poll layers while the block runs, which begins after a first poll or a timeout."""
         self._watchers += 1
         self._node_watchers += whole_node
         try:
@@ -133,7 +133,7 @@ class LayerPoller:
                 self._timer.cancel()
                 self._timer = None
             if self._task is None:
-                self._looked = asyncio.Event()  # a task that is ending may set its own
+                self._looked = asyncio.Event()  # a task that is ending may still set its own
                 self._task = asyncio.create_task(self._run(self._looked))
             self._wanted.set()
             if (self._pulls or whole_node) and self._can_see:
@@ -148,13 +148,13 @@ class LayerPoller:
                 self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._stop_polling)
 
     async def refresh(self) -> None:
-        """Return when what is known of running pulls is no older than a look."""
+        """Wait until the state of running pulls is at most one poll old."""
         if self._pulls:
             async with self.watching():
                 pass
 
     async def ended(self, image: str, began_s: float) -> Pull | None:
-        """Return a pull that has just ended; None if the runtime cannot show it."""
+        """Return a pull that has just ended; None if the runtime has no data on it."""
         return await self._ask(lambda one: one.watcher.ended(image, began_s))
 
     async def close(self) -> None:
@@ -203,7 +203,7 @@ class LayerPoller:
         return result
 
     async def _ask(self, work: Callable[[_RuntimeWatch], T]) -> T | None:
-        """Query the runtime in a thread; None if it is of another kind or does not answer."""
+        """Run ``work`` in the thread; None if the runtime is unsupported or does not answer."""
         if not self._can_see:
             return None
         in_thread = partial(asyncio.get_running_loop().run_in_executor, self._executor)
@@ -220,7 +220,7 @@ class LayerPoller:
                 self._disconnect()
                 return None
             except PycrictlError as exc:
-                # gRPC would try again ever more seldom; a new connection is tried at once.
+                # gRPC would retry at growing intervals; a new connection is tried at once.
                 self._disconnect()
                 if not self._has_complained:
                     self.log.warning("layers_unknown", error=exc.message)

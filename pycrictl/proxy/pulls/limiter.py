@@ -4,9 +4,9 @@
 2. The limiter parses the request for its image and pod; ``proxy.runtime_lookup`` asks the runtime
    whether the image is present. If so, the pull takes no slot.
 3. ``queue``, which is pure, decides: start, wait for a slot, or wait for an equal pull. It alone
-   writes ``book``, where each call is kept once, from its arrival to its end; status, failures and
+   writes ``book``, which keeps each call once, from its arrival to its end; status, failures and
    pod streams are read from there.
-4. When its turn comes, ``proxy.upstream`` makes the call with the client's own bytes and deadline.
+4. When a call's turn comes, ``proxy.upstream`` makes it with the client's own bytes and deadline.
    A client that disconnects leaves the queue, or cancels its call.
 """
 
@@ -47,8 +47,8 @@ PULL_PATHS: Final = (
     "/runtime.v1.ImageService/PullImage",
     "/runtime.v1alpha2.ImageService/PullImage",
 )
-"""The call under its two names: on the wire the older API is the same. kubelet spoke it up to 1.25,
-and containerd understands it up to 1.7."""
+"""The call in both API versions, which are the same on the wire. kubelet used the older one up to
+1.25, and containerd supports it up to 1.7."""
 
 CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"
@@ -69,8 +69,7 @@ class PullLimiter:
     """Answers PullImage calls.
 
     ``on_change`` is called after every event, ``on_end`` when a call is over, and ``on_over`` with
-    the number of a pull that is over and why it failed: empty if it did not, None if it was given
-    up.
+    the number of a finished pull and its error: empty if it succeeded, None if it was given up.
     """
 
     queue: PullQueue
@@ -91,16 +90,16 @@ class PullLimiter:
         self._is_closed = self._is_draining = False
 
     async def handle(self, request: CallRequest, asked: float | None = None) -> Answer:
-        """Answer one call, which was first made at ``asked`` if that was before.
+        """Answer one call; ``asked`` is its original time of arrival if it was forwarded.
 
-        Its cancellation means that the caller hung up.
+        Cancelling it means that the client has disconnected.
         """
         if self._is_closed:
             return CLOSED
         try:
             message = cri_pb2.PullImageRequest.FromString(request.message)
         except DecodeError:
-            return await self.upstream.pass_on(request)  # the runtime's to judge
+            return await self.upstream.pass_on(request)  # the runtime decides
         is_present = await self.lookup.is_present(message.image)
         if self._is_draining:
             return CLOSED
@@ -128,7 +127,7 @@ class PullLimiter:
             except TimeoutError:
                 late, now = Reason.DEADLINE, self._now()
                 self._carry_out(self.queue.give_up(ticket, late, TOO_LATE, now=now))
-                if call.end is not None:  # else it has started at this very moment
+                if call.end is not None:  # otherwise it has just started
                     answer = Answer(DEADLINE_EXCEEDED, TOO_LATE)
             if answer is None:
                 answer = await self._pull(request, message.auth, call)
@@ -162,9 +161,9 @@ class PullLimiter:
         runtime_handler: str,
         takes_slot: bool,
     ) -> None:
-        """Let a pull that others make, and began so long ago, have its slot until it is over.
+        """Count a pull of another process, begun ``began_s`` seconds ago, until it is over.
 
-        ``end`` returns what ``on_over`` takes.
+        ``end`` returns the error, as for ``on_over``.
         """
         ticket, now = next(self._tickets), self._now()
         decisions = self.queue.submit(
@@ -195,7 +194,7 @@ class PullLimiter:
         task.add_done_callback(self._elsewhere.discard)
 
     def close(self, *, waiting: bool = False) -> None:
-        """Refuse the calls that come from now on, and with ``waiting`` those in line."""
+        """Refuse new calls from now on and, with ``waiting``, those in line."""
         self._is_draining |= waiting
         self._is_closed = True
         for call in self.in_line() if waiting else ():
@@ -216,7 +215,7 @@ class PullLimiter:
         return [call for call in self.queue.book.calls.values() if call.started is None]
 
     def cancel(self, target: str) -> list[PullCall]:
-        """Give up what waits for an image, or for a pod as ``NAME`` or ``NAMESPACE/NAME``."""
+        """Give up the waiting calls for an image, or of a pod as ``NAME`` or ``NAMESPACE/NAME``."""
         found = [
             call
             for pull in self.queue.book.line
@@ -262,11 +261,11 @@ class PullLimiter:
 
     def _tick(self) -> None:
         self._timer = None
-        # The loop's timers may come a clock tick early.
+        # The loop's timers may fire a clock tick early.
         self._carry_out(self.queue.tick(self._now(self.queue.next_wakeup() or 0.0)))
 
     def _now(self, least: float = 0.0) -> float:
-        """Return the loop's time, which here never goes back."""
+        """Return the loop's time, or ``least`` or the last result if that is later."""
         self._latest = max(self._latest, self._loop.time(), least)
         return self._latest
 

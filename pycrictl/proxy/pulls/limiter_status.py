@@ -1,6 +1,6 @@
-"""What the pull limiter is doing, as the document that ``pull-limiter status`` shows. Pure.
+"""The state of the pull limiter, as the document that ``pull-limiter status`` shows. Pure.
 
-Times are RFC 3339 in UTC, durations are Go's. What is not known is null.
+Times are RFC 3339 in UTC, durations have Go's format. Unknown values are null.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pycrictl.units import format_duration, format_moment
 
 CONTAINERD_DOWNLOADS: Final = 3
 CONTAINERD_TIMEOUT_S: Final = 300.0
-"""containerd's defaults, where its configuration says nothing."""
+"""containerd's defaults, for settings that its configuration does not set."""
 
 MAX_ERROR_CHARS: Final = 500
 
@@ -169,7 +169,7 @@ _RECENT: Final = 50
 
 
 def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
-    """Return how long a pull takes: the median of the last ones, else of the running ones."""
+    """Return how long a pull takes: the median of recent ones, or else of the running ones."""
     took = [
         call.ended - call.pull.started
         for call in ended
@@ -187,11 +187,11 @@ def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float
 def starts(
     left_s: Sequence[float | None], *, limit: int, waiting: int, typical_s: float | None
 ) -> list[float | None]:
-    """Return in how many seconds each waiting pull starts; ``left_s``: of those with a slot."""
+    """Return in how many seconds each waiting pull starts; ``left_s``: time left for each slot."""
     if not limit:
         return [0.0] * waiting
     ends = sorted(math.inf if left is None else left for left in left_s)
-    # Of more pulls than slots, as after the limit was lowered, the first ends free nothing.
+    # With more pulls than slots, as after the limit was lowered, the first to end free no slot.
     del ends[: max(len(ends) - limit, 0)]
     ends += [0.0] * (limit - len(ends))
     heapq.heapify(ends)

@@ -1,11 +1,11 @@
 """``ImagePullProgress`` (KEP-5334), answered by the proxy.
 
-Each watcher remembers what it was sent and is sent what is different, so that a slow one gets fewer
-and newer reports and costs no more than a fast one.
+A stream remembers the last report on each layer that it sent, and sends only changes. So a slow
+client gets fewer and newer reports, and costs no more than a fast one.
 
-The book has calls, a report has images: kubelet tries one credential after the other, so successive
-calls are one pull, and a failure that is followed by another attempt at once is not reported. On
-containerd the layers of an image are known as well.
+The book has calls, whereas reports are about images: kubelet tries one credential after the other,
+so successive calls are one pull, and a failure that another attempt closely follows is not
+reported. On containerd and CRI-O, the layers of an image are reported, too.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from pycrictl.wire.progress import MAX_TEXT, Report
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 
 HEARTBEAT_S: Final = 10.0
-"""The longest silence of a stream: then it repeats its last report."""
+"""The longest pause in a stream, which then repeats its last report."""
 
 PACE_S: Final = 0.2
 """The shortest time between two batches of reports."""
 
 _SETTLE_S: Final = ATTEMPT_GAP_S
-"""How long a new stream waits for a first pull, since the next one of a pod may be on its way."""
+"""Minimum time that a new stream stays open, since the pod's next pull may be about to begin."""
 
 
 LINGER_S: Final = ATTEMPT_GAP_S + 1.0
-"""How long after its end a pull is still reported to a new watcher."""
+"""How long after its end a pull is still reported to a new client."""
 
 ABANDONED: Final = "the pull was given up by its caller"
 
@@ -100,7 +100,7 @@ class PullProgress:
         return found if isinstance(found, PullTarget) else None
 
     async def follow(self, target: PullTarget) -> AsyncGenerator[list[Report], None]:
-        """Report in batches until nothing is left to pull; the first holds all that is known."""
+        """Yield reports in batches until nothing is left to pull; the first is a full snapshot."""
         sent: dict[tuple[str, str], Report] = {}
         last: list[Report] = []
         opened_at = sent_at = self._loop.time()
@@ -125,12 +125,12 @@ class PullProgress:
                 await self.notifier.wait(1.0)
 
 
-# What is reported; pure
+# The content of reports; pure
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Makes the reports; ``wall_offset_s`` added to ``now`` is the wall time."""
+    """Makes the reports; ``now`` plus ``wall_offset_s`` is the wall time."""
 
     book: Book
     seen: Callable[[str], Pull | None]
@@ -138,9 +138,9 @@ class Reporter:
     wall_offset_s: float = 0.0
 
     def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
-        """Return what is known of the pulls of ``target``, by image in order of arrival.
+        """Return reports on the pulls of ``target``, grouped by image in order of arrival.
 
-        What had ended long before ``since`` is left out.
+        Pulls that ended more than ``LINGER_S`` before ``since`` are left out.
         """
         found: list[Report] = []
         images = self.book.images(target.pod, since - LINGER_S)
@@ -157,7 +157,7 @@ class Reporter:
         return found
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
-        """Return when nothing will be left to pull for a pod or the node; None while one runs."""
+        """Return when nothing is left to pull for a pod or the node; None while a pull is open."""
         if pod is None and any(one.is_running for one in self.others().values()):
             return None
         latest = now - ATTEMPT_GAP_S
@@ -184,7 +184,7 @@ class Reporter:
             return [self._whole(call, state, image, error)._replace(started=since_s)]
         reports = [_of_layer(one, state, image, error)._replace(started=since_s) for one in layers]
         if error and not any(report.error for report in reports):
-            # All layers are there, and yet it failed: an error needs an item to be seen.
+            # All layers have arrived, yet the pull failed: only an item can carry the error.
             reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
         sums = seen.totals
         if sums is not None and state is not CallState.RUNNING:
@@ -225,13 +225,13 @@ def _pods(calls: Sequence[PullCall]) -> str:
 
 
 def _of_layer(item: PullItem, state: CallState | None, image: str, error: str) -> Report:
-    """Return the report on a layer. Without a state of its pull, it alone says how it ended."""
+    """Return the report on a layer; if its pull has no state, a failed layer stays failed."""
     report = report_of(item, image, is_done=state is CallState.DONE)
     if report.phase == Phase.FAILED and state is None:
         return report
     if state is CallState.FAILED and item.phase in _UNSETTLED:
         return report._replace(phase=Phase.FAILED, error=error)
-    if report.phase == Phase.FAILED:  # the layer's attempt; another one may follow
+    if report.phase == Phase.FAILED:  # only this attempt; another one may follow
         begun = 0 < item.progress < item.total
         return report._replace(phase=Phase.DOWNLOADING if begun else Phase.WAITING, error="")
     return report

@@ -1,27 +1,27 @@
-"""The limit of parallel image pulls: who may pull now, and who waits. Pure.
+"""The limit of parallel image pulls: which calls may start, and which wait. Pure.
 
-Callers (one PullImage call each, named by a ticket) ask; their turn comes, or they are refused.
-Every event returns decisions, in the order in which they were taken; the shell around this object
-carries them out. An event is handled in this order:
+Each PullImage call, identified by a ticket, eventually starts or is refused. Every event returns
+decisions, in the order in which they were made; the shell around this object carries them out. An
+event is handled in this order:
 
-1. Whatever fell due by ``now``: retries are made.
-2. The event itself. For a new caller the first of these that applies decides:
-   a. the image is present: it starts at once and takes no slot;
-   b. an equal pull waits or runs: the caller waits for its end;
-   c. a slot is free: the caller takes it and starts;
+1. Retries due by ``now`` are made.
+2. The event itself. For a new call, the first of these rules that applies decides:
+   a. the image is present: the call starts at once and takes no slot;
+   b. an equal pull waits or runs: the call waits for its end;
+   c. a slot is free: the call takes it and starts;
    d. otherwise the policy: ``WAIT`` in line, or ``RETRY`` at fixed times and then be refused.
-3. Slots that are free go to the line, first come first served.
+3. Free slots go to the line, first come first served.
 
-Equal pulls have one slot together. When the first has succeeded, the others are made at once: the
-runtime looks at the registry for each, with its credentials, and fetches what has changed since.
-When it has failed or its caller has gone, the next one is made, and the others wait for that.
-Of a waiting pull, all callers have its place in the line until the last one goes.
+Equal pulls share one slot. When the first has succeeded, the others start at once: for each, the
+runtime queries the registry with that call's credentials and fetches any changes. When the first
+has failed or its client has disconnected, the next one starts, and the others wait for it. The
+calls of a waiting pull share its place in the line until none is left.
 
-No slot is given while it is held (``is_held``): calls may be on their way that came before all
-others. A pull that others make has its slot, free or not.
+During a hold (``is_held``) no slot is given out, since earlier calls may still arrive from another
+process. A pull that already runs there gets a slot even if none is free.
 
-Every start must be answered by one ``end``. With ``RETRY`` there is no line: a caller
-looks at its own times only, and one who comes when a slot is free takes it.
+Every start must be followed by exactly one ``end``. With ``RETRY`` there is no line: a call tries
+at its own times only, and one that arrives while a slot is free takes it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 
 class PullQueue:
-    """The queue. One thread uses it; ``now`` is in seconds and never goes back.
+    """The queue. Not thread-safe; ``now`` is in seconds and must never decrease.
 
-    ``limit`` is the most images pulled at once, 0 for no limit; ``taken`` is how many slots are in
-    use.
+    ``limit`` is the maximum number of images pulled at once, 0 for no limit; ``taken`` is the
+    number of slots in use.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class PullQueue:
         self.is_held = False
         self._last_number = 0
         self._by_key: dict[PullKey, QueuedPull] = {}
-        # By their next try, as the pause is the same for all; also those that have left the line.
+        # Ordered by next try, as the pause is the same for all; some have left the line already.
         self._trying: deque[QueuedPull] = deque()
 
     def submit(
@@ -86,7 +86,7 @@ class PullQueue:
         asked: float | None = None,
         started: float | None = None,
     ) -> list[Decision]:
-        """Take a new call, which came at ``asked``; with ``started`` it runs, and has its slot."""
+        """Add a call that arrived at ``asked``; with ``started`` it runs and gets a slot."""
         reference = reference or key.image
         asked = now if asked is None else asked
         out = self._advance(now)
@@ -106,9 +106,9 @@ class PullQueue:
         return out
 
     def end(self, ticket: int, how: CallState, *, now: float, error: str = "") -> list[Decision]:
-        """Take the end of a call at the runtime, or the hanging-up of its caller (``LEFT``).
+        """Handle the end of a call at the runtime, or the disconnect of its client (``LEFT``).
 
-        Nothing happens if it has been refused.
+        Nothing happens if the call has been refused.
         """
         out = self._advance(now)
         if (call := self.book.calls.get(ticket)) is not None:
@@ -122,7 +122,7 @@ class PullQueue:
         return out
 
     def give_up(self, ticket: int, reason: Reason, message: str, *, now: float) -> list[Decision]:
-        """Refuse a caller that waits, and go on without it. Nothing happens once it has started."""
+        """Refuse a waiting call, keeping the others of its pull; do nothing if it has started."""
         out = self._advance(now)
         call = self.book.calls.get(ticket)
         if call is not None and call.started is None:
@@ -132,7 +132,7 @@ class PullQueue:
         return out
 
     def set_limit(self, limit: int, *, now: float) -> list[Decision]:
-        """Change the limit. Pulls above a lower one go on; the line uses a higher one at once."""
+        """Change the limit. Pulls above a lower one continue; a higher one applies at once."""
         self.limit = limit
         return self.tick(now)
 
@@ -147,13 +147,13 @@ class PullQueue:
         return out
 
     def tick(self, now: float) -> list[Decision]:
-        """Do what has fallen due: to be called when ``next_wakeup`` says so."""
+        """Make the retries that are due and serve the line; to be called at ``next_wakeup``."""
         out = self._advance(now)
         self._serve(now, out)
         return out
 
     def next_wakeup(self) -> float | None:
-        """Return when ``tick`` has something to do, None for not before another event."""
+        """Return when ``tick`` is to be called; None if not before another event."""
         while self._trying and not self._trying[0].is_waiting:
             self._trying.popleft()
         return self._trying[0].next_try if self._trying else None
@@ -171,7 +171,7 @@ class PullQueue:
         return out
 
     def _serve(self, now: float, out: list[Decision]) -> None:
-        """Give free slots to the line; those who retry look for themselves."""
+        """Give free slots to the line; with ``RETRY``, pulls take them at their own times."""
         if self.policy is Policy.WAIT:
             self._serve_line(now, out)
 
@@ -188,7 +188,7 @@ class PullQueue:
     def _start(
         self, pull: QueuedPull, now: float, out: list[Decision], slot: Slot | None = None
     ) -> None:
-        """Let the leader of a pull go to the runtime, in a slot that others have, or a free one."""
+        """Start the leader of a pull, in the shared ``slot`` if given, or else in a free one."""
         leader = pull.leader
         assert leader is not None
         pull.is_waiting, pull.started = False, now
@@ -246,7 +246,7 @@ class PullQueue:
         return Decision(call.ticket, reason, message)
 
     def _lost(self, pull: QueuedPull, led: bool) -> None:
-        """Go on with a pull that lost a caller who waited, its leader if ``led``."""
+        """Update a pull that a waiting call has left, which was its leader if ``led``."""
         leader = pull.leader
         if not pull.is_waiting:
             return

@@ -1,1 +1,1 @@
-"""What the proxy listens on: its socket, its stream server, and the tokens that open streams."""
+"""The proxy's listeners: its socket, its HTTP servers, and the tokens that open streams."""

@@ -1,13 +1,13 @@
-"""Servers of HTTP, whose connections wait until the head of their request has arrived.
+"""HTTP servers on which a connection costs little until the head of its request has arrived.
 
-Any user of the node can connect, so a waiting connection is only a socket and the bytes of its
-head; tasks and buffers come when its token has been accepted. When there are too many, the user who
-has the most waiting loses the oldest, and root loses one only if nobody else has any: nobody is
-kept out by others however many they open, and the newest stay, which may be about to send.
+Any user of the node can connect, so a pending connection is only a socket and the bytes of its
+head; a task and buffers are created once its token has been accepted. If there are too many
+connections, the user with the most pending ones loses the oldest of them; root loses one only if
+nobody else has any. So no user can lock out others, and the newest connections, which may be about
+to send, are kept.
 
-All listeners together leave an eighth of the descriptors to the work that clients ask for. Where
-nevertheless none is left, clients wait in the kernel's queue; a server of asyncio would write a
-traceback for each.
+All listeners together leave an eighth of the file descriptors for the requested work. If none is
+left anyway, clients wait in the kernel's queue; an asyncio server would log a traceback for each.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from pycrictl.wire.http1 import MAX_HEAD_BYTES, Request, parse_request, serializ
 ROOT: Final = 0
 
 PAGE_S: Final = 30.0
-"""How long a page may take to be made and sent."""
+"""Timeout for making and sending a page."""
 
 _HEAD_END: Final = b"\r\n\r\n"
 _SWEEP_S: Final = 0.25
 _RETRY_S: Final = 0.1
-_RESET: Final = struct.pack("ii", 1, 0)  # struct linger: nothing of it stays in the kernel
+_RESET: Final = struct.pack("ii", 1, 0)  # struct linger: reset; nothing stays in the kernel
 
 
 class Page(NamedTuple):
-    """A small answer, with which its connection ends."""
+    """A small response, after which its connection is closed."""
 
     status: int
     body: bytes
@@ -81,7 +81,7 @@ class Pending:
 
 
 class Shares:
-    """Which connections of a server stay when there are too many. Pure."""
+    """Decides which connections a server drops when there are too many. Pure."""
 
     def __init__(self, count: int) -> None:
         self.settled = 0
@@ -90,7 +90,7 @@ class Shares:
         self._count = count
 
     def enter(self, pending: Pending) -> Pending | None:
-        """Add a connection; return the one to drop for it, which may be itself."""
+        """Add a connection; return the one to drop if there are too many, possibly the same one."""
         self.waiting[pending] = None
         self._held[pending.owner] += 1
         if self.settled + len(self.waiting) <= self._count:
@@ -102,17 +102,17 @@ class Shares:
 
     def leave(self, pending: Pending) -> None:
         del self.waiting[pending]
-        self._held -= Counter((pending.owner,))  # which forgets who has none
+        self._held -= Counter((pending.owner,))  # removes users without any
 
     def settle(self, pending: Pending) -> None:
-        """Count a connection as accepted; ``settled`` is to be lowered when it is closed."""
+        """Count a connection as accepted; the caller decrements ``settled`` when it is closed."""
         self.leave(pending)
         self.settled += 1
 
     def overdue(self, now: float) -> list[Pending]:
-        """Return those that waited too long; less is too long while half of all places are taken.
+        """Return connections past their timeout, which is shorter while half the places are taken.
 
-        For root, only its own count.
+        For root, only root's pending connections count as taken places.
         """
         taken = self.settled + len(self.waiting)
 
@@ -124,7 +124,7 @@ class Shares:
 
 
 class HttpServer:
-    """Serves at one socket or more, which are bound; it has so many ``places`` for connections."""
+    """Serves on one or more bound sockets, with at most ``places`` connections at once."""
 
     def __init__(self, places: int, log: Log) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -144,14 +144,14 @@ class HttpServer:
     def _route(
         self, request: Request, sock: socket.socket, early: bytes
     ) -> Coroutine[Any, Any, None]:
-        """Return what serves a request on its socket and closes that, with what came after it.
+        """Return the coroutine that serves a request on ``sock`` and closes it.
 
-        Or raise ``RequestRefused`` or a RemoteProtocolError.
+        ``early`` is the data after the head. Raises ``RequestRefused`` or RemoteProtocolError.
         """
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Listen no more at the first of its sockets; connections that wait go on."""
+        """Stop listening on the first socket; pending connections are kept."""
         first = self._listeners.pop(0)
         self._loop.remove_reader(first)
         first.close()
@@ -239,12 +239,12 @@ class HttpServer:
         self._shares.settled -= 1
 
     def _answer(self, pending: Pending, data: bytes) -> None:
-        """Send something short and nothing more, and leave the client a moment to read it."""
+        """Send a short last response, and leave the client a moment to read it."""
         pending.is_answered = True
         pending.data.clear()
         try:
             pending.sock.send(data)
-            # If it were closed now, what it still sends would make the kernel drop the answer.
+            # Closing now would make the kernel drop the response if the client is still sending.
             pending.sock.shutdown(socket.SHUT_WR)
         except OSError:
             self._leave(pending)
@@ -271,14 +271,14 @@ class HttpServer:
 
 
 class PageServer(HttpServer):
-    """Serves small pages: each is made when it is asked for, and its connection ends with it."""
+    """Serves small pages, each made on request; its connection is closed after it."""
 
     def __init__(self, pages: Mapping[str, MakePage], *, log: Log) -> None:
         super().__init__(places(limits.PAGE_CONNECTIONS, limits.PAGE_SHARE), log)
         self._pages = pages
 
     def start(self, address: Address) -> Address:
-        # A program that takes over listens before this one has stopped.
+        # A process that takes over listens before this one has stopped.
         listener = listening(address, is_shared=True)
         self.listen(listener)
         return Address(address.host, listener.getsockname()[1])
@@ -295,14 +295,14 @@ class PageServer(HttpServer):
 
 
 async def _send(sock: socket.socket, make: MakePage) -> None:
-    with sock, suppress(OSError):  # the client is gone, or does not read
+    with sock, suppress(OSError):  # the client has disconnected or does not read
         async with asyncio.timeout(PAGE_S):
             data = (await make()).response()
             await asyncio.get_running_loop().sock_sendall(sock, data)
 
 
 def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
-    """Bind a socket to an address, which others of this user may share if it ``is_shared``."""
+    """Bind a socket to an address, which this user's other sockets may share if ``is_shared``."""
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     try:
         return socket.create_server(address, family=family, reuse_port=is_shared)
@@ -312,7 +312,7 @@ def listening(address: Address, *, is_shared: bool = False) -> socket.socket:
 
 
 def places(most: int, share: int) -> int:
-    """Return how many connections there may be: at most one for so many file descriptors."""
+    """Return the connection limit: ``most``, but at most one per ``share`` file descriptors."""
     return min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // share)
 
 
@@ -328,18 +328,18 @@ _ANY_COOKIE: Final = b"\xff" * 8
 
 # struct nlmsghdr, struct inet_diag_req_v2
 _ASK: Final = struct.Struct("=IHHIIBBBxIHH16s16sI8s")
-# struct nlmsghdr, struct inet_diag_msg: the kind of answer, the user and the inode
 _CREDENTIALS: Final = struct.Struct("=iII")  # struct ucred
+# struct nlmsghdr, struct inet_diag_msg: the kind of response, the user and the inode
 _ANSWER: Final = struct.Struct("=4xH2x4x4x4x48x12xII")
 
 
 def owner(sock: socket.socket) -> int:
-    """Return the user of the other end, who may be ``UNKNOWN``.
+    """Return the ID of the user at the other end, or ``UNKNOWN``.
 
-    TCP has no ``SO_PEERCRED``. The kernel is asked for that one socket (sock_diag(7)), which takes
-    it some microseconds; to read ``/proc/net/tcp`` takes it milliseconds, and the longer the more
-    connections the node has. It does not know remote ends, and those that are closed already, and
-    in a strict sandbox it does not answer.
+    TCP has no ``SO_PEERCRED``. A query for that one socket (sock_diag(7)) takes the kernel some
+    microseconds; reading ``/proc/net/tcp`` takes milliseconds, and longer the more connections the
+    node has. The user is unknown if the other end is remote or already closed, and in a strict
+    sandbox.
     """
     if sock.family == socket.AF_UNIX:
         found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -347,7 +347,7 @@ def owner(sock: socket.socket) -> int:
     try:
         near, far = sock.getsockname(), sock.getpeername()
         with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _SOCK_DIAG) as kernel:
-            kernel.settimeout(0.1)  # it answers at once
+            kernel.settimeout(0.1)  # responses are immediate
             kernel.send(
                 _ASK.pack(
                     *(_ASK.size, _BY_FAMILY, _REQUEST, 0, 0),
@@ -363,5 +363,5 @@ def owner(sock: socket.socket) -> int:
     if len(answer) < _ANSWER.size:
         return UNKNOWN
     kind, uid, inode = _ANSWER.unpack_from(answer)
-    # A socket that its process has closed has no owner, which looks like root.
+    # A socket that its process has closed has no owner, and its uid is given as root's.
     return int(uid) if kind == _BY_FAMILY and inode else UNKNOWN

@@ -1,15 +1,15 @@
-"""The socket that clients of the proxy dial: a link to one that is this program's alone.
+"""The socket that clients of the proxy connect to: a link to a socket of this process alone.
 
-So a new program can be ready at a socket of its own before anybody dials it, and one rename gives
-it all new connections. The link leads into a directory of its program, which is left behind if
-nobody listens there any more::
+This lets a new process start listening before clients connect to it; one rename then directs all
+new connections to it. The link leads into a directory of its process. If no process listens in such
+a directory any more, a killed one has left it behind::
 
     /run/pycrictl/cri.sock -> cri.sock.k3x_9a2b/sock
-    /run/pycrictl/cri.sock.k3x_9a2b/38283   the streams behind URLs with that port
-    /run/pycrictl/cri.sock.lock     locked by a program that starts, until it serves
+    /run/pycrictl/cri.sock.k3x_9a2b/38283   the stream server, for URLs with that port
+    /run/pycrictl/cri.sock.lock     locked by a starting process until it serves
 
-The socket hands out all the runtime's power, so it is never there with wrong permissions, not even
-for a moment, and never taken from a program that still serves it.
+The socket gives full control of the runtime, so it never exists with wrong permissions, not even
+for a moment, and is never taken from a process that still serves it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ MAX_PATH_BYTES: Final = _SUN_PATH_BYTES - len(".xxxxxxxx/65535")
 
 
 class OwnSocket:
-    """A socket at ``path``, which clients find at ``link`` once it is published.
+    """A socket at ``path``, which clients reach at ``link`` once it is published.
 
-    A missing directory is made, for root only. ``before`` has the directories of the program that
-    this one takes over from.
+    A missing directory is created, for root only. ``before`` has the directories of the process
+    that this one takes over from.
     """
 
     def __init__(self, link: Path, before: Container[str] = ()) -> None:
@@ -65,16 +65,16 @@ class OwnSocket:
         self.path = self.folder / _SOCKET
 
     def publish(self) -> None:
-        """Let clients find the socket, by one rename."""
+        """Point the link at the socket, by one rename."""
         new = self.folder / _LINK
         new.unlink(missing_ok=True)
-        # Not an absolute path: a container may have the directory under another name.
+        # A relative path: a container may have the directory mounted elsewhere.
         new.symlink_to(Path(self.folder.name, _SOCKET))
         new.rename(self.link)
         self._start_lock.close()
 
     def close(self) -> None:
-        """Remove the socket, and the link unless it leads to another program by now."""
+        """Remove the socket, and the link unless it leads to another process by now."""
         if _leads_to(self.link) == self.folder.name:
             self.link.unlink(missing_ok=True)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -102,7 +102,7 @@ class OwnSocket:
         return bool(re.fullmatch(re.escape(self.link.name) + r"\.[a-z0-9_]{8}", name))
 
     def _sweep(self) -> None:
-        """Remove what killed programs left: one that starts has the lock that this one has now."""
+        """Remove directories of killed processes; the lock ensures that no other is starting."""
         for folder in list(self.link.parent.iterdir()):
             if self._is_ours(folder.name) and not _is_served(folder / _SOCKET):
                 shutil.rmtree(folder, ignore_errors=True)
@@ -110,12 +110,12 @@ class OwnSocket:
 
 def _is_served(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.setblocking(False)  # a full backlog is served, too
+        probe.setblocking(False)  # a full backlog counts as served
         return probe.connect_ex(str(path)) not in (errno.ECONNREFUSED, errno.ENOENT)
 
 
 def _check_directory(directory: Path) -> None:
-    """Refuse a directory whose other writers could put another socket in the place of this one."""
+    """Refuse a directory in which other users could replace the socket."""
     mode = directory.stat().st_mode
     if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
         raise UsageError(

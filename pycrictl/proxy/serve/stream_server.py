@@ -1,13 +1,13 @@
 """The streaming server: an HTTP listener on which a one-time URL becomes a stream.
 
-It is at the port that URLs name, and on a Unix socket, for clients whose loopback is another one.
+It listens on the port in its URLs and, for clients in another network namespace, on a Unix socket.
 
 For a progress stream, a request that upgrades to a WebSocket gets a text message for each record
-and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body, so
-that ``curl -N`` works. A copy stream is always a WebSocket, and its connection is handed over.
+and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body,
+which works with ``curl -N``. A copy stream is always a WebSocket, served by its ``Ticket``.
 
-A web page must not reach this server through a browser: a request with another ``Origin`` or
-``Host`` than this one is refused before its token is looked up.
+A web page must not reach this server through a browser: a request with a foreign ``Origin`` or
+``Host`` is refused before its token is looked up.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
 
 STUCK_S: Final = 60.0
-"""How long a client may take nothing of what it is sent."""
+"""Timeout of one write to a client."""
 
 _GOODBYE_S: Final = 1.0
-_MAX_MESSAGE_BYTES: Final = 4096  # nothing that a client sends matters
+_MAX_MESSAGE_BYTES: Final = 4096  # the content is ignored
 
 PayloadT = TypeVar("PayloadT")
 
 
 class Ticket(Protocol):
     async def serve(self, sock: socket.socket) -> None:
-        """Serve it on a connection whose handshake is over, and close that."""
+        """Serve the copy on a connection after the handshake, and close the connection."""
 
     def drop(self) -> None:
-        """Give it up: it will not be served."""
+        """Give up the copy, which will not be served."""
 
 
 class StreamServer(HttpServer, Generic[PayloadT]):
-    """Serves the streams of ``offer``."""
+    """Serves progress and copy streams through the functions given to ``offer``."""
 
     _redeem: Callable[[str], PayloadT | None]
     _follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]]
@@ -74,7 +74,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
         redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
     ) -> None:
-        """Say what uses up tokens, and what yields the records of a progress stream."""
+        """Set the functions that redeem tokens and yield the records of a progress stream."""
         self._redeem, self._follow, self._redeem_copy = redeem, follow, redeem_copy
 
     def start(self, address: Address) -> None:
@@ -88,14 +88,14 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         self.listen(listener)
 
     def resume(self) -> None:
-        """Listen again at the port that ``pause`` left."""
+        """Listen again on the port that ``pause`` released."""
         self.listen(listening(self.address))
 
     def url(self, token: str, path: str = PATH) -> str:
         return f"http://{self.address.authority}{path}{token}"
 
     def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
-        """End progress streams that another program goes on with, now and when they are opened."""
+        """End progress streams that another process continues, both open and future ones."""
         self._is_elsewhere = is_elsewhere
         for task, payload in self._progress.items():
             if is_elsewhere(payload):
@@ -104,7 +104,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
     def _route(
         self, request: Request, sock: socket.socket, early: bytes
     ) -> Coroutine[Any, Any, None]:
-        """Use up the token of a request; only then is there something to be done for it."""
+        """Redeem the token of a request, and return the coroutine that serves it."""
         self._check(request)
         if request.target.startswith(COPY_PATH):
             return _copy(sock, *self._redeemed_copy(request, early))
@@ -116,7 +116,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         return self._serve(sock, form, payload, early)
 
     def _check(self, request: Request) -> None:
-        """Refuse what a page of another site could make a browser send (and DNS rebinding)."""
+        """Refuse requests that another site's page could cause, directly or by DNS rebinding."""
         names = {self.address.authority, f"localhost:{self.address.port}"}
         if (request.headers.get("Host") or "").lower() not in names:
             raise RequestRefused(HTTPStatus.FORBIDDEN)
@@ -167,7 +167,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
             return "done"
 
         async def listen() -> None:
-            """Take what the client sends, until it goes; then the stream need not go on."""
+            """Read from the client until it disconnects, which ends the stream."""
             data = early
             with contextlib.suppress(OSError):
                 while True:
@@ -209,7 +209,7 @@ async def _copy(sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
     try:
         sock.send(answer)
         await ticket.serve(sock)
-    except OSError:  # the client is gone
+    except OSError:  # the client has disconnected
         ticket.drop()
         sock.close()
 
@@ -245,7 +245,7 @@ class _Lines:
         return chunk(text.encode() + b"\n")
 
     def end(self, *, is_whole: bool) -> bytes:
-        """Return the end of the body; a body that is cut short has none."""
+        """Return the last chunk of the body, or nothing if the body is cut short."""
         return LAST_CHUNK if is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
@@ -253,10 +253,10 @@ class _Lines:
 
 
 class _Messages:
-    """Records as messages of a WebSocket, until either side has closed."""
+    """Records as WebSocket messages, until either side has closed."""
 
     kind = "websocket"
-    is_answered = True  # a close is, by a close
+    is_answered = True  # the client answers a close frame
 
     def __init__(self, accepted: bytes) -> None:
         self._accepted = accepted
@@ -277,7 +277,7 @@ class _Messages:
         return self._output()
 
     def receive(self, data: bytes) -> bytes:
-        """Take in what the client sends; return what to answer: pongs, and a close."""
+        """Process data from the client; return the reply to send: pongs or a close frame."""
         if data:
             self._protocol.receive_data(data)
         self._protocol.events_received()

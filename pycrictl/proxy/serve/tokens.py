@@ -1,12 +1,12 @@
 """One-time tokens for the URLs of the streaming server. Pure: no IO, no clock.
 
-A token is the whole permission to open its URL, so it is random (192 bits), works once and soon
-expires. Only its hash is kept: neither a dump of this object nor the time that a lookup takes says
-anything about a token that is still good.
+A token alone gives permission to open its URL, so it is random (192 bits), works once and soon
+expires. Only its hash is kept: neither a dump of this object nor the duration of a lookup reveals
+anything about a valid token.
 
-The number of tokens that were given out and not used is bounded, and a pod gets another one only
-while it holds fewer than are still free. So one pod alone can hold half of all, each of ``n``
-greedy pods an ``n + 1``-th, and they leave some for a pod that has none.
+The number of unused tokens is limited, and a pod gets another one only while it holds fewer than
+are still free. So a single pod can hold half of them, ``n`` greedy pods can each hold one in
+``n + 1``, and some are left for a pod that has none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Grant(NamedTuple, Generic[PayloadT]):
 
 
 class Tokens(Generic[PayloadT]):
-    """The tokens that are still good. One thread uses it; ``now`` never goes back."""
+    """The valid tokens. Not thread-safe; ``now`` must never decrease."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Tokens(Generic[PayloadT]):
         return len(self._grants)
 
     def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
-        """Make a token, of a pod's share, which ``redeem`` exchanges for a payload."""
+        """Make a token from a pod's share; ``redeem`` exchanges it for ``payload``."""
         free = self._max_outstanding - self.outstanding(now)
         if free <= 0:
             raise self._exhausted(f"{self._max_outstanding} stream URLs are waiting to be opened")
@@ -74,14 +74,14 @@ class Tokens(Generic[PayloadT]):
         return token
 
     def redeem(self, token: str, *, now: float) -> PayloadT | None:
-        """Use a token up; None if it is not good, for whatever reason."""
+        """Use up a token and return its payload; None if it is not valid, for whatever reason."""
         self.outstanding(now)
         digest = _digest(token)
         return self._take(digest).payload if digest in self._grants else None
 
     def _take(self, digest: bytes) -> _Grant[PayloadT]:
         grant = self._grants.pop(digest)
-        self._held -= Counter((grant.pod,))  # which forgets a pod that holds none
+        self._held -= Counter((grant.pod,))  # removes a pod that holds none
         return grant
 
     def _exhausted(self, quota: str) -> Exhausted:
@@ -96,5 +96,5 @@ class Tokens(Generic[PayloadT]):
 
 
 def _digest(token: str) -> bytes:
-    # What comes out of a URL may hold lone surrogates.
+    # A token from a URL may contain lone surrogates.
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -1,11 +1,10 @@
-"""A block of lines at the cursor of a terminal that is redrawn in place.
+"""A block of lines, redrawn in place at the cursor of a terminal, whatever their content.
 
-Knows nothing of what the lines say. Between two calls the cursor rests at the start of the block's
-*first* line. That makes a change of the window's size harmless: whether the terminal wraps the old
-lines anew, cuts them or scrolls them, it keeps the cursor on the text where it was, so everything
-from there to the end of the screen is ours, and the next frame covers it. No state of the terminal
-is changed between two frames (the cursor stays visible, lines wrap), so that there is nothing to
-repair when the process is killed.
+Between two calls the cursor rests at the start of the block's *first* line. This makes resizing the
+window harmless: whether the terminal rewraps the old lines, cuts them or scrolls them, it keeps the
+cursor on the same text, so everything from there to the end of the screen belongs to the block, and
+the next frame covers it. Between two frames the terminal is in its normal state (the cursor is
+visible, lines wrap), so nothing needs repair when the process is killed.
 """
 
 from __future__ import annotations
@@ -22,30 +21,29 @@ from typing import Final, TextIO
 
 ERASE_LINE: Final = "\x1b[K"
 ERASE_BELOW_FIRST: Final = " \x1b[J\r"
-"""From column 1: what is erased from the very first cell, tmux keeps in its scrollback."""
+"""From column 1: tmux moves text erased from the very first cell to its scrollback."""
 
 WRAP_OFF: Final = "\x1b[?7l"
 WRAP_ON: Final = "\x1b[?7h"
 
 BUFFER_BYTES: Final = 256 * 1024
-"""More than a frame has."""
+"""Larger than any frame."""
 
 
 class TerminalBlock:
-    """The lines, and what the terminal shows of them.
+    """The block's lines, as currently shown on the terminal.
 
-    Writes to the descriptor of ``stream`` through a buffer of its own. A frame that a signal
-    interrupts is completed by the next write, so the cursor is never lost, not even when Ctrl-C
-    comes in the middle. A terminal that goes away (the session was closed) is not an error; from
-    then on nothing is drawn.
+    Writes to the descriptor of ``stream`` through a buffer of its own. The next write completes a
+    frame that a signal, such as that of Ctrl-C, interrupted, so the cursor is never lost. If the
+    terminal is closed (with its session), this is not an error; nothing more is drawn.
 
-    Ctrl-Z removes the block from the screen before the process stops, so that the shell's prompt
-    does not appear in the middle of it.
+    Ctrl-Z removes the block from the screen before the process stops, so the shell's prompt does
+    not appear in the middle of it.
     """
 
     def __init__(self, stream: TextIO) -> None:
         stream.flush()
-        # Unlike os.write, a buffer knows how much was written when a signal raises an exception.
+        # Unlike os.write, a buffer tracks how much was written when a signal handler raises.
         raw = io.FileIO(stream.fileno(), "w", closefd=False)
         self._out = io.BufferedWriter(raw, BUFFER_BYTES)
         self._encoding = stream.encoding
@@ -59,10 +57,10 @@ class TerminalBlock:
             signal.signal(signal.SIGTSTP, self._stop)
 
     def draw(self, lines: Sequence[str], *, size: tuple[int, int], whole: bool = False) -> None:
-        """Show lines, none wider than the screen, in place of what the block was.
+        """Replace the block with ``lines``, none of which is wider than the screen.
 
-        Only lines that differ are written, unless ``whole`` or a new ``size`` (columns, rows) asks
-        for all of them. Of more lines than the screen has rows the last ones are shown.
+        Only changed lines are written, unless ``whole`` is set or ``size`` (columns, rows) is new.
+        If there are more lines than rows on the screen, the last ones are shown.
         """
         lines = list(lines[-size[1] :])
         old = self._lines
@@ -74,8 +72,8 @@ class TerminalBlock:
         last = len(lines) - 1
         for index, line in enumerate(lines):
             if whole or index >= len(old) or line != old[index] or (index == last and shrinks):
-                # Erased first, a line forgets that it was wrapped: else a terminal that grows
-                # again would join it with the next. It may also fill the last column.
+                # Erasing clears the line's wrap flag: else a terminal that grows again would join
+                # it with the next. Erase first, since the line may fill the last column.
                 frame.append(ERASE_LINE)
                 if index == last and (whole or shrinks):
                     frame.append(ERASE_BELOW_FIRST)
@@ -92,14 +90,14 @@ class TerminalBlock:
         self._send("".join(frame))
 
     def print_above(self, text: str) -> None:
-        """Leave one line of text, which may wrap, above the block."""
+        """Print one line of text, which may wrap, above the block."""
         lines, size = self._lines, self._size
         self._erase(f"{text}\r\n")
         if lines:
             self.draw(lines, size=size)
 
     def close(self, lines: Iterable[str] = ()) -> None:
-        """Put lines, which may wrap, in the block's place, with the cursor below them."""
+        """Replace the block with lines, which may wrap, and put the cursor below them."""
         if self._catches_stop:
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             self._catches_stop = False
@@ -107,16 +105,16 @@ class TerminalBlock:
 
     def _erase(self, successor: str = "") -> None:
         if self._lines:
-            # Ctrl-C may make the kernel discard the end of a frame: lines wrap again in any case.
+            # Ctrl-C may make the kernel discard the end of a frame, so turn wrapping on again.
             successor = f"{WRAP_ON}\r{ERASE_BELOW_FIRST}{successor}"
         self._send(successor)
         self._lines = []
 
     def _stop(self, signum: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(RuntimeError):  # a frame is just being written: it stays
+        with contextlib.suppress(RuntimeError):  # a frame is being written: leave it
             self._erase()
         os.kill(os.getpid(), signal.SIGSTOP)
-        self._lines = []  # continued: the shell has written where the block may have been
+        self._lines = []  # on resuming: the shell may have overwritten the block
 
     def _send(self, text: str) -> None:
         if self._out.closed:

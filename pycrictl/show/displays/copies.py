@@ -1,4 +1,4 @@
-"""What a copy shows while it runs, and what it says at its end."""
+"""Displays of a copy's progress and of its result."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, S
 from pycrictl.units import duration_in_words, format_bytes, plural
 
 MAX_WARNINGS: Final = 10
-"""Most things left out that are named one by one."""
+"""Maximum number of left-out paths that are named one by one."""
 
 Copied = Mapping[str, Any]
-"""What was copied: ``files``, ``directories``, ``links``, ``size_bytes``, ``kept`` (was there),
-``skipped`` (left out): numbers; and ``elapsed_s``."""
+"""Numbers of a copy: ``files``, ``directories``, ``links``, ``size_bytes``, ``kept`` (existing),
+``skipped`` (left out) and ``elapsed_s``."""
 
 
 class Progress(NamedTuple):
-    """How far a copy is; a total or a rate (bytes a second) of None is not known."""
+    """Progress of a copy; a total or a rate (bytes per second) of None is unknown."""
 
     done_bytes: int
     total_bytes: int | None
@@ -53,9 +53,9 @@ def summary(copied: Copied) -> str:
 
 
 class CopyLines:
-    """Lines for people, above a bar if there are meters, which is gone when the copy has ended.
+    """Lines for people; with meters, above a bar that is removed when the copy ends.
 
-    Where what was copied is the command's output (``has_result``), no line says how it ended.
+    With ``has_result`` (the copied data is the command's output), no summary is written.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class CopyObjects(Objects):
         self.write_objects([{"skipped": path, "reason": reason}])
 
     def end(self, copied: Copied) -> None:
-        """Write the numbers of what was copied, and ``elapsed_s``."""
+        """Write the numbers of the copy."""
         self.write_objects([copied])
 
 

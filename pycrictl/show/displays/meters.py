@@ -1,7 +1,7 @@
-"""Lines and bars on a terminal that are redrawn in place and follow its size.
+"""Lines and bars that are redrawn in place on a terminal and adapt to its size.
 
-The bars are tqdm's. tqdm only formats them; ``TerminalBlock`` places them, because tqdm's own
-positions are lost when a window changes its size, and rows that did not fit never come back.
+tqdm only formats the bars. ``TerminalBlock`` places them, because tqdm loses its positions when a
+window is resized, and never restores rows that did not fit.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5
 FAIR_BAR: Final = 16
-"""Columns of a bar that words of lesser weight do not take from it."""
+"""Columns reserved for a bar before less important words are shown."""
 
 REPAINT_S: Final = 2.0
-"""How long something foreign (a key pressed, another program's output) may stay amid the bars."""
+"""How long foreign text (a key pressed, another program's output) may stay among the bars."""
 
 _ASCII: Final = str.maketrans({"…": "~", "·": "-"})
 _SPEED_WIDTH: Final = len("999.9 KiB/s")
@@ -35,7 +35,7 @@ _ETA_WIDTH: Final = len("ETA 0:00")
 
 
 class Meter(NamedTuple):
-    """A line with a bar: what stands before it, its share, what stands behind it, its colour."""
+    """A line with a bar: the text before it, its share, the text after it, its colour."""
 
     left: str
     done: int
@@ -92,15 +92,15 @@ class Meters:
 
 
 def total_line(label: str, totals: Totals, more: Sequence[str], width: int) -> Meter | str:
-    """Return the line of a total: as many of its words as fit in ``width``.
+    """Return the line of a total, with as many of its words as fit in ``width``.
 
-    What matters least goes first: what is unpacked, ``more`` from its end, the rate, the time left.
-    The bar itself matters more than the first of these.
+    Dropped first are the unpacked bytes, then ``more`` from its end, the rate, and the time left.
+    The first two are dropped before the bar gets narrower than ``FAIR_BAR``.
     """
     percent, size, unpacked, speed, eta = phrases.words(totals)
     if totals.total <= 0:
         return phrases.cut(sentence(label, size, speed, eta, *more), width)
-    # As wide as it will be: a redrawn bar must not change its length.
+    # Padded to its final width: a redrawn bar must not change its length.
     size = size.rjust(len(format_part(totals.total, totals.total)))
     if unpacked:
         most = format_part(totals.extracted_total, totals.extracted_total, is_estimated=True)
@@ -126,7 +126,7 @@ def total_line(label: str, totals: Totals, more: Sequence[str], width: int) -> M
 def fit(
     left: str, rights: Sequence[str], width: int, done: int, total: int, tone: Tone = "busy"
 ) -> Meter | str:
-    """Return a bar with the first of ``rights`` that leaves room for it, or no bar."""
+    """Return a bar with the first of ``rights`` that leaves room for it, or a line without bar."""
     for right in rights:
         if has_room(left, right, width, SHORTEST_BAR):
             return Meter(left, done, total, right, tone)

@@ -1,4 +1,4 @@
-"""How progress is shown, on which stream, and what writes there if it is not bars."""
+"""The form and the stream of progress displays, and the writers for forms other than bars."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
 Mode = Literal["auto", "bar", "plain", "json", "none"]
-"""What ``--progress`` takes."""
+"""Values of ``--progress``."""
 
 BAR_INTERVAL_S: Final = 0.25
 LINE_INTERVAL_S: Final = 1.0
 
 HEARTBEAT_S: Final = 9.0
-"""With a look each second, lines say how far all is at least every 10 s."""
+"""With a poll every second, the totals are thus written at least every 10 s."""
 
 Form = Literal["bar", "plain", "json", "none"]
 Stdout = Literal["progress", "result", "nothing"]
@@ -34,8 +34,8 @@ Stdout = Literal["progress", "result", "nothing"]
 class Outlet:
     """How and where progress is shown.
 
-    ``objects`` is where those of ``json`` go; all else goes to the environment's stderr. If
-    progress ``is_result`` of the command, losing it is an error.
+    The ``objects`` stream gets those of ``json``; all else goes to the environment's stderr. If
+    progress is the command's result (``is_result``), losing it is an error.
     """
 
     form: Form
@@ -49,12 +49,11 @@ class Outlet:
 
 
 def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = False) -> Outlet:
-    """Choose how to show progress; say so if bars were asked for and cannot be shown.
+    """Choose how to show progress; print a note if requested bars cannot be shown.
 
-    ``auto`` is bars on a terminal; lines on one that cannot show bars, or that log lines go to as
-    well. Without a terminal it is lines where progress is the command's result, else nothing.
-    ``bar`` becomes lines where there can be no bars. Objects go to stdout, or to stderr where
-    stdout carries another result.
+    ``auto`` means bars on a terminal, or lines if it cannot show bars or also gets log lines.
+    Without a terminal it means lines if progress is the command's result, else nothing. ``bar``
+    falls back to lines. Objects go to stdout, or to stderr if stdout carries another result.
     """
     is_terminal = env.stderr_is_terminal
     has_bars = is_terminal and not is_dumb(env.environ)
@@ -75,10 +74,10 @@ def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = Fals
 
 
 class Lines:
-    """Lines on stderr; when nobody reads them any more they are dropped."""
+    """Lines on stderr, which are dropped once their reader is gone."""
 
     interval_s: float | None = LINE_INTERVAL_S
-    """Pause between two states to show; None to show none."""
+    """Pause between two calls of ``show``; None for no calls."""
 
     def __init__(self, stderr: TextIO) -> None:
         self._stderr: TextIO | None = stderr
@@ -90,13 +89,13 @@ class Lines:
         self._stderr = _write(self._stderr, lines)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to put back."""
+        """Do nothing: there is no terminal state to restore."""
 
 
 class Objects(Lines):
-    """One JSON object a line, each with its ``time`` (RFC 3339, UTC). Notes go to stderr.
+    """One JSON object per line, each with its ``time`` (RFC 3339, UTC). Notes go to stderr.
 
-    When nobody reads the objects any more, they are dropped as well, unless they are the result.
+    Objects, too, are dropped once their reader is gone, unless they are the command's result.
     """
 
     def __init__(self, outlet: Outlet) -> None:
@@ -113,7 +112,7 @@ class Objects(Lines):
 
 
 class Silent:
-    """Shows nothing: what goes wrong is raised, and reported when the program ends."""
+    """Shows nothing; errors are raised, and reported when the program ends."""
 
     interval_s: float | None = None
 
@@ -133,7 +132,7 @@ def _write(
         except (OSError, ValueError):  # the pipe or the terminal is gone
             if must_arrive:
                 raise
-            # What its buffer still holds would fail once more when the program ends.
+            # Otherwise flushing its buffer at exit would fail again.
             with suppress(OSError, ValueError), open(os.devnull, "wb") as nowhere:  # noqa: PTH123
                 os.dup2(nowhere.fileno(), stream.fileno())
             return None

@@ -1,4 +1,4 @@
-"""The items of a view by image, and what is said about each image. Pure."""
+"""The items of a view by image, and texts about each image. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 AWAITED_S: Final = 10.0
-"""From this age on the display says how long a pull has been waiting for its registry."""
+"""Age from which the display shows how long a pull has been waiting for its registry."""
 
 
 def is_stalled(item: PullItem) -> bool:
@@ -35,7 +35,7 @@ def awaited_name(pull: Awaited) -> str:
 
 
 def waits_to_unpack(item: PullItem) -> bool:
-    """Return whether all of an item is here, and it is not its turn to be unpacked."""
+    """Return whether an item has fully arrived and is waiting to be unpacked."""
     return item.phase is Phase.WAITING and 0 < item.total == item.progress
 
 
@@ -96,7 +96,7 @@ class History:
         self.last: View | None = None
 
     def look(self, view: View) -> list[Pull]:
-        """Remember a view, and from when to when each image is on its way; return its pulls."""
+        """Store a view, and when the pull of each image began and ended; return its pulls."""
         if view.dropped and not (self.last and self.last.dropped):
             kept = f"only {len(view.items)} items are kept"
             self._note(f"{kept}; others were reported and are not shown")
@@ -119,11 +119,11 @@ class History:
 
     def summary(self, pull: Pull) -> str:
         now = self.last.now if self.last else 0.0
-        began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may have come between
+        began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may interrupt look()
         return summary(pull, (now if ended is None else ended) - began)
 
     def forget(self, images: Collection[str]) -> None:
-        """Forget images that have ended for good: what comes under their names is another pull."""
+        """Forget images whose pulls have ended: the same name then means another pull."""
         for image in images:
             self._spans.pop(image, None)
         if self.last:

@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 DIGEST_WIDTH: Final = 12
 TEXT_LIMIT: Final = 300
-"""Longest text from outside that is worth a place in a message."""
+"""Maximum length of external text in a message."""
 
 
 def clean(text: str) -> str:
-    """Return text from outside as one short line that cannot steer a terminal."""
-    # Cut first: to look through 100 MB would take seconds.
+    """Return external text as one short line that cannot control a terminal."""
+    # Cut first: scanning 100 MB would take seconds.
     words = escape(" ".join(text[: TEXT_LIMIT + 1].split()))
     return words if len(words) <= TEXT_LIMIT else words[: TEXT_LIMIT - 3] + "..."
 
 
 def short_digest(digest: str) -> str:
-    """Return the first digits of ``sha256:…``, by which people know layers."""
+    """Return the first digits of ``sha256:…``, the usual short name of a layer."""
     return clean(digest.rpartition(":")[2][:DIGEST_WIDTH])[:DIGEST_WIDTH]
 
 
@@ -51,7 +51,7 @@ def percent(done: int, total: int) -> int:
 def words(totals: Totals) -> tuple[str, str, str, str, str]:
     """Return ``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
 
-    Empty where unknown.
+    Unknown ones are empty.
     """
     done, total, unpacked, rate = totals.progress, totals.total, "", _rate(totals)
     share = percent(done, total) if totals.percent is None and total > 0 else totals.percent
@@ -114,10 +114,10 @@ def cut(text: str, columns: int) -> str:
 
 
 def cut_name(name: str, columns: int) -> str:
-    """Return what a pull is called (``IMAGE on NODE for POD``), shortened to so many columns.
+    """Return a pull's name (``IMAGE on NODE for POD``), shortened to fit ``columns``.
 
-    What people look for is the image's last name and its tag. The registry goes first, then the
-    rest of the path, the pod's namespace, the pod and the node.
+    The last part of the image's path and its tag matter most. The registry is dropped first, then
+    the rest of the path, the pod's namespace, the pod and the node.
     """
     image, space, rest = name.partition(" ")
     if space and not rest.startswith(("on ", "for ")):
@@ -141,9 +141,9 @@ def cut_name(name: str, columns: int) -> str:
 
 
 def cut_middle(text: str, columns: int) -> str:
-    """Return a text, or its ends with an ellipsis between.
+    """Return a text, with an ellipsis instead of its middle if it is too wide.
 
-    At least the ellipsis is left, in one column.
+    The result has at least the ellipsis, which takes one column.
     """
     if width(text) <= columns:
         return text
@@ -155,7 +155,7 @@ def cut_middle(text: str, columns: int) -> str:
 
 
 def fill(text: str, columns: int) -> str:
-    """Return a pull's name in exactly so many columns: padded, or shortened."""
+    """Return a pull's name, padded or shortened to exactly ``columns``."""
     text = cut_name(text, columns)
     return text + " " * (columns - width(text))
 

@@ -1,4 +1,4 @@
-"""Progress bars of pulls: one for the total, and a pool of lines for what happens now."""
+"""Progress bars of pulls: one for the total, and a pool of lines for unfinished items."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pycrictl.show.render import Tone, painted
 from pycrictl.units import duration_in_words, format_bytes, format_part
 
 POOL_LINES: Final = 10
-"""Most lines above the total."""
+"""Maximum number of lines above the total."""
 
 TINY: Final = 4
-"""Rows below which only the total is shown."""
+"""With fewer rows than this, only the total is shown."""
 
 BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
 
 RESUMED_S: Final = 10.0
-"""How long the total says that a part had arrived before the first look."""
+"""How long the total shows the bytes that were present before the pull."""
 
 _RANKS: Final = {
     Phase.EXTRACTING: 0,
@@ -56,9 +56,9 @@ class Bars(Meters):
         self.draw(lines, view.now)
 
     def end(self, images: Collection[str]) -> None:
-        """Leave the last line of each of these images above the bars.
+        """Print the final line of each of these images above the bars.
 
-        Later views are without them; under the same name another pull may come.
+        Later views omit them; the same name then means another pull.
         """
         self.write(self._last_lines([p for p in self._history.pulls if p.image in images]))
         self._history.forget(images)
@@ -114,11 +114,11 @@ def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
 
 
 def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
-    """Return at most ``slots`` lines for what has not arrived, grouped by image.
+    """Return at most ``slots`` lines for unfinished items, grouped by image.
 
-    What moves has the first claim to a line, then failures, then what waits, and the images take
-    turns. Lines appear in the order of the images and their layers, so that they keep their places.
-    At most half of them are headings.
+    Active items have the first claim to a line, then failed ones, then waiting ones; images take
+    turns. Lines follow the order of the images and their layers, which keeps them in place. At most
+    half of them are headings.
     """
     unfinished = [pull for pull in pulls if not pull.is_complete]
     is_flat = not any(pull.has_layers for pull in unfinished)
@@ -135,7 +135,7 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
     claims.sort(key=lambda claim: claim[:2])
     elsewhere = sum(len(_open_items(pull)) for pull in unfinished if pull not in shown)
     if len(claims) + elsewhere > free > 1:
-        free -= 1  # for the line that says so
+        free -= 1  # for the line with the number of hidden items
     hidden = len(claims) + elsewhere - max(free, 0)
     chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
     names = {pull.image: per_image.name(pull) for pull in shown}
@@ -148,7 +148,7 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
         name = names[pull.image]
         if not pull.has_layers:
             item, label = pull.items[0], phrases.fill(name, name_width)
-            if item.queue_position:  # it has no bar, which would have to begin where others do
+            if item.queue_position:  # no bar to align with others
                 room = width - phrases.width(per_image.queue(item)) - 1
                 label = phrases.cut_name(name, max(room, name_width))
             lines.append(item_line(item, label, width))
@@ -158,7 +158,7 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
         for item in sorted(pull.items, key=lambda item: item.phase is not Phase.FAILED):
             if (item.image, item.layer) in chosen:
                 label = phrases.layer(item.layer, item.digest)
-                if item.phase is Phase.FAILED:  # the image has, whichever layer it was
+                if item.phase is Phase.FAILED:  # an image fails as a whole
                     label = "" if has_headings else phrases.cut_name(name, width // 3)
                 lines.append(item_line(item, "  " * has_headings + label, width))
     if hidden > 0 and len(lines) < slots:
@@ -186,7 +186,7 @@ def item_line(item: PullItem, label: str, width: int) -> Meter | str:
     done, total = item.progress, item.total
     is_about = item.phase is Phase.EXTRACTING and item.is_estimated
     if item.phase is Phase.EXTRACTING:
-        # Compressed bytes say nothing here: they have all arrived.
+        # Not the compressed bytes: they have all arrived.
         done, total = item.extracted, item.extracted_total
     word = str(item.phase)
     if item.phase is Phase.WAITING and item.queue_position > 0:
@@ -206,7 +206,7 @@ def item_line(item: PullItem, label: str, width: int) -> Meter | str:
     if not has_bar:
         text = phrases.cut(sentence(left, size, *stall), width)
         return painted(text, "quiet" if item.phase is Phase.WAITING else "")
-    # Beside the bar, from most to least; a stall matters more than the bytes.
+    # Texts beside the bar, the longest first; a stall matters more than the bytes.
     rights = [join([size.rjust(BYTES_WIDTH), *stall]), join(stall)]
     tone: Tone = "warning" if per_image.is_stalled(item) else "busy"
     return fit(f"{left} {percent}", rights, width, done, total, tone)

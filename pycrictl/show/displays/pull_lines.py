@@ -17,9 +17,9 @@ STALL_REPEAT_S: Final = 30.0
 class PlainLines(Lines):
     """One short line for each event: ``IMAGE LAYER what happened``.
 
-    Images that begin and end, layers that change their phase (a layer that waits at first has not
-    changed), stalls, pulls that wait for their registry, and while anything is on its way the
-    totals at least every 10 s. ``aggregate`` leaves the layers out.
+    Events are the start and the end of an image, phase changes of a layer (its initial wait is
+    none), stalls, and waits for a registry. While anything is in progress, the totals follow at
+    least every 10 s. ``aggregate`` leaves the layers out.
     """
 
     def __init__(self, stderr: TextIO, *, aggregate: bool = False) -> None:
@@ -137,13 +137,13 @@ def _phase(item: PullItem) -> str:
 
 
 class JsonLines(Objects):
-    """One JSON object a line for each item that changed.
+    """One JSON object per line for each item that changed.
 
-    ``image``, ``layer``, ``progress``, ``total`` and ``error`` are KEP-5334's fields with its
-    meaning, so that its readers work on them; the others are added where they are known, among them
-    the sums, the rate and the time left of the image. The last line of an item that has arrived has
-    ``progress`` equal to ``total``. ``aggregate`` makes one object for all items together, as the
-    KEP has it for a pod, with the error of the first item that failed.
+    ``image``, ``layer``, ``progress``, ``total`` and ``error`` have the meaning of KEP-5334, whose
+    readers can therefore use them. Other fields are added where known, among them the sums, the
+    rate and the time left of the image. The last line of a complete item has ``progress`` equal to
+    ``total``. ``aggregate`` makes one object for all items together, as in the KEP for a pod, with
+    the error of the first item that failed.
     """
 
     def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
@@ -161,7 +161,7 @@ class JsonLines(Objects):
             )
 
     def end(self, images: Collection[str]) -> None:
-        """Do nothing: the objects have said it."""
+        """Do nothing: the objects written so far show the end."""
 
     @staticmethod
     def _image(image: str, view: View) -> dict[str, Any]:

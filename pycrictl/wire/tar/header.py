@@ -1,11 +1,11 @@
 """The blocks of a tar archive: one entry's header, numbers, and pax records. Pure.
 
 POSIX.1-2024 (pax, "ustar Interchange Format" and "pax Header Block"), the format of the seventh
-edition of Unix, and GNU's variant of it. Names are bytes: tar knows no encoding, and neither does
-Linux.
+edition of Unix, and GNU's variant of it. Names are bytes: neither tar nor Linux defines their
+encoding.
 
-What two readers could understand differently is refused, since an archive that one program has
-checked and another unpacks is how many of them were broken into.
+Input that two readers could interpret differently is refused: many programs were broken into by
+archives that one program had checked and another unpacked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NS_PER_S: Final = 10**9
 _LAYOUT: Final = struct.Struct("100s8s8s8s12s12s8sc100s8s64x16x155s12x")
 _NUMBERS: Final = slice(100, 148)
 
-# The five numbers as nearly every writer has them.
+# The five number fields in the form that nearly every writer uses.
 _PLAIN_NUMBERS: Final = re.compile(
     rb"([0-7]{7})[ \0]([0-7]{7})[ \0]([0-7]{7})[ \0]([0-7]{11})[ \0]([0-7]{11})[ \0]"
 )
@@ -46,15 +46,15 @@ _RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,9}) ")
 _SPARSE_RECORDS: Final = (b"GNU.sparse.", b"SCHILY.realsize", b"SUN.holesdata")
 
 INTERPRETED_RECORDS: Final = frozenset({b"path", b"linkpath", b"size", b"mtime", b"uid", b"gid"})
-"""The pax records that change an entry; what others say is left out of account."""
+"""The pax records that change an entry; all others are ignored."""
 
 
 class WrongChecksum(RemoteProtocolError):
-    """A block is not a header, or was changed."""
+    """A block is not a header, or is corrupt."""
 
 
 class EntryType(Enum):
-    """What an entry is. The value is its name in messages."""
+    """The type of an entry. The value is its name in messages."""
 
     FILE = "file"
     DIRECTORY = "directory"
@@ -69,11 +69,11 @@ class Entry(NamedTuple):
     """One member of an archive, as its headers describe it; nothing in it is checked.
 
     Attributes:
-        name: as it stands in the archive; one final slash of a directory is left out.
-        size_bytes: of the content that follows a file.
+        name: as in the archive, but without one final slash of a directory.
+        size_bytes: the size of a file's content, 0 for other entries.
         mode: permission, set-id and sticky bits; no file type.
-        mtime_ns: maybe before 1970.
-        uid: not negative, of any size; gid likewise.
+        mtime_ns: negative before 1970.
+        uid: not negative, without an upper limit; gid likewise.
     """
 
     name: bytes
@@ -99,12 +99,12 @@ class Block(NamedTuple):
     link: bytes
 
 
-# The headers of pax headers are the same for most entries of an archive.
+# Most entries of an archive have the same header block before their pax records.
 @lru_cache(maxsize=64)
 def decode_block(block: bytes) -> Block:
-    """Decode one header block, not all zero; raise ``WrongChecksum`` if it is no header."""
+    """Decode one header block, not all zeros; raise ``WrongChecksum`` if it is not a header."""
     name, mode, uid, gid, size, mtime, checksum, kind, link, magic, prefix = _LAYOUT.unpack(block)
-    # The checksum is taken with its own field full of spaces.
+    # The checksum is computed with its own field filled with spaces.
     expected = _sum(block) - sum(checksum) + 8 * ord(" ")
     match = _OCTAL.fullmatch(checksum)
     if match is None or int(match[1] or b"0", 8) != expected:
@@ -136,14 +136,14 @@ def decode_block(block: bytes) -> Block:
 def _sum(block: bytes) -> int:
     """Return the sum of a block's bytes.
 
-    The lower half of Adler-32 is one more than the sum, modulo 65521, which 256 bytes do not reach.
+    The lower half of Adler-32 is the sum plus one, modulo 65521, which 256 bytes cannot reach.
     """
     first, second = zlib.adler32(block[:256]), zlib.adler32(block[256:])
     return (first & 0xFFFF) + (second & 0xFFFF) - 2
 
 
 def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
-    """Decode a number field: octal digits, or GNU's binary form. A blank one is 0."""
+    """Decode a number field: octal digits, or GNU's binary form. A blank field is 0."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     if field[0] == 0xFF and signed:
@@ -155,12 +155,12 @@ def decode_number(field: bytes, what: str, *, signed: bool = False) -> int:
 
 
 def cut(field: bytes) -> bytes:
-    """Return what stands before the first NUL of a text field."""
+    """Return the part of a text field before its first NUL."""
     return field.partition(b"\0")[0]
 
 
 def decode_records(data: bytes) -> dict[bytes, bytes]:
-    """Decode the body of a pax extended header, in which no keyword may stand twice."""
+    """Decode the body of a pax extended header; a repeated keyword is an error."""
     records: dict[bytes, bytes] = {}
     position = 0
     while position < len(data):
@@ -184,14 +184,14 @@ def decode_records(data: bytes) -> dict[bytes, bytes]:
 
 
 def decode_decimal(value: bytes, what: str) -> int:
-    """Decode the value of a pax record that is a number, and not negative."""
+    """Decode a pax record's value as a number that is not negative."""
     if not _DECIMAL.fullmatch(value):
         raise RemoteProtocolError(f"a pax header of the archive has an invalid {what}")
     return int(value)
 
 
 def decode_time(value: bytes) -> int:
-    """Decode the value of a pax record that is a time; nanoseconds since 1970, rounded down."""
+    """Decode a pax record's value as a time: nanoseconds since 1970, rounded down."""
     match = _TIME.fullmatch(value)
     if match is None:
         raise RemoteProtocolError("a pax header of the archive has an invalid time")
@@ -224,7 +224,7 @@ def encode_block(
 
 
 def encode_number(value: int, width: int) -> bytes:
-    """Encode a number field of ``width`` bytes: octal, or GNU's binary form if it must be."""
+    """Encode a number field of ``width`` bytes: octal, or GNU's binary form if it does not fit."""
     if 0 <= value < 8 ** (width - 1):
         return b"%0*o\0" % (width - 1, value)
     if value < 0:
@@ -233,7 +233,7 @@ def encode_number(value: int, width: int) -> bytes:
 
 
 def fits_octal(value: int, width: int) -> bool:
-    """Return whether a number field of ``width`` bytes can hold ``value`` as POSIX wants it."""
+    """Return whether a number field of ``width`` bytes can hold ``value`` in POSIX's octal form."""
     return 0 <= value < 1 << 3 * (width - 1)
 
 
@@ -246,7 +246,7 @@ def encode_record(keyword: bytes, value: bytes) -> bytes:
 
 
 def encode_time(time_ns: int) -> bytes:
-    """Encode a time for a pax record: ``decode_time`` reads back the same."""
+    """Encode a time for a pax record; ``decode_time`` returns the same time."""
     seconds, fraction = divmod(abs(time_ns), NS_PER_S)
     text = f"{'-' if time_ns < 0 else ''}{seconds}.{fraction:09}"
     return text.rstrip("0").rstrip(".").encode("ascii")

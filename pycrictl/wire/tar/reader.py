@@ -1,15 +1,14 @@
 """Reading a tar archive, strictly. Pure.
 
-The reader takes the bytes of an archive as they come and reports what is in them. It understands
-pax and ustar archives, those of the seventh edition of Unix, and GNU's long names. It never looks
-back, keeps at most one extended header in memory, and passes content on as views of the bytes that
-it was given.
+The reader turns the bytes of an archive into events as they arrive. It understands pax and ustar
+archives, those of the seventh edition of Unix, and GNU's long names. It never seeks, keeps the
+extended headers of at most one entry in memory, and passes content on as views of its input.
 
-Archives are outside data. Refused are: what two readers could understand differently (a size said
-twice with two results, a record said twice, a NUL within a name), files with holes in a form of
-their own (their real size is not that of their content), entry types that mean nothing on Linux,
-content of anything but a file, an archive without its end mark, and anything but zeros behind it.
-Whether an entry's *name* is acceptable is not decided here but in ``copy.rules.policy``.
+Archives are untrusted input. The reader refuses anything that two readers could interpret
+differently (two different sizes, a repeated record, a NUL within a name), sparse files in special
+formats (their real size is not that of their content), entry types unknown on Linux, content of
+anything but a file, a missing end mark, and anything but zeros after it. Whether an entry's *name*
+is acceptable is decided in ``copy.rules.policy``.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ from pycrictl.wire.tar.header import (
 )
 
 MAX_EXTENSION_BYTES: Final = 1024 * 1024
-"""All extended headers of one entry together; two names of 4 KiB and some attributes need less."""
+"""For all extended headers of one entry; two names of 4 KiB and some attributes need less."""
 
 MAX_GLOBAL_HEADERS: Final = 64
 MAX_TRAILER_BYTES: Final = 16 * 1024 * 1024
-"""Zeros behind the end mark: writers fill up the last record of a tape."""
+"""Zeros allowed after the end mark: writers pad the last record of a tape."""
 
 _ZERO_BLOCK: Final = bytes(BLOCK_BYTES)
 
 _KINDS: Final = {
     b"0": EntryType.FILE,
     b"\0": EntryType.FILE,
-    b"7": EntryType.FILE,  # contiguous, where a system knows that
+    b"7": EntryType.FILE,  # contiguous, on systems that have such files
     b"1": EntryType.HARDLINK,
     b"2": EntryType.SYMLINK,
     b"3": EntryType.CHARACTER,
@@ -80,7 +79,7 @@ class EntryStarted(NamedTuple):
 
 
 class DataReceived(NamedTuple):
-    """Content of the entry. The view is of the bytes given to ``receive_data``: not a copy."""
+    """Content of the entry: a view of the bytes given to ``receive_data``, not a copy."""
 
     data: memoryview
 
@@ -101,10 +100,10 @@ _NOTHING: Final = memoryview(b"")
 
 
 class TarReader:
-    """Bytes of an archive in, events out.
+    """Turns the bytes of an archive into events.
 
-    ``receive_data`` never raises: an error is kept in ``error``, after which nothing is read. The
-    events before it are still delivered.
+    ``receive_data`` never raises: the first error is kept in ``error`` and ends the reading. Events
+    before it are still delivered.
 
     Attributes:
         error: what is wrong with the archive, or None.
@@ -122,7 +121,7 @@ class TarReader:
         self._reading = self._archive()
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Read the next bytes. They must stay as they are until the events are dealt with."""
+        """Read the next bytes, which must not change until their events have been handled."""
         self._unread = memoryview(data)
         try:
             next(self._reading, None)
@@ -131,7 +130,7 @@ class TarReader:
         self._unread = _NOTHING
 
     def receive_eof(self) -> None:
-        """Take in that the input has ended."""
+        """Handle the end of the input."""
         self._reading.close()
         if self.error is None and self._has_end_mark:
             self._events.append(ArchiveFinished())
@@ -144,7 +143,7 @@ class TarReader:
         return events
 
     def _archive(self) -> _Reading[None]:
-        """Read everything; yields where all bytes are used up, and is resumed with more."""
+        """Read the whole archive; yield when all bytes are used up, and resume with more."""
         block = yield from self._take(BLOCK_BYTES)
         if block != _ZERO_BLOCK:
             _require_header(block)
@@ -164,7 +163,7 @@ class TarReader:
             yield
 
     def _take(self, size_bytes: int) -> _Reading[bytes]:
-        """Return the next bytes; never used for content, which may be of any size."""
+        """Return the next ``size_bytes``; not used for content, which may be of any size."""
         taken = bytes(self._unread[:size_bytes])
         self._unread = self._unread[size_bytes:]
         if len(taken) == size_bytes:
@@ -247,7 +246,7 @@ class TarReader:
         link = _one_of(records.get(b"linkpath"), self._long.get(_GNU_LINK), link)
         if (value := records.get(b"size")) is not None:
             size_bytes = decode_decimal(value, "size")
-            # Writers put 0 or the same into the field that cannot hold it.
+            # Writers put 0 or the same size into the header's own field.
             if header.size_bytes not in (0, size_bytes) or size_bytes > MAX_SIZE_BYTES:
                 raise RemoteProtocolError("an entry of the archive has two sizes")
         if (value := records.get(b"mtime")) is not None:
@@ -257,7 +256,7 @@ class TarReader:
         if (value := records.get(b"gid")) is not None:
             gid = decode_decimal(value, "group")
         if kind is EntryType.DIRECTORY:
-            # Only one: what "a//" is supposed to be is for the policy to say.
+            # Only one slash: the policy decides what "a//" means.
             name = name.removesuffix(b"/") or name
         if size_bytes and kind is not EntryType.FILE:
             raise RemoteProtocolError(f"a {kind.value} of the archive has content")
@@ -265,9 +264,9 @@ class TarReader:
 
 
 def read(pieces: Iterable[bytes | memoryview]) -> Iterator[Event]:
-    """Yield what is in an archive, and raise what is wrong with it.
+    """Yield the events of an archive; raise the reader's error after them, if there is one.
 
-    An event is dealt with before the next is asked for.
+    The caller must handle each event before it requests the next.
     """
     reader = TarReader()
     for piece in pieces:
@@ -288,7 +287,7 @@ def _padding(size_bytes: int) -> int:
 
 
 def _long(body: bytes) -> bytes:
-    """Return the name in the body of one of GNU's extended headers; a NUL ends it."""
+    """Return the name in the body of a GNU extended header, up to a NUL."""
     name = cut(body)
     if body[len(name) :].strip(b"\0"):
         raise RemoteProtocolError("a name in the archive holds a NUL")
@@ -304,7 +303,7 @@ def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
 
 
 def _require_header(block: bytes) -> None:
-    """Say what the input is, if its first block shows that it is no archive."""
+    """Raise an error that names the input's format if its first block is not a header."""
     try:
         decode_block(block)
     except WrongChecksum:

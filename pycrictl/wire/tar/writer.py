@@ -1,12 +1,12 @@
 """Writing a tar archive. Pure.
 
-An archive is, for each entry, ``encode_entry``, its content, and ``padding_after``; at the end
-``END_OF_ARCHIVE``. It is pax, with times to the nanosecond, names of any length and bytes, and
+An archive consists of ``encode_entry``, the content and ``padding_after`` for each entry, and
+``END_OF_ARCHIVE``. Its format is pax: times in nanoseconds, names of any length and any bytes, and
 files of any size.
 
-Holes of a file are written as zeros, which every reader understands; whoever unpacks the archive
-finds the zeros and makes holes of them. Pax has no holes, and the form that GNU tar gave it makes
-an archive whose real size is hidden from those who must limit it.
+Holes in a file are written as zeros, which every reader understands; unpacking turns long runs of
+zeros into holes again. Pax has no holes, and GNU tar's extension for them hides an archive's real
+size from programs that must limit it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pycrictl.wire.tar.header import (
 END_OF_ARCHIVE: Final = bytes(2 * BLOCK_BYTES)
 
 MAX_HEADER_BYTES: Final = 16 * 1024
-"""The most that ``encode_entry`` returns for names that Linux can hold (4095 bytes)."""
+"""Longest result of ``encode_entry`` for names that Linux can hold (4095 bytes)."""
 
 _FILE: Final = b"0"
 _TYPES: Final = {
@@ -49,8 +49,8 @@ _GNU_NAME: Final = b"././@LongLink"
 def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
     """Encode all headers of one entry.
 
-    With ``busybox``, what does not fit into the header is written in GNU's way: BusyBox skips pax
-    headers, every other reader understands both.
+    With ``busybox``, values that do not fit into the header use GNU's extensions: BusyBox skips pax
+    headers; every other reader understands both.
     """
     if not entry.name or b"\0" in entry.name or b"\0" in entry.link:
         raise LocalProtocolError("a name is empty or holds a NUL")
@@ -82,12 +82,12 @@ def encode_entry(entry: Entry, *, busybox: bool = False) -> bytes:
     kind = _FILE if entry.kind is EntryType.FILE else _TYPES[entry.kind]
     mode, link = entry.mode & 0o7777, entry.link
     header = encode_block(name, kind, size, mode, uid, gid, mtime_s, link)
-    # GNU's headers stand next to the entry: BusyBox forgets them over a pax header.
+    # GNU's headers are next to the entry: a pax header in between makes BusyBox drop them.
     return (_extension(b"x", _PAX_NAME, records) if records else b"") + long_names + header
 
 
 def padding_after(size_bytes: int) -> bytes:
-    """Return the zeros that follow so many bytes of content."""
+    """Return the zeros that follow ``size_bytes`` bytes of content."""
     return bytes(-size_bytes % BLOCK_BYTES)
 
 
@@ -100,7 +100,7 @@ def _text_records(name: bytes, link: bytes) -> bytes:
                 value.decode("utf-8")
             except UnicodeDecodeError:
                 is_utf8 = False
-    # Without it a reader may convert the names, as pax wants UTF-8 (POSIX, "hdrcharset").
+    # Without it a reader may convert the names, as pax requires UTF-8 (POSIX, "hdrcharset").
     return records if is_utf8 else encode_record(b"hdrcharset", b"BINARY") + records
 
 
