@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -148,11 +149,8 @@ class Looker:
         connection = self._connection
         assert connection is not None
         if connection.proxy is not None:
-            try:
+            with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
                 status = self._status = connection.proxy.status()
-            except PycrictlError:
-                connection.proxy = None  # the proxy has ended; containerd shows its pulls
-            else:
                 self._pulls = all_of(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:

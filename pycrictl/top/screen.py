@@ -292,7 +292,10 @@ class TopApp(App[None]):
         self._draw()
 
     def action_why(self) -> None:
-        self._page(self._hands.why)
+        if self._row is not None and not self._row.pod:
+            self._say("the pod of this pull is not known")
+        else:
+            self._page(self._hands.why)
 
     def action_inspect(self) -> None:
         if self._needs_container():

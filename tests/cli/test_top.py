@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.errors import ConnectError
+from pycrictl.top.board import Limit
 from pycrictl.top.looking import Looker, NodeClients
 from tests.cli import test_why
 from tests.cli.run import Run
@@ -70,11 +73,38 @@ def test_without_a_runtime_the_usual_line_is_said(tmp_path: Path) -> None:
     assert done.stderr.startswith("pycrictl: cannot reach the runtime at ")
 
 
-def connected(fake: FakeServer, *, is_there: bool = True) -> NodeClients:
+class Restarting:
+    """A proxy that does not answer the first call."""
+
+    def __init__(self) -> None:
+        self._calls = itertools.count()
+
+    def status(self) -> dict[str, Any]:
+        if next(self._calls) == 0:
+            raise ConnectError("the proxy is away")
+        return {"limit": 3, "running": [], "waiting": []}
+
+    def set_limit(self, limit: int) -> None: ...
+
+    def cancel(self, target: str) -> None: ...
+
+
+def connected(
+    fake: FakeServer, *, is_there: bool = True, proxy: Restarting | None = None
+) -> NodeClients:
     if not is_there:
         raise ConnectError("the runtime is away")
     client = CriClient(fake.path, timeout_s=20)
-    return NodeClients(client, client, Sources(), None, client.close)
+    return NodeClients(client, client, Sources(), proxy, client.close)
+
+
+def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:
+    node(fake)
+    proxy = Restarting()
+    looker = Looker(lambda: connected(fake, proxy=proxy), "n", wall_s=lambda: NOW)
+    limits = [looker.look().limit, looker.look().limit]
+    looker.close()
+    assert limits == [None, Limit(3, 0, 0)]
 
 
 def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:

@@ -164,6 +164,14 @@ def test_the_limit_and_a_pull_in_line_are_asked_about_first() -> None:
     play(node, act)
 
 
+def test_a_pull_without_a_known_pod_is_not_explained() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("w")
+        assert shown(pilot, "#keys") == "the pod of this pull is not known"
+
+    play(Node(replace(BOARD, rows=(replace(BOARD.rows[0], pod=""),))), act)
+
+
 def test_what_cannot_be_done_is_said() -> None:
     async def act(pilot: Pilot[None]) -> None:
         await pilot.press("c")
