@@ -24,16 +24,18 @@ _PAUSE_S: Final = 0.25
 
 
 class Pulls(NamedTuple):
-    """The pod's pulls by image, pulls not known to be its own, and errors of its last pulls."""
+    """Pulls by image: the pod's own, those of unknown and of other pods; the errors of its last."""
 
     own: Mapping[str, PullState] = {}
     stray: Mapping[str, PullState] = {}
+    others: Mapping[str, PullState] = {}
     failed: Mapping[str, str] = {}
 
     def joined(self, other: Pulls) -> Pulls:
         return Pulls(
             {**self.own, **other.own},
             {**self.stray, **other.stray},
+            {**self.others, **other.others},
             {**self.failed, **other.failed},
         )
 
@@ -41,14 +43,15 @@ class Pulls(NamedTuple):
 def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     own: dict[str, PullState] = {}
     stray: dict[str, PullState] = {}
+    others: dict[str, PullState] = {}
     for pod, image, pull in all_of(status):
-        (own if pod == owner else stray).setdefault(image, pull)
+        (own if pod == owner else others if pod else stray).setdefault(image, pull)
     failed = {
         one["image"]: cause(one["error"])
         for one in status.get("failures", ())
         if one["pod"] == owner
     }
-    return Pulls(own, stray, failed)
+    return Pulls(own, stray, others, failed)
 
 
 def all_of(status: Mapping[str, Any]) -> list[NodePull]:

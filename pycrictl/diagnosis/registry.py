@@ -29,6 +29,7 @@ NO_ANSWER: Final = "no answer in time"
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
+_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 
 
 class Step(NamedTuple):
@@ -244,8 +245,8 @@ def expiry_s(port: int) -> float | None:
     try:
         with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
             said = tls.getpeercert() or {}
-    except ssl.SSLCertVerificationError:
-        return 0.0  # it has expired
+    except ssl.SSLCertVerificationError as exc:
+        return 0.0 if exc.verify_code == _EXPIRED else None
     except OSError:
         return None
     until = said.get("notAfter")

@@ -156,7 +156,8 @@ class Survey(Asking):
             began_s = max(sandbox.created_at, 0) / 1e9
             is_ready = sandbox.state == cri_pb2.SANDBOX_READY
             known = facts.Sandbox(sandbox.id, is_ready, began_s)
-        own = {each: pulls.stray[each] for each in needed if each in pulls.stray}
+        others = {**pulls.others, **pulls.stray}  # another pod's pull brings the image here, too
+        own = {each: others[each] for each in needed if each in others}
         of_pod = [one for one in failures if not one.pod or one.pod == seen.owner]
         images = self._image_facts(
             needed, pod, of_pod, present, pulls._replace(own={**pulls.own, **own})

@@ -44,3 +44,10 @@ def test_what_a_proxy_says_of_a_pod() -> None:
         "a/one": RUNNING,
     }
     assert found.failed == {"a/bad": "denied"}
+
+
+def test_pulls_of_other_pods_are_not_stray() -> None:
+    unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": SUMS.to_json()}
+    found = from_proxy({**STATUS, "running": [unknown]}, "default/new")
+    assert (list(found.stray), list(found.others)) == (["a/three"], ["a/two"])
+    assert not found.own
