@@ -49,6 +49,7 @@ def shared_endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
 
 
 def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
+    from pycrictl.proxy.server import AGE_S
     from tests.proxy.program import Program
 
     lab = request.getfixturevalue("shared_lab")
@@ -64,7 +65,8 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
         ("retry", ["--serialize-image-pulls", "--when-full", "retry", "--retry-interval", "500ms"]),
     ):
         (folder / name).mkdir()
-        proxies.append(stack.enter_context(Program(folder / name, lab.node.endpoint, *more)))
+        program = Program(folder / name, lab.node.endpoint, *more, age_s=AGE_S)
+        proxies.append(stack.enter_context(program))
     url_s = float(os.environ.get("CONFORMANCE_URL_S") or 0)
     settings = replace(_OURS, retry_endpoint=proxies[1].endpoint, url_s=url_s)
     return Endpoint(

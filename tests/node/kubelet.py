@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,8 @@ _METHODS: Final = {
 }
 _AT_ONCE: Final = 4
 """How many pods are removed at a time."""
+_REMOVED_S: Final = 10.0
+"""How long the removal of a pod is tried."""
 
 M = TypeVar("M", bound=Message)
 
@@ -165,10 +168,15 @@ class Kubelet:
             list(pool.map(self.remove_pod, [pod.id for pod in pods.items]))
 
     def remove_pod(self, pod_id: str) -> None:
-        try:
-            self._stop_and_remove(pod_id)
-        except grpc.RpcError:  # containerd can do neither with what starts or ends at that moment
-            self._stop_and_remove(pod_id)
+        give_up_at = time.monotonic() + _REMOVED_S
+        while True:
+            try:
+                self._stop_and_remove(pod_id)
+                return
+            except grpc.RpcError:  # containerd can do neither with what starts or ends right now
+                if time.monotonic() > give_up_at:
+                    raise
+            time.sleep(0.1)
 
     def _stop_and_remove(self, pod_id: str) -> None:
         self.ask("StopPodSandbox", pod_sandbox_id=pod_id)
