@@ -23,8 +23,8 @@ from pycrictl.streaming.loop import end_tasks
 PACE_S: Final = 1.0
 """The time between two rounds of a watch; longer if a round takes much CPU time."""
 
-LEAST_SHARE: Final = 0.1
-"""The share of one CPU that rounds may take at most."""
+MAX_SHARE: Final = 0.1
+"""The largest share of one CPU that rounds may take."""
 
 FRESH_S: Final = 0.5
 DONE_S: Final = 30.0
@@ -113,7 +113,7 @@ class Feed:
             except PycrictlError as exc:
                 self._log.info("no_round", error=exc.message)
             took_s = time.thread_time() - begun_s
-            await asyncio.sleep(max(PACE_S, took_s / LEAST_SHARE))
+            await asyncio.sleep(max(PACE_S, took_s / MAX_SHARE))
 
     async def _round(self) -> None:
         pods = await self._pods()

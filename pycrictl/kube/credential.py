@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pycrictl import config
 from pycrictl.errors import ConfigError
@@ -28,9 +28,6 @@ from pycrictl.kube.kubelet import (
 )
 from pycrictl.kube.plugin import ask_plugin
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    pass
 
 KUBECONFIGS: Final = (
     "/etc/kubernetes/kubelet.conf",

@@ -175,7 +175,7 @@ HOSTILE: Final[dict[str, Case]] = {
     "text": Case(b"tar: /x: No such file\n".ljust(512), "not a tar archive"),
     "nothing": Case(b"", "too early"),
     "trunc-content": Case(archive(file(b"x", b"y" * 2000))[:1000], "too early"),
-    "data-after-end": Case(archive(evil(b"x")) + archive(evil(b"y")), "follows the end"),
+    "data-after-end": Case(archive(evil(b"x")) + archive(evil(b"y")), "data after the end"),
     "checksum": Case(evil(b"x") + archive(b"Y" + evil(b"x")[1:]), "checksum"),
     # What is there already
     "pre-sym-dir": bad(

@@ -318,7 +318,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
             ["web"],
             {"versions": ("v2",)},
             "offers v2 of progress.pycrictl.dev, this program knows v1alpha1",
-            "hint: install the version",
+            "hint: install matching",
         ),
         (
             ["web", "--as=jane"],

@@ -383,7 +383,7 @@ def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> N
 
 
 BAD: tuple[tuple[list[tuple[int, bytes]], int, str], ...] = (
-    ([(TO_CONTAINER, bytes(MIB))] * 17, 2**64 - 1, "follows the end of the archive"),
+    ([(TO_CONTAINER, bytes(MIB))] * 17, 2**64 - 1, "data after the end of the archive"),
     ([(TO_CONTAINER, b"x" * 1024)], 1024, "not a tar archive"),
     ([], 0, "too early"),
     *(([(one, b"x")], 9, "channel that is not its own") for one in (1, STATUS, 77, CHANNEL_END)),
