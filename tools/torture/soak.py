@@ -358,8 +358,11 @@ def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
     with Program(lab.folder, lab.node.endpoint, *flags) as proxy:
         soak = Soak(lab, proxy, seed)
         # What the proxy opens once and keeps counts as there from the start.
+        inside = f"{soak.container}:/in/first"
+        for ends in ((str(soak.tree), inside), (inside, str(soak.folder / "first"))):
+            soak.run("cp", "-q", "--method", "rpc", *ends)
+        soak.pull()
         soak.look()
-        soak.run("cp", "-q", "--method", "rpc", str(soak.file), f"{soak.container}:/in/first")
         lab.registry.limit(6 * MIB)
         before = descriptors(proxy.main_pid)
         with running(soak) as threads:

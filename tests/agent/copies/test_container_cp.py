@@ -222,7 +222,7 @@ def test_ctrl_c_and_a_kill(
     end(out, signal.SIGKILL, lambda: any(one.stat().st_size > MIB for one in parts("*.part")))
     done = plugin("--resume", *out)
     assert done.returncode == 0, done.stderr
-    assert b"anew" not in done.stderr
+    assert b"starting over" not in done.stderr
     assert (tmp_path / "g").read_bytes() == content
     assert (plugin.kept, spooled(node)) == ([], [])
     wait_until(lambda: stages_in(tmp_path) == [])

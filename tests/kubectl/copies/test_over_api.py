@@ -154,7 +154,7 @@ def test_a_client_that_was_killed_before_it_knew_the_size(
     else:
         work.out("/to/f", back)
         assert back.read_bytes() == CONTENT
-    assert [note for note in work.notes if "anew" in note] == []
+    assert [note for note in work.notes if "starting over" in note] == []
     assert work.left() == []
 
 
