@@ -1,5 +1,5 @@
-"""How fast pycrictl is, as ratios to a bare program that does the same work in the same run.
+"""Benchmarks of pycrictl, as ratios to a bare program that does the same work in the same run.
 
-Absolute times say little on somebody else's machine. So every benchmark measures two things in
-turn, ours and a yardstick, and says how they compare. ``python -m benchmarks --list`` names them.
+Absolute times mean little on another machine. So every benchmark measures pycrictl and a yardstick
+in turn, and compares them. ``python -m benchmarks --list`` lists all benchmarks.
 """

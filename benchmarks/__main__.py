@@ -1,7 +1,7 @@
 """``python -m benchmarks [--only NAME]... [--list]``: run benchmarks and print a table.
 
-The exit status is 0 whether the goals are met or not, and 1 if a benchmark could not run. One whose
-program was not built is skipped.
+The exit status is 0 whether or not the goals are met, and 1 if a benchmark could not run.
+Benchmarks of programs that are not built are skipped.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(benchmarks: Sequence[Benchmark]) -> bool:
-    """Print a row for each as soon as it has run; return whether none of them failed."""
+    """Print a row for each benchmark as soon as it has run; return whether all could run."""
     print(ROW.format("name", "ours", "bare", "ratio", "goal", "ok"), flush=True)
     all_ran = True
     for benchmark in benchmarks:

@@ -1,4 +1,4 @@
-"""The yardstick of lists: the least program of Typer and gRPC that lists the containers.
+"""Yardstick for lists: a minimal program with Typer and gRPC that lists the containers.
 
 python benchmarks/bare_containers.py SOCKET [json]
 

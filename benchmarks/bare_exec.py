@@ -1,4 +1,4 @@
-"""The yardstick of short commands: the least Python that runs one and reads its outcome.
+"""Yardstick for short commands: minimal Python that runs one and reads its outcome.
 
 python benchmarks/bare_exec.py SOCKET CONTAINER-ID COMMAND...
 """

@@ -1,9 +1,9 @@
-"""The yardstick of streams: the least Python that moves the load of a server of sessions.
+"""Yardstick for streams: minimal Python that moves the load of ``session_server``.
 
 python benchmarks/bare_stream.py PORT spdy|websocket stdout, or spdy stdin
 
-It upgrades the connection and opens the streams. After that it knows nothing of frames: it reads
-into one buffer and throws away what comes, or sends what it reads from its standard input.
+It upgrades the connection and opens the streams. After that it ignores framing: it reads into one
+buffer and discards the data, or copies its standard input to the socket.
 """
 
 from __future__ import annotations

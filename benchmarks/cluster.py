@@ -1,7 +1,7 @@
-"""What ``kubectl get imagepulls -A`` costs the agent that answers, by nodes and pulls.
+"""Cost of ``kubectl get imagepulls -A`` for the agent that answers it.
 
-The API server and the other agents are fakes in this process: real HTTP and TLS, each of 200 agents
-at a port of its own.
+The API server and the other agents are fakes in this process, with real HTTP and TLS; each of the
+200 agents has a port of its own.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from tests.streaming.servers import Certificates
 NODES = 5000
 PULLS = 300
 AGENTS = 200
-"""The nodes that pull."""
+"""Nodes that are pulling images."""
 
 LAYERS = 8
 PADDING = "x" * 4000
-"""What a pod has beside what is read here: managed fields, volumes, conditions."""
+"""Stands for the fields of a pod that are not read here: managed fields, volumes, conditions."""
 
 PATH = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 READY_S = 60.0
 
 
 class Cost(NamedTuple):
-    """What one list took."""
+    """CPU time and peak memory for one list."""
 
     cpu_s: float
     peak: int
@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 
 @dataclass
 class Fakes:
-    """A cluster: 30,000 pods of which few wait, as the API server would select them."""
+    """A cluster of 30,000 pods, of which the API server returns only the few pending ones."""
 
     certificates: Certificates
     front_proxy: Certificates
@@ -93,7 +93,7 @@ class Fakes:
         }
 
     def slices(self) -> list[dict[str, Any]]:
-        """An EndpointSlice a port, since those of a real Service have one port for all."""
+        """Return one EndpointSlice per port, since a slice has one port for all its endpoints."""
         found = []
         for number, port in enumerate(self.ports):
             nodes = range(number, NODES, len(self.ports))
@@ -177,7 +177,7 @@ async def _served(fakes: Fakes) -> AsyncIterator[int]:
 
 @cache
 def measure() -> Cost:
-    """Return what one list costs, of an agent that has been asked for nothing yet."""
+    """Return the cost of the first list that an agent serves."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         certificates = make_node_certificates(folder)

@@ -1,8 +1,8 @@
 """``kubectl container-cp`` against ``kubectl cp``, both through one API server.
 
-The API server is the stand-in of the tests, in this process; agent, containerd and kubectl are the
-real ones. ``kubectl cp`` runs tar in the container, by an exec that goes the same way to the
-runtime's stream server.
+The API server is the tests' stand-in, in this process; agent, containerd and kubectl are real.
+``kubectl cp`` runs tar in the container, by an exec through the same API server to the runtime's
+stream server.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _CHUNK = 1024 * 1024
 
 
 class Exec(ApiService):
-    """The exec of a pod, which a kubelet would hand on to the runtime's stream server.
+    """Forwards exec in a pod to the runtime's stream server, as a kubelet would.
 
-    It has a port of its own with TLS.
+    It listens on a TLS port of its own.
     """
 
     def __init__(self, certificates: Certificates, lab: Lab, container: str) -> None:
         self._context = certificates.server_context()
-        self._context.num_tickets = 0  # the stand-in takes a ticket for content, and waits for it
+        self._context.num_tickets = 0  # the stand-in would take a ticket for content, and wait
         self._listener = socket.create_server(("127.0.0.1", 0))
         super().__init__("exec", "v1", *self._listener.getsockname())
         self._lab, self._container = lab, container
@@ -97,7 +97,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @dataclass
 class Scene:
-    """A pod with a large file, the same file at the workstation, and ways between them."""
+    """A pod with a large file, the same file on the workstation, and both commands to copy it."""
 
     folder: Path
     root: Path
@@ -144,7 +144,7 @@ def _large(path: Path) -> None:
 
 
 def _moved(path: Path, copy: Callable[[], float]) -> float:
-    """Return the speed of a copy in MiB/s; what it has made is removed."""
+    """Return the speed of a copy in MiB/s, and remove the copy."""
     seconds = copy()
     if path.stat().st_size != SIZE_BYTES:
         raise CannotRunError(f"{path} is not what was copied")
@@ -165,7 +165,7 @@ def _speed(*, into: bool) -> Measured:
 
 
 def _small(*, into: bool) -> Measured:
-    """Seconds for a tree of small files, in file systems in memory: a disk's would be measured."""
+    """Measure seconds for a tree of small files; on tmpfs, since a disk would dominate."""
     with _scene() as scene, tempfile.TemporaryDirectory(prefix="pcb-", dir="/dev/shm") as folder:
         (scene.root / "root/large").unlink()
         mount = ["/bin/busybox", "mount", "-t", "tmpfs", "-o", "size=1g", "tmpfs", "/root"]

@@ -1,10 +1,10 @@
 """``pycrictl cp`` against ``cp`` on the same file system, with a container of a real containerd.
 
-Small files stay until the end of a benchmark: some file systems are slow to give a file the number
-of one that has just been removed, which would be measured instead. There is no room for many large
-ones. Memory that a virtual machine has not used for two seconds may go back to its host, and takes
-longer to come again than the copy: so another copy is made right before each large one, whoever
-makes it, and thrown away.
+Small files are kept until the end of a benchmark: some file systems are slow to reuse the inode of
+a file that has just been removed, which would be measured instead. There is no room to keep many
+large files. A virtual machine may return memory unused for two seconds to its host, and getting it
+back takes longer than the copy: so right before each large copy, by either program, another one is
+made and thrown away.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.processes import peak_bytes
 from tests.proxy.program import Program
 
 FOLDER = "/var/tmp"
-"""Where containers are too: on the disk, which /tmp may not be."""
+"""On the same disk as the containers, which /tmp may not be."""
 
 SIZE_BYTES = 1024 * MIB
 SMALL_FILES = 10_000
@@ -48,7 +48,7 @@ class Scene:
         self.container = kubelet.create_container(kubelet.run_pod("copy"), image)
         kubelet.start_container(self.container)
         self._endpoint = endpoint
-        # What the container sees as its root is a directory of the node's disk below.
+        # The container's root file system, which is a directory on the node's disk.
         self.root = Path(f"/proc/{kubelet.pid(self.container)}/root")
 
     def new(self, folder: Path) -> Path:
@@ -58,7 +58,7 @@ class Scene:
         with path.open("wb") as file:
             for _ in range(SIZE_BYTES // MIB):
                 file.write(os.urandom(MIB))
-        # As most files are; what has just been written is spooled on its way out by rpc.
+        # Old, as most files are: a file just written would be spooled on its way out by rpc.
         an_hour_ago = time.time() - 3600
         os.utime(path, (an_hour_ago, an_hour_ago))
 
@@ -72,7 +72,7 @@ class Scene:
         return timed(["cp", *map(str, words)])[0]
 
     def copy(self, method: str, source: str | Path, target: str | Path) -> tuple[float, int]:
-        """Seconds that ``pycrictl cp`` takes, and the most memory that it had, in bytes."""
+        """Run ``pycrictl cp``; return its time in seconds and its peak memory in bytes."""
         words = ("cp", "--quiet", "--method", method, str(source), str(target))
         return timed(pycrictl("--runtime-endpoint", self._endpoint, *words))
 
@@ -92,7 +92,7 @@ def _scene(*, through_proxy: bool = False) -> Iterator[Scene]:
 
 
 def timed(command: list[str], environ: dict[str, str] | None = None) -> tuple[float, int]:
-    """Seconds that a program takes, and the most memory that it had, in bytes."""
+    """Run a program; return its time in seconds and its peak memory in bytes."""
     begun = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environ) as process:
         peak = 0
@@ -110,7 +110,7 @@ def timed(command: list[str], environ: dict[str, str] | None = None) -> tuple[fl
 
 
 def _removed(path: Path, seconds: float) -> float:
-    """The same figure, with what was made removed: of large files there is no room for many."""
+    """Remove a copy and return ``seconds``: there is no room to keep many large files."""
     if not path.exists():
         raise CannotRunError(f"nothing was copied to {path}")
     path.unlink()
@@ -128,7 +128,7 @@ def _large(method: str, *, into: bool) -> Measured:
 
 
 def _beside_cp(scene: Scene, copied: Callable[[Path, Path], float], *, into: bool) -> Measured:
-    """Copies of the large file, one way and by cp(1)."""
+    """Compare copies of the large file by ``copied`` and by cp(1)."""
     local, inner = scene.folder, scene.root / "root"
     here, there = (local, inner) if into else (inner, local)
     source = here / "large"

@@ -1,4 +1,4 @@
-"""Measurement of two things in turn, and whether their ratio is good enough."""
+"""Measure two things in turn, and check whether their ratio meets a goal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class CannotRunError(Exception):
 
 
 class SkippedError(Exception):
-    """What the benchmark measures was not built; the text says what, and how to build it."""
+    """The program to measure was not built; the text says what is missing and how to build it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Measured:
-    """Our figure, that of the yardstick in the same unit, and how they compare."""
+    """pycrictl's figure, the yardstick's in the same unit, and how they compare."""
 
     ours: float
     bare: float
@@ -71,10 +71,10 @@ def interleave(
 def best_speeds(
     ours: Callable[[], float], bare: Callable[[], float], *, rounds: int, warm_up_rounds: int = 1
 ) -> Measured:
-    """Return the highest of two speeds taken in turn.
+    """Return the best speed of each side, measured in turn.
 
-    For what takes less than a second and keeps all processors busy: anything else on the machine
-    slows it down, and the side with more work by more.
+    For runs of less than a second that keep all processors busy: any other load slows them down,
+    and most of all the side with more work.
     """
     ours_figures, bare_figures = _in_turn(ours, bare, rounds, warm_up_rounds)
     best, best_bare = max(ours_figures), max(bare_figures)

@@ -1,4 +1,4 @@
-"""Listing many containers, start included, against the least program that does as much."""
+"""Listing many containers, start-up included, against a minimal program that does the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOW_NS = 1_795_209_010_000_000_000
 
 
 def container(number: int) -> cri_pb2.Container:
-    """A container as kubelet makes them."""
+    """Return a container like those that kubelet creates."""
     return cri_pb2.Container(
         id=f"{number:064x}",
         pod_sandbox_id=f"{number // 2:064x}",
@@ -43,7 +43,7 @@ def container(number: int) -> cri_pb2.Container:
 
 @contextmanager
 def _listing(count: int) -> Iterator[FakeServer]:
-    """A runtime with so many containers."""
+    """Serve a runtime with ``count`` containers."""
     listed = cri_pb2.ListContainersResponse(containers=map(container, range(count)))
     with serve() as server:
         server.offer("ListContainers", listed.SerializeToString())

@@ -1,4 +1,4 @@
-"""``logs``: the speed of reading a large log, and what its tail costs beside a small log's."""
+"""``logs``: the speed of reading a large log, and the time for its tail against a small log's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MB = 1_000_000
 
 
 def write_log(path: Path, *, size_bytes: int) -> None:
-    """Write full lines of one output, as most logs are."""
+    """Write complete lines of one stream, as most logs have."""
     chance = random.Random(1)
     with path.open("wb") as log:
         written = number = 0
@@ -45,7 +45,7 @@ def write_log(path: Path, *, size_bytes: int) -> None:
 
 
 def obvious_loop(path: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
-    """Show a log with the least code that is right: line by line, written in blocks."""
+    """Show a log with minimal correct code: line by line, written in blocks."""
     outputs: dict[bytes, list[bytes]] = {b"stdout": [], b"stderr": []}
     streams = {b"stdout": stdout, b"stderr": stderr}
     size_bytes = 0
@@ -64,7 +64,7 @@ def obvious_loop(path: Path, stdout: BinaryIO, stderr: BinaryIO) -> None:
 
 
 def _read() -> Measured:
-    """Bytes of the log a second: our reader and the loop, in this process, into nothing."""
+    """Measure bytes per second of our reader and the loop, in this process, into /dev/null."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "0.log")
         write_log(path, size_bytes=LARGE_BYTES)
@@ -86,7 +86,7 @@ def _refuse(first_bad: str) -> None:
 
 
 def _tail() -> Measured:
-    """Seconds of ``logs --tail 10``, of the large log and of a small one."""
+    """Measure seconds of ``logs --tail 10`` for the large log and for a small one."""
     with tempfile.TemporaryDirectory() as folder:
         large, small = Path(folder, "large.log"), Path(folder, "small.log")
         write_log(large, size_bytes=LARGE_BYTES)
@@ -110,7 +110,7 @@ BENCHMARKS = (
         name="logs",
         what=f"reading a log of {LARGE_BYTES // MB} MB / the obvious loop over its lines",
         # 1.46 to 1.9 with Python 3.11.2, from run to run: both sides find lines in C, and the loop
-        # gains more where the processor's caches are its own.
+        # gains more where it does not share the processor's caches.
         goal=Goal(">=", 1.4),
         show=lambda speed: f"{speed / MB:.0f} MB/s",
         measure=_read,

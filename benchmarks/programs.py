@@ -1,4 +1,4 @@
-"""How the programs that are measured run, in a terminal or not."""
+"""Run the programs to measure, with or without a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 
 
 def pycrictl(*arguments: str) -> list[str]:
-    """Return the command line of pycrictl: beside this interpreter, else of the module."""
+    """Return a command line of pycrictl: the program beside this interpreter, else the module."""
     installed = Path(sys.executable).with_name("pycrictl")
     program = [str(installed)] if installed.exists() else [sys.executable, "-m", "pycrictl"]
     return [*program, *arguments]
@@ -64,9 +64,9 @@ def run(
 
 
 def peak_bytes(command: list[str]) -> int:
-    """Return the most memory that a program has had when it ends; raises CannotRunError.
+    """Run a program and return its peak memory; raises CannotRunError.
 
-    Another interpreter starts it: a new process counts the memory of the one that started it.
+    Another interpreter starts it, since a new process's figure includes that of its parent.
     """
     words = [sys.executable, "-I", "-S", "-c", _PEAK, *command]
     done = subprocess.run(words, capture_output=True, check=False, env=_environ())
@@ -88,7 +88,7 @@ def run_in_terminal(command: list[str], *, timeout_s: float) -> float:
     """Run a program with all streams on a pseudo-terminal; return its wall time in seconds.
 
     Raises:
-        CannotRunError: it failed, or took longer.
+        CannotRunError: it failed or timed out.
     """
     master, slave = pty.openpty()
     termios.tcsetwinsize(slave, (ROWS, COLUMNS))
@@ -126,7 +126,7 @@ def _read(master: int, timeout_s: float) -> bytes:
         raise TimeoutError
     try:
         return os.read(master, 65536)
-    except OSError:  # EIO: how Linux says so
+    except OSError:  # EIO: all of them are closed
         return b""
 
 

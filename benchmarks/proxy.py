@@ -1,4 +1,4 @@
-"""What ``pycrictl proxy`` costs: calls through it against the same calls without it."""
+"""Cost of ``pycrictl proxy``: calls through it against the same calls without it."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _node() -> Iterator[Lab]:
 
 
 def _use(lab: Lab, proxy: Program) -> None:
-    """Give it the work that fills what it counts and remembers."""
+    """Make calls and pulls, which fill the proxy's counters and records."""
     call = _list_call(proxy.channel)
     for _ in range(MEMORY_CALLS):
         call()
@@ -108,7 +108,7 @@ def _idle() -> Measured:
 
 @contextmanager
 def _cpu_time(proxy: Program) -> Iterator[list[float]]:
-    """Yield what gets the CPU time that it takes meanwhile, in seconds."""
+    """Yield a list that receives the proxy's CPU time during the block, in seconds."""
     spent_s: list[float] = []
     clock = cpu_clock(proxy.pid)
     before_s = time.clock_gettime(clock)

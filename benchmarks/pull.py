@@ -1,4 +1,4 @@
-"""``pycrictl pull`` with bars, its start included, against the bare call."""
+"""``pycrictl pull`` with bars, start-up included, against the bare call."""
 
 from __future__ import annotations
 

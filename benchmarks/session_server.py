@@ -1,6 +1,6 @@
-"""A stream server whose commands move a fixed load, so that nothing but the client's time varies.
+"""Stream server whose commands move a fixed load, so that only the client's time varies.
 
-The command's name says what to send: true, stdout or stdin. Like a runtime, the server sends output
+The command's name selects the load: true, stdout or stdin. Like a runtime, the server sends output
 in frames of 32 KiB, one system call each.
 """
 
@@ -27,14 +27,14 @@ _READ_BYTES: Final = 1 << 20
 
 
 class _Stream:
-    """One connection, from its upgrade to the client's end of it."""
+    """One connection, from its upgrade until the client closes it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._received = b""
 
     def serve(self) -> float | None:
-        """Return the bytes per second that the load moved; None if there was none."""
+        """Return the bytes per second of the load; None if there was no load."""
         connection = self._socket
         while b"\r\n\r\n" not in self._received:
             self._receive()
@@ -58,7 +58,7 @@ class _Stream:
             while connection.recv(_READ_BYTES):
                 pass
         except ConnectionError:
-            pass  # the client did not read the end of the farewell
+            pass  # the client closed before it had read everything
         if load == "stdout":
             seconds = time.perf_counter() - start
         return None if load == "true" else LOAD_BYTES / seconds
@@ -104,9 +104,9 @@ class _Stream:
         self._received += data
 
     def _take(self, last: bytes) -> tuple[float, int]:
-        """Read the client's load to its end, thrown away unseen; return when it began and its size.
+        """Read and discard the client's load; return when it began and its size.
 
-        All of the load is zeros, so its end cannot be mistaken.
+        The load is all zeros, so its end is unambiguous.
         """
         buffer = bytearray(_READ_BYTES)
         view = memoryview(buffer)
@@ -123,7 +123,7 @@ class _Stream:
 
 
 class LoadServer:
-    """Listens at ``port``; ``moved`` gets the bytes per second of loads, 0 for one cut short."""
+    """Listens at ``port``; ``moved`` receives the bytes per second of each load, 0 if cut short."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

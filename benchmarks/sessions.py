@@ -48,7 +48,7 @@ class _Server:
         return pycrictl("--runtime-endpoint", f"unix://{self.path}", "exec", *words)
 
     def speed(self, command: list[str], stdin: Path | None = None, stdout: Path = NOWHERE) -> float:
-        """Return the bytes per second that a program moves, from the first to the last one."""
+        """Run a program; return its bytes per second, from the first byte to the last."""
         run(command, stdin=stdin, stdout=stdout)
         moved = self.load.moved.get(timeout=10)
         if not moved:

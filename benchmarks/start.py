@@ -1,6 +1,6 @@
-"""The standalone program that `make dist` builds against the installed one: ``--help``.
+"""``--help`` of the standalone program that `make dist` builds, against the installed one.
 
-Packages of Debian and RPM, and images, have the same program.
+The Debian and RPM packages and the images contain the same program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _INSTALL = ("install", "--quiet", "--disable-pip-version-check")
 
 @contextmanager
 def _built() -> Iterator[tuple[Path, Path]]:
-    """The standalone program, and the one that pip installs from the wheel beside it."""
+    """Yield the standalone program, and the one that pip installs from the wheel beside it."""
     pattern = f"*-linux-{platform.machine()}.tar.xz"
     found = [sorted((ROOT / "dist").glob(each)) for each in (pattern, "*.whl")]
     if not all(found):

@@ -1,8 +1,8 @@
-"""Build one folder of modules with the program and its dependencies, for all Pythons served.
+"""Build one folder of modules with the program and its dependencies, for all supported Pythons.
 
-Compiled modules of different Pythons lie side by side: their names end in the interpreter's tag.
-The image has more, in a folder of their own. Run as a program, this module updates the hashes in
-the files of both.
+Compiled modules for different Pythons lie side by side, as their names end in the interpreter's
+tag. The image's additional modules have a folder of their own. Run as a program, this module
+updates the hashes in both files of pins.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Final
 
 WHEELS: Final = Path(__file__).resolve().parent.parent / "build" / "wheels"
-"""Where wheels are kept, so that the next build does not download them again."""
+"""Cache of wheels, so that the next build does not download them again."""
 
 PYTHONS: Final = ((3, 11), (3, 12), (3, 13), (3, 14), (3, 15))
-"""The versions of CPython that bundles serve; wheels for all of them must exist."""
+"""The versions of CPython that bundles support; wheels for all of them must exist."""
 
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
-"""Machines that the files have hashes for, with the names that Debian and images give them."""
+"""Machines for which the files have hashes, with their names in Debian and in images."""
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Pins:
 
 
 PROGRAM: Final = Pins(Path(__file__).with_name("bundled.txt"), PYTHONS)
-"""What is in everything that has the program."""
+"""Dependencies in every package of the program."""
 
 AGENT: Final = Pins(Path(__file__).parent / "image" / "modules.txt", ((3, 13),))
-"""What only the agent needs, which runs from the image: it has the one Python."""
+"""Dependencies of the agent alone, which runs from the image and so with one Python."""
 
 _PLATFORMS: Final = ("manylinux2014_{}", "manylinux_2_17_{}")
 _UNUSED: Final = frozenset({".pyi", ".pyx", ".pxd", ".pxi"})
@@ -54,22 +54,22 @@ _UNUSED_METADATA: Final = frozenset({"RECORD", "WHEEL", "INSTALLER", "REQUESTED"
 
 
 def suffixes(machine: str) -> tuple[str, ...]:
-    """Return the suffixes of compiled modules, as the interpreters served name them."""
+    """Return the suffixes of compiled modules for the supported interpreters."""
     tags = (f"cpython-{major}{minor}" for major, minor in PYTHONS)
     return tuple(f".{tag}-{machine}-linux-gnu.so" for tag in tags)
 
 
 def build(pins: Pins, folder: Path, *own_wheels: Path, machine: str) -> None:
-    """Make `folder` out of the wheels of the projects pinned, and others.
+    """Fill `folder` from the wheels of the pinned projects and from `own_wheels`.
 
     Args:
         pins: the projects.
         folder: replaced.
-        own_wheels: pycrictl's, if it shall be there.
-        machine: the one that runs it.
+        own_wheels: pycrictl's, if it is to be included.
+        machine: the target machine.
 
     Raises:
-        subprocess.CalledProcessError: pip failed, and said why.
+        subprocess.CalledProcessError: pip failed; its output has the reason.
     """
     shutil.rmtree(folder, ignore_errors=True)
     for wheel in (*own_wheels, *_wheels(pins, machine)):
@@ -84,7 +84,7 @@ def build(pins: Pins, folder: Path, *own_wheels: Path, machine: str) -> None:
 
 
 def share(own_wheel: Path, folder: Path) -> None:
-    """Make `folder` out of what the program's wheel has besides modules: `man`, completions."""
+    """Fill `folder` with the data files of the program's wheel: man pages and completions."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with zipfile.ZipFile(own_wheel) as archive:
@@ -97,18 +97,18 @@ def share(own_wheel: Path, folder: Path) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the files of a bundle, sorted, without what running it may have left there."""
+    """Return the files of a bundle, sorted, without the `__pycache__` that running it creates."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if path.parent.name != "__pycache__")
 
 
 def licenses(folder: Path) -> list[Path]:
-    """Return the license texts of a bundle, and the notices that belong to them."""
+    """Return the license texts and notices of a bundle."""
     return [file for file in files(folder) if file.stem in ("LICENSE", "LICENCE", "NOTICE")]
 
 
 def _wheels(pins: Pins, machine: str) -> list[Path]:
-    """Return the wheels for a machine, downloaded once for a state of the pins."""
+    """Return the wheels for a machine, downloaded again only when the pins change."""
     folder = WHEELS / pins.file.stem / machine
     done = folder / f"complete-{hashlib.sha256(pins.file.read_bytes()).hexdigest()[:16]}"
     if not done.exists():
@@ -126,7 +126,7 @@ def _download(pins: Pins, words: list[str], folder: Path, machine: str) -> None:
     for pattern in _PLATFORMS:
         pip += ["--platform", pattern.format(machine)]
     with ExitStack() as stack:
-        # Each into its own folder: they run at once, and some wheels are the same.
+        # Each into its own folder: they run in parallel, and share some wheels.
         downloads = []
         for major, minor in pins.pythons:
             part = stack.enter_context(tempfile.TemporaryDirectory(dir=folder))
@@ -140,7 +140,7 @@ def _download(pins: Pins, words: list[str], folder: Path, machine: str) -> None:
 
 
 def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield names and contents of what a wheel puts on the module path."""
+    """Yield names and contents of the files that a wheel puts on the module path."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             path = Path(name)
@@ -153,7 +153,7 @@ def _modules(wheel: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _lock(pins: Pins) -> None:
-    """Write the file with the hashes of all wheels of the versions in it."""
+    """Rewrite a file of pins with the hashes of all wheels of its versions."""
     lines = pins.file.read_text().splitlines()
     comments = [line for line in lines if line.startswith("#")]
     versions = sorted(line.removesuffix(" \\") for line in lines if "==" in line)

@@ -1,7 +1,7 @@
-"""Build the Debian package out of the standalone program.
+"""Build the Debian package from the standalone program.
 
-One file serves every release, also those whose Python is too old. What the program contains gets
-its security updates by a new version of the package.
+One file serves every release, including those whose Python is too old. Security updates of bundled
+code come with a new version of the package.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def build(program: Program, output: Path, work: Path) -> None:
     """Write the package.
 
     Raises:
-        subprocess.CalledProcessError: a tool of dpkg failed, and said why.
+        subprocess.CalledProcessError: a dpkg tool failed; its output has the reason.
     """
     version = f"{program.version}-{_REVISION}"
     documents = tree.place(program.folder, work, elsewhere=_ELSEWHERE)

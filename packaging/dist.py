@@ -1,9 +1,9 @@
 """``dist.py [NAME]...``: build the packages into ``dist``; without names, all but the image.
 
-Those for another machine, ``--arch``, are compiled by a cross-compiler; the zipapp is for this one.
+With ``--arch``, a cross-compiler builds for another machine; the zipapp is for this machine only.
 
-The same sources give the same files: the time in them is $SOURCE_DATE_EPOCH, or that of the last
-commit.
+The same sources give the same files: their timestamps are $SOURCE_DATE_EPOCH, or the time of the
+last commit.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MADE: Final = {
 }
 NAMES: Final = frozenset(_MADE)
 _NO_COMMIT_S: Final = 1_580_601_600
-"""The time of files without a repository; hatchling uses the same."""
+"""Timestamp of files outside a repository; hatchling uses the same."""
 
 
 def main() -> int:
@@ -70,7 +70,7 @@ def main() -> int:
     names = set(arguments.names or NAMES - {"image"})
     if machine != own:
         names -= {"pyz"}
-    os.umask(0o022)  # modes of what is made get into packages
+    os.umask(0o022)  # modes of built files get into packages
     try:
         _build(names, arguments.output.resolve(), machine)
     except subprocess.CalledProcessError as exc:
@@ -101,7 +101,7 @@ def _build(names: set[str], output: Path, machine: str) -> None:
 
 
 def _build_bundles(names: set[str], output: Path, machine: str, time_s: int) -> None:
-    """Build all that has the dependencies, from the wheel."""
+    """Build everything that bundles the dependencies, from the wheel."""
     (wheel,) = output.glob("*.whl")
     version = wheel.name.split("-")[1]
     with tempfile.TemporaryDirectory(prefix="pycrictl-dist-") as scratch:

@@ -1,6 +1,6 @@
 """Build the container images: the standalone program on nothing but a C library and certificates.
 
-It has what the agent needs, which other packages leave to who wants it.
+They include the agent's dependencies, which other packages leave out.
 
 One runs as an unprivileged user; the other, whose tag ends in ``-root``, as root, for pods that
 work on the node. They have the same layers. Each has its list of contents attached.
@@ -34,7 +34,7 @@ _FILES: Final = {
     "etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
 _FOLDERS: Final = {"home/nonroot": 0o700, "host": 0o755, "root": 0o700, "run": 0o755, "tmp": 0o1777}
-"""Those that are empty; `host` is where a node's root is mounted."""
+"""Empty folders; a node's root is mounted at `host`."""
 
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _INDEX: Final = "application/vnd.oci.image.index.v1+json"
@@ -45,7 +45,7 @@ def build(program: standalone.Program, output: Path, work: Path) -> None:
     """Write an archive of an OCI layout with both images.
 
     Raises:
-        subprocess.CalledProcessError: a tool failed, and said why.
+        subprocess.CalledProcessError: a tool failed; its output has the reason.
     """
     base, own, layout = work / "base", work / "own", work / "layout"
     _place_system(base, work / "apt", program.architecture)
@@ -93,7 +93,7 @@ def contents(archive: Path) -> bytes:
 
         def blob(name: str) -> bytes:
             file = entries.extractfile(f"./{name}")
-            assert file is not None  # it is no folder
+            assert file is not None  # it is a regular file
             return file.read()
 
         index = json.loads(blob("index.json"))["manifests"]
@@ -103,13 +103,13 @@ def contents(archive: Path) -> bytes:
 
 
 def join(output: Path, work: Path, version: str, time_s: int) -> None:
-    """Write an archive with the images of all machines, each tag an index, if all were built alike.
+    """Write an archive of all machines' images, with an index per tag, if all were built alike.
 
     Args:
-        output: has their archives.
+        output: has the archives of the machines.
         work: an empty folder.
         version: of the program.
-        time_s: the time of all files.
+        time_s: timestamp of all files.
     """
     archives = {name: _archive(output, version, name) for name in bundle.MACHINES.values()}
     if not all(map(Path.exists, archives.values())):
@@ -145,7 +145,7 @@ def _archive(output: Path, version: str, architecture: str) -> Path:
 
 
 def _place_system(root: Path, folder: Path, architecture: str) -> None:
-    """Make `root` what programs expect of a system: a C library, certificates, users."""
+    """Fill `root` with what programs expect of a system: a C library, certificates, users."""
     unpacked = folder / "unpacked"
     for release, name, version in interpreter.pins(_PACKAGES):
         words = interpreter.apt(folder, release, architecture)
@@ -195,7 +195,7 @@ def _umoci(*words: str) -> None:
 def _attach(layout: Path, document: bytes, facts: dict[str, str]) -> None:
     """Add the document to each image, as a manifest that names the image as its subject.
 
-    It can be found by its tag as well, in registries that do not know subjects.
+    In registries that do not support subjects, it can be found by its tag.
     """
     path = layout / "index.json"
     index = json.loads(path.read_text())

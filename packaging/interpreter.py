@@ -1,7 +1,7 @@
-"""Build the interpreter of the standalone program, for the oldest C library that it serves.
+"""Build the interpreter of the standalone program, for the oldest supported C library.
 
-Python and the libraries in it are of a newer Debian, compiled in a root of an older one, for
-another machine by a cross-compiler. Needs root, for chroot; debootstrap and dpkg-dev.
+Python and its libraries come from a newer Debian, and are compiled in a chroot of an older one, by
+a cross-compiler for another machine. Needs root (for chroot), debootstrap and dpkg-dev.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ GLIBC: Final = (2, 31)
 _SUITE: Final = "bullseye"
 _PACKAGES: Final = "gcc,libc6-dev,make,perl,pkg-config"
 _CROSS: Final = "gcc-{triplet},libc6-dev-{architecture}-cross,libstdc++6-{architecture}-cross"
-"""For another machine, in addition."""
+"""Additional packages for another machine."""
 
 _CARRIED: Final = {"libstdc++6": "gcc-10"}
-"""Packages of the root whose code gets into the program, with the names of their sources."""
+"""Packages of the root whose code gets into the program, with their source packages."""
 
 _SOURCES: Final = Path(__file__).with_name("standalone")
 _PINS: Final = _SOURCES / "sources.txt"
 _TIME_S: Final = 1_580_601_600
-"""The time that compilers write into what they build."""
+"""Timestamp that compilers write into their output."""
 
 
 def contents(root: Path) -> dict[str, str]:
-    """Return the versions of what the interpreter has, by the names of Debian's source packages."""
+    """Return the versions of the interpreter's parts, by the names of Debian's source packages."""
     found = {name: version for _, name, version in pins(_PINS)}
     for paragraph in (root / "var/lib/dpkg/status").read_text().split("\n\n"):
         fields = dict(line.split(": ", 1) for line in paragraph.splitlines() if ": " in line)
@@ -43,18 +43,18 @@ def contents(root: Path) -> dict[str, str]:
 
 
 def build(cache: Path, machine: str) -> Path:
-    """Return a root with the interpreter, from an earlier build or made now.
+    """Return a root with the interpreter, cached from an earlier build or newly built.
 
     In it are `/python`, an installed Python; `/native`, the same for the machine that builds;
     `/programs/folder` and `/programs/single`, the launchers; `/programs/lib`, libraries that
     modules need; and `/licenses` of all this.
 
     Args:
-        cache: a folder, where the root stays.
-        machine: the one that runs it, as `uname -m` says it.
+        cache: the folder that keeps the root.
+        machine: the target machine, as `uname -m` prints it.
 
     Raises:
-        subprocess.CalledProcessError: a tool failed, and said why.
+        subprocess.CalledProcessError: a tool failed; its output has the reason.
     """
     script, triplet = _SOURCES / "interpreter.sh", f"{machine}-linux-gnu"
     packages, is_native = _PACKAGES, machine == platform.machine()
@@ -86,11 +86,11 @@ def build(cache: Path, machine: str) -> Path:
 
 
 def apt(folder: Path, release: str, architecture: str) -> list[str]:
-    """Return the words of an apt-get of its own, which knows what a release of Debian has.
+    """Return the command line of an apt-get with its own package lists, of one Debian release.
 
     Args:
-        folder: for its lists; its signatures are checked with the machine's keyring.
-        release: its name.
+        folder: for its lists; signatures are checked with this machine's keyring.
+        release: the name of the release.
         architecture: of packages, as Debian names it.
     """
     for name in ("lists/partial", "cache/archives/partial", "sources"):
@@ -122,13 +122,13 @@ def _mirror() -> str:
 
 
 def pins(file: Path) -> list[tuple[str, str, str]]:
-    """Return the lines of a file: release of Debian, name and version of a package."""
+    """Return the entries of a file of pins: Debian release, name and version of a package."""
     lines = [line.split() for line in file.read_text().splitlines() if line[:1] != "#"]
     return [(release, name, version) for release, name, version in lines]
 
 
 def _fetch(folder: Path, target: Path) -> None:
-    """Unpack the sources, with Debian's changes, below `target` by the program's name."""
+    """Unpack the sources, with Debian's patches, into one folder of `target` per program."""
     target.mkdir()
     needed = pins(_PINS)
     own = bundle.MACHINES[platform.machine()]
@@ -142,7 +142,7 @@ def _fetch(folder: Path, target: Path) -> None:
 
 
 def _run(root: Path, script: Path, *words: str) -> None:
-    """Run a script in the root, with nothing of this machine's but the kernel."""
+    """Run a script in the root, isolated from this machine except for its kernel."""
     shutil.copy(script, root / "src")
     own = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "chroot", str(root)]
     path = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"

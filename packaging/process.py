@@ -1,4 +1,4 @@
-"""Run the programs that do the building."""
+"""Run the tools of a build."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 def run(*command: str, cwd: Path | None = None, **variables: str) -> None:
-    """Run a program; show what it writes only if it fails.
+    """Run a program; show its output only if it fails.
 
     Args:
-        cwd: where, if not here.
-        variables: of its environment, in addition to those of this process.
+        cwd: the working directory, if not the current one.
+        variables: environment variables, in addition to those of this process.
 
     Raises:
         subprocess.CalledProcessError: it failed.
@@ -33,9 +33,9 @@ def run(*command: str, cwd: Path | None = None, **variables: str) -> None:
 
 
 def output(*command: str) -> str:
-    """Return what a program writes to its standard output.
+    """Run a program and return its standard output.
 
     Raises:
-        subprocess.CalledProcessError: it failed; it has said why on standard error.
+        subprocess.CalledProcessError: it failed; its standard error has the reason.
     """
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout

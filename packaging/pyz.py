@@ -1,7 +1,7 @@
-"""Build `pycrictl.pyz`, a zipapp with the dependencies of every Python that it serves.
+"""Build `pycrictl.pyz`, a zipapp with the dependencies for every supported Python.
 
-pex and shiv do the same in general. But neither refuses a cache that other users can write to, shiv
-serves a single Python, and pex starts the interpreter twice, which is too slow for scripts.
+pex and shiv do much the same. But neither refuses a cache that other users can write to, shiv
+supports a single Python, and pex starts the interpreter twice, which is too slow for scripts.
 `pyz/unpack.py` unpacks it.
 """
 
@@ -18,7 +18,7 @@ import bundle
 _SOURCES: Final = Path(__file__).with_name("pyz")
 _SHEBANG: Final = b"#!/usr/bin/env python3\n"
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The earliest that the format allows: modules are compiled anew in any case."""
+"""The earliest that the format allows: modules are recompiled in any case."""
 
 
 def build(modules: Path, path: Path) -> None:

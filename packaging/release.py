@@ -1,9 +1,9 @@
-"""``release.py``: make a release of the commit that is checked out, in ``build/release``.
+"""``release.py``: make a release of the checked-out commit, in ``build/release``.
 
-All is built in a clean clone: first what `.ci/run` checks, then the packages and the image. To them
-come the image's bill of materials, which names all that is in any of them (CycloneDX), the plugins
-of kubectl for krew, the manifests of krew and Homebrew, SHA256SUMS, and a statement of what they
-were made from (in-toto, SLSA provenance). With a key, gpg signs SHA256SUMS and the statement.
+The packages and the image are built in a clean clone that has passed `.ci/run`. The release adds
+the image's bill of materials, which covers everything in any of them (CycloneDX), the kubectl
+plugins for krew, the manifests for krew and Homebrew, SHA256SUMS, and a statement of what they were
+built from (in-toto, SLSA provenance). With a key, gpg signs SHA256SUMS and the statement.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ def main() -> int:
 
 
 def complete(folder: Path, version: str, *, commit: str) -> None:
-    """Add to a folder of packages what goes with them.
+    """Add the other files of a release to a folder of packages.
 
     Raises:
         NotReadyError: there is no image, from which the bill of materials is taken.
-        subprocess.CalledProcessError: a Python package has faults, which twine has named.
+        subprocess.CalledProcessError: twine found faults in a Python package and printed them.
     """
     lists = {image.contents(archive) for archive in folder.glob("*-image-*.tar")}
     if len(lists) != 1:
@@ -97,7 +97,7 @@ def complete(folder: Path, version: str, *, commit: str) -> None:
 
 
 def rendered(template: str, version: str, sums: dict[str, str]) -> str:
-    """Return a manifest; parts for files that the release does not have are left out."""
+    """Return a manifest from its template, without parts for files that the release lacks."""
     values = {"VERSION": version, "HOMEPAGE": HOMEPAGE, "URL": _download(version)}
     for name, value in values.items():
         template = template.replace(f"@{name}@", value)
@@ -111,7 +111,7 @@ def rendered(template: str, version: str, sums: dict[str, str]) -> str:
 
 
 def provenance(version: str, commit: str, sums: dict[str, str]) -> dict[str, Any]:
-    """Return a statement of in-toto, v1, with SLSA's predicate for provenance, v1."""
+    """Return an in-toto statement (v1) with SLSA's provenance predicate (v1)."""
     source = f"git+{HOMEPAGE}@refs/tags/v{version}"
     wheels = [
         {"uri": f"pkg:pypi/{name}@{pin}", "digest": {"sha256": digest}}
@@ -151,7 +151,7 @@ def _require_ready(version: str) -> None:
 
 
 def _build(*, is_checked: bool) -> Path:
-    """Build in a clone; return the folder of what was built."""
+    """Build in a clone; return the folder of built files."""
     clone = ROOT / "build" / "clone"
     shutil.rmtree(clone, ignore_errors=True)
     _run("git", "clone", "--quiet", str(ROOT), str(clone))
@@ -165,7 +165,7 @@ def _build(*, is_checked: bool) -> Path:
 
 
 def _pack_plugins(program: Path, path: Path) -> None:
-    """Pack the single file as krew takes it; the name that krew links to it makes it a plugin."""
+    """Pack the single-file program for krew; the name of krew's link to it makes it a plugin."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, name in ((program, "pycrictl"), (ROOT / "LICENSE", "LICENSE")):
             entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))

@@ -1,4 +1,4 @@
-"""Build the package of RPM out of the standalone program."""
+"""Build the RPM package from the standalone program."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def build(program: Program, output: Path, work: Path) -> None:
     """Write the package.
 
     Raises:
-        subprocess.CalledProcessError: rpmbuild failed, and said why.
+        subprocess.CalledProcessError: rpmbuild failed; its output has the reason.
     """
     root = work / "tree"
     documents = tree.place(program.folder, root, elsewhere={})

@@ -1,7 +1,7 @@
-"""Say what a release contains: a CycloneDX document of the bundled projects, in JSON.
+"""List the contents of a release: a CycloneDX document of the bundled projects, in JSON.
 
-It is made of files of pins, the wheels that they name, and what the interpreter was compiled from.
-No time and no random number is in it: the same sources give the same document.
+It is made from the files of pins, the wheels that they name, and the interpreter's sources. It
+contains no time or random number: the same sources give the same document.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPDX: Final = {
     "ISC License": "ISC",
     "MIT License": "MIT",
 }
-"""What some wheels call their license, and SPDX calls it."""
+"""Names of licenses in some wheels, and their SPDX identifiers."""
 
 _INTERPRETER: Final = {
     "gcc-": ("libstdc++", "GPL-3.0-with-GCC-exception"),
@@ -42,7 +42,7 @@ _INTERPRETER: Final = {
 _OF_IMAGE: Final = "In the image only."
 
 _UPSTREAM: Final = re.compile(r"(?:\d+:)?(?:.*\+really)?(.*)-[^-]*")
-"""Debian's version of a project's version."""
+"""A Debian version, with the project's own version as the group."""
 
 
 def document(
@@ -54,8 +54,8 @@ def document(
 
     Args:
         version: of the program.
-        compiled: what the interpreter has, by Debian's source packages.
-        packages: Debian's beside it in the image, with their versions.
+        compiled: versions of the interpreter's parts, by Debian's source packages.
+        packages: Debian packages in the image, with their versions.
     """
     program = {
         "type": "application",
@@ -117,7 +117,7 @@ def _bundled(bundled: bundle.Pins) -> Iterator[dict[str, Any]]:
 
 
 def _classified(head: Message) -> str:
-    """Return the license that a wheel names by nothing but a classifier."""
+    """Return the license of a wheel that names it only by a classifier."""
     of_licenses = "License :: OSI Approved :: "
     (found,) = (each for each in head.get_all("Classifier", ()) if each.startswith(of_licenses))
     return found.removeprefix(of_licenses)
@@ -148,7 +148,7 @@ def _component(purl: str) -> dict[str, Any]:
 
 
 def _quoted(version: str) -> str:
-    """Return a version as package URLs have it, where a plus is a space."""
+    """Return a version quoted for package URLs, in which a plus means a space."""
     return quote(version, safe=":~")
 
 

@@ -1,4 +1,4 @@
-"""Place man pages, completions and units where pip installs them, whichever files exist.
+"""Place the existing man pages, completions and units where pip installs them.
 
 Completions go into the package as well, from which ``pycrictl completion`` prints them.
 """

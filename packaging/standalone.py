@@ -1,7 +1,7 @@
 """Build the program with its own interpreter, for nodes without Python.
 
-A folder has everything; all other packages are made of it: an archive, one file that unpacks itself
-once, packages of Debian and of RPM, and an image.
+It is built in a folder, from which all other packages are made: an archive, one file that unpacks
+itself once, Debian and RPM packages, and an image.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _UNUSED: Final = frozenset(
     # Of several modules.
     " asyncio/windows_events.py asyncio/windows_utils.py concurrent/futures/process.py"
     " encodings/mbcs.py encodings/oem.py importlib/_bootstrap.py importlib/_bootstrap_external.py"
-    # Of the bundle's. Calls with TLS are not made by grpc.
+    # Of the bundle's modules. grpc makes no calls with TLS here.
     " google/protobuf/compiler google/protobuf/internal/json_format_benchmark.py"
     " google/protobuf/internal/message_benchmark.py google/protobuf/internal/testing_refleaks.py"
     " grpc/_cython/_credentials grpc/beta prometheus_client/aiohttp prometheus_client/django"
@@ -54,11 +54,11 @@ _UNUSED: Final = frozenset(
     " typer/__main__.py typer/cli.py typer/testing.py urllib3/contrib"
     " urllib3/http2/connection.py websockets/asyncio websockets/auth.py websockets/cli.py"
     " websockets/legacy websockets/sync websockets/trio"
-    # Of the image's.
+    # Of the image's modules.
     " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py cffi multidict/_testcapi"
-    # Checksums are all that is asked of it.
+    # isal is used for checksums only.
     " isal/igzip.py isal/igzip_threaded.py isal/isa-l"
-    # The screen of top has no Markdown; its colours of Python are for tracebacks.
+    # The screen of top shows no Markdown, and highlights Python only in tracebacks.
     " linkify_it markdown_it mdit_py_plugins mdurl rich/markdown.py typer/rich_utils.py uc_micro"
     " platformdirs/android.py platformdirs/macos.py platformdirs/pytest_plugin.py"
     " platformdirs/windows.py pygments/cmdline.py pygments/sphinxext.py"
@@ -69,19 +69,19 @@ _UNUSED: Final = frozenset(
     " textual/widgets/_markdown_viewer.py textual/widgets/_sparkline.py"
     " textual/widgets/_welcome.py".split()
 )
-"""What only serves other programs or other systems; modules of Python by name, others by path."""
+"""Modules for other programs or systems only; Python's own by name, others by path."""
 
 _UNUSED_PATTERNS: Final = (
-    # Encodings of other systems; names in archives of type zip are in cp437.
+    # Encodings of other systems; zip archives need cp437 for names.
     "encodings/cp[0-35-9]*.py",
     "encodings/mac_*.py",
-    # Languages and colours of others than Python.
+    # Lexers and styles other than those for Python.
     "pygments/formatters/[!_]*.py",
     "pygments/lexers/[!_p]*.py",
     "pygments/lexers/_*_builtins.py",
     "pygments/lexers/p[!y]*.py",
     "pygments/styles/[!_dm]*.py",
-    # Its modules in Python read a configuration as fast, loading included.
+    # tomli's modules in Python read a configuration as fast, loading included.
     "*__mypyc.*.so",
     "tomli/*.so",
 )
@@ -90,22 +90,22 @@ _OF_AGENT: Final = (
     "email/_header_value_parser.py email/contentmanager.py email/headerregistry.py"
     " email/policy.py netrc.py".split()
 )
-"""Unused modules of Python that the agent's dependencies import."""
+"""Modules of Python in `_UNUSED` that the agent's dependencies import."""
 
 _UNUSED_PREFIXES: Final = ("config-3", "_sysconfigdata")
 
 
 @dataclass(frozen=True)
 class Program:
-    """The program in a folder, and what packages say of it.
+    """The program in a folder, with the facts that packages need.
 
     Attributes:
         folder: `pycrictl` in it is the program, `lib` its modules; `share` has man pages and
             completions, `licenses` those of all that is in it.
         root: of the interpreter, made by `interpreter`.
-        machine: as `uname -m` says it.
+        machine: as `uname -m` prints it.
         version: pycrictl's.
-        time_s: the time of all files.
+        time_s: timestamp of all files.
     """
 
     folder: Path
@@ -121,7 +121,7 @@ class Program:
 
     @property
     def stem(self) -> str:
-        """The beginning of names of files for one machine."""
+        """Prefix of the names of files for one machine."""
         return f"pycrictl-{self.version}-linux-{self.machine}"
 
 
@@ -133,7 +133,7 @@ def build(program: Program, modules: Path, shared: Path) -> None:
         shared: man pages and completions.
 
     Raises:
-        subprocess.CalledProcessError: a tool failed, and said why.
+        subprocess.CalledProcessError: a tool failed; its output has the reason.
     """
     folder = program.folder
     stdlib = program.root / _STDLIB
@@ -141,7 +141,7 @@ def build(program: Program, modules: Path, shared: Path) -> None:
     _copy(stdlib, sources, _of_python(stdlib))
     _copy(modules, sources, _of_bundle(modules, _suffixes(program.machine)))
     shutil.copytree(program.root / "programs/lib", sources, dirs_exist_ok=True)
-    # Not with their times: dpkg and rpm keep those that are older than the commit.
+    # Without their timestamps: dpkg and rpm would keep those older than the commit.
     shutil.copytree(program.root / "licenses", folder / "licenses", copy_function=shutil.copy)
     _finish(program, sources, modules, folder)
     shutil.copy(program.root / "programs/folder", folder / "pycrictl")
@@ -153,14 +153,14 @@ def build(program: Program, modules: Path, shared: Path) -> None:
 
 
 def add_agent(program: Program, modules: Path, folder: Path) -> None:
-    """Add to a copy of the program's folder what its agent needs.
+    """Add the agent's dependencies to a copy of the program's folder.
 
     Args:
         modules: made by `bundle`.
         folder: the copy.
 
     Raises:
-        subprocess.CalledProcessError: a tool failed, and said why.
+        subprocess.CalledProcessError: a tool failed; its output has the reason.
     """
     sources = folder / "sources"
     _copy(program.root / _STDLIB, sources, map(Path, _OF_AGENT))
@@ -176,10 +176,10 @@ def archive(program: Program, output: Path, _work: Path) -> None:
 
 
 def single(program: Program, output: Path, work: Path) -> None:
-    """Write the program of one file: its launcher, and an archive from which it starts.
+    """Write the single-file program: its launcher, and the archive from which it starts.
 
-    Modules are in an archive in that archive, since the interpreter reads the names of all that the
-    outer one has at each start.
+    Modules are in an archive inside that archive, since at each start the interpreter reads the
+    names of all entries of the outer one.
     """
     packed, sources, start = work / _PACKED, work / "sources", work / "start"
     sources.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Lay out what the packages of all distributions have: each file where systems look for it."""
+"""Lay out the files that all distributions' packages share, where systems look for them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _EXAMPLES: Final = (
 
 
 def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:
-    """Make `root` what the package installs, and return its folder of documents.
+    """Fill `root` with the files that the package installs; return its documentation folder.
 
     Args:
         folder: made by `standalone`.
@@ -61,7 +61,7 @@ def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:
 
 
 def packed(content: bytes) -> bytes:
-    """Return the content, compressed, the same each time."""
+    """Return the content, compressed reproducibly."""
     return gzip.compress(content, 9, mtime=0)
 
 
@@ -73,7 +73,7 @@ def write(path: Path, content: str | bytes, *, mode: int = 0o644) -> None:
 
 
 def _installed(unit: str) -> str:
-    """Return the unit with the program's path, without how to install the unit by hand."""
+    """Return the unit with the installed program's path, without steps for manual setup."""
     head, rest = unit.split("\n[Unit]", 1)
     kept = [line for line in head.splitlines() if line != "#" and not line.startswith("#   ")]
     return "\n".join([*kept, "\n[Unit]"]) + rest.replace("/usr/local/bin/", "/usr/bin/")

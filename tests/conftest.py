@@ -1,4 +1,4 @@
-"""Fixtures that several rooms' tests need."""
+"""Fixtures for the tests of several rooms."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from tests.node.lab import Lab
     from tests.node.node import Node
 
-# Shells start background jobs with SIGINT ignored, and children inherit that: the programs that
-# tests interrupt would go on.
+# Shells start background jobs with SIGINT ignored, and children inherit that: programs that tests
+# interrupt would keep running.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # as nohup(1) starts everything
-os.umask(0o022)  # that of whoever starts them may be narrower
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1) ignores it
+os.umask(0o022)  # the caller's may be stricter
 
-# Tests start the program a thousand times: its modules are compiled once, also where the
-# environment says that no interpreter shall keep what it has compiled.
+# Tests start the program a thousand times: its modules are compiled once, even if the environment
+# forbids interpreters to write bytecode.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Users' programs buffer their output, and have a terminal of some kind.
@@ -39,7 +39,7 @@ os.environ.setdefault("TERM", "xterm")
 # gRPC's core writes lines of its own to stderr, some of them after the test that caused them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
-# Copies of this run are nobody else's to clear up.
+# Only this run may clear up its copies.
 os.environ["PYCRICTL_STAGES_DIR"] = tempfile.mkdtemp(prefix="pycrictl-stages-")
 atexit.register(shutil.rmtree, os.environ["PYCRICTL_STAGES_DIR"], ignore_errors=True)
 
@@ -62,12 +62,12 @@ _LONGEST = (
     "test_container_cp",
     "test_playground",
 )
-"""Modules of the node's tests that have one which takes most of a minute: they begin at once."""
+"""Modules of node tests with a test that takes most of a minute: they run first."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Each worker begins with other modules, which the rest then find compiled in a new clone."""
+    """Make each worker import other modules first, so that in a new clone each compiles a share."""
     config = session.config
     if worker := getattr(config, "workerinput", None):
         folders = [config.invocation_params.dir / argument for argument in config.args]
@@ -80,7 +80,7 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Marks what runs on the throwaway node, so that `-m "not node"` leaves it out."""
+    """Mark tests that run on the throwaway node, so that `-m "not node"` leaves them out."""
     for item in items:
         if {"shared_lab", "shared_endpoint"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.node)
@@ -89,19 +89,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Let no collection of garbage look at the thousands of tests again, now or at their end."""
+    """Exempt the thousands of tests from garbage collection, now and at the end."""
     if not gc.get_freeze_count():  # not those of a run within a test
         gc.freeze()
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """The order in which `--dist worksteal` keeps all workers busy until the end.
+    """Return the order in which `--dist worksteal` keeps all workers busy until the end.
 
-    It cuts the list into as many runs of equal length as there are workers, and who is done takes
-    half of what the busiest has left, from its end. So each run begins with slow modules, dealt in
-    turn and whole, since a module's fixtures are made once by each worker that has some of its
-    tests; quick tests, of which there are many more, are at the end of each. Half of the workers
-    begin with the tests of the node, which need the processor, the others with those that wait.
+    It cuts the list into one run of equal length per worker, and an idle worker takes half of the
+    remaining tests of the busiest one, from the end. So each run begins with slow modules, dealt in
+    turn and whole, since every worker with tests of a module makes its fixtures; the quick tests,
+    which are many more, are at the end of each run. Half of the workers begin with the node tests,
+    which need the processor, the others with tests that wait.
     """
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -125,14 +125,14 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A temporary folder that all processes of this run of pytest have in common."""
+    """Return a temporary folder that all processes of this run of pytest share."""
     folder = tmp_path_factory.getbasetemp()
     return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
 
 
 @pytest.fixture(scope="session")
 def shared_lab() -> Iterator[Lab]:
-    """One throwaway node for all tests of this process; tests use `lab`, which cleans up."""
+    """Make one throwaway node for all tests of this process; tests use `lab`, which cleans up."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         pytest.skip("the throwaway node needs Linux and root")
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
@@ -147,12 +147,12 @@ def shared_lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def lab(shared_lab: Lab) -> Iterator[Lab]:
-    """The throwaway node with its registry; clean again after the test."""
+    """Yield the throwaway node with its registry, and clean it after the test."""
     yield shared_lab
     shared_lab.clean()
 
 
 @pytest.fixture
 def node(lab: Lab) -> Node:
-    """The containerd of `lab`."""
+    """Return the containerd of `lab`."""
     return lab.node

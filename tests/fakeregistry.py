@@ -1,4 +1,4 @@
-"""A registry on the loopback that answers what a test gives it."""
+"""A registry on the loopback that serves the documents of a test."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MANIFEST: dict[str, Any] = {
 
 
 class FakeRegistry:
-    """A registry with the image ``b:1``, and the requests that it got.
+    """A registry with the image ``b:1``, and the requests that it received.
 
     Attributes:
         documents: by path.
-        challenge, wanted: what it answers to others than this ``Authorization``.
+        challenge, wanted: the challenge for requests without this ``Authorization``.
         requests: method, path, authorization, body.
     """
 

@@ -1,4 +1,4 @@
-"""What all processes of one run of pytest share, made by whichever wants it first."""
+"""Objects that all processes of a run of pytest share, made by the first that needs them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _Made = TypeVar("_Made")
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Alone with `path` among all processes that ask in this way."""
+    """Hold the lock of `path`, which excludes other processes that call this."""
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def made_once(path: Path, make: Callable[[], _Made]) -> _Made:
-    """What `make` returned in the first process that asked; whoever asks meanwhile waits.
+    """Return what `make` returned in the first process that called this; others wait for it.
 
-    Where it raised, the next one tries again, and is told why.
+    If it raised, the next process calls it again, and so gets the error too.
     """
     with locked(path):
         if path.exists():

@@ -1,4 +1,4 @@
-"""HTTP servers of tests, which print nothing, and a free port for others."""
+"""Silent HTTP servers for tests, and free ports for other servers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 
 def free_port() -> int:
-    """A port of the loopback interface that nobody listens on."""
+    """Return a port of the loopback interface on which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
         return port
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers requests; a test's own adds ``do_GET``."""
+    """Base of request handlers; those of tests add ``do_GET``."""
 
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -31,7 +31,7 @@ class Handler(BaseHTTPRequestHandler):
     def send(
         self, code: int, content: bytes, type_: str = "application/json", **headers: str
     ) -> None:
-        """Send a whole answer; names of headers have underscores."""
+        """Send a complete response; underscores in names of headers stand for dashes."""
         self.send_response(code)
         self.send_header("Content-Type", type_)
         for name, value in headers.items():
@@ -44,7 +44,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send(code, json.dumps(document).encode() + b"\n")
 
     def send_lines(self, documents: Iterable[Any], *, is_whole: bool = True) -> None:
-        """Send documents as they come, a line and a chunk each; or break off after them."""
+        """Send documents as they come, one line and chunk each; break off unless ``is_whole``."""
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -59,9 +59,9 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def believing(pair: tuple[str, str] | None = None) -> ssl.SSLContext:
-    """TLS of a client that believes whoever answers; it shows a certificate if given with its key.
+    """Return TLS settings of a client that trusts any server; ``pair`` is its certificate and key.
 
-    The system's authorities, which nobody asks for, would take 30 ms each time.
+    Loading the system's authorities, which are not needed, would take 30 ms each time.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -71,7 +71,7 @@ def believing(pair: tuple[str, str] | None = None) -> ssl.SSLContext:
 
 
 def send_at_once(sock: socket.socket) -> None:
-    """Let no small message wait for the acknowledgement of the last one, which takes 40 ms."""
+    """Send small messages without waiting 40 ms for the acknowledgement of the last one."""
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -96,7 +96,7 @@ class QuietServer(ThreadingHTTPServer):
         except OSError:
             plain.close()
             raise
-        # The handshake is made by the thread that answers, so that nobody's holds up the others.
+        # The thread that answers makes the handshake, so that a slow one does not block others.
         tls = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         return tls, address
 
@@ -125,7 +125,7 @@ def serving(
     host: str = "127.0.0.1",
     port: int = 0,
 ) -> Iterator[int]:
-    """Serve meanwhile; yield the port."""
+    """Serve during the block; yield the port."""
     server = QuietServer((host, port), handler, context=context)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()

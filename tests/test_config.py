@@ -61,7 +61,7 @@ IN_FILE = "unix:///file.sock"
             {"CONTAINER_RUNTIME_ENDPOINT": ""},
             ("", "unix:///file-images.sock", 7.0, True, -1),
         ),
-        # Images follow the runtime for an empty endpoint.
+        # With an empty image endpoint, images use the runtime's.
         (FULL, {"image_endpoint": ""}, {}, (IN_FILE, IN_FILE, 7.0, True, -1)),
         (FULL, {}, {"IMAGE_SERVICE_ENDPOINT": ""}, (IN_FILE, IN_FILE, 7.0, True, -1)),
         # An empty endpoint in the file is none.

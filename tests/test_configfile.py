@@ -45,7 +45,7 @@ debug:   true
             'runtime-endpoint: "unix:///a=b c#d.sock"\nimage-endpoint: ""\n',
         ),
         ("---\ntimeout: 1 # a\n", {"debug": True}, "---\ntimeout: 1 # a\ndebug: true\n"),
-        # other forms are written anew
+        # other forms are rewritten
         ('{"timeout": 1}\n', {"debug": True}, "timeout: 1\ndebug: true\n"),
         ("null\n", {"timeout": 4}, "timeout: 4\n"),
         ("debug: >-\n  true\n", {"debug": False}, "debug: false\n"),

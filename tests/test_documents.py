@@ -1,4 +1,4 @@
-"""The pages for people who change the program name only what is there."""
+"""The pages for developers name only what exists."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_readme_is_read_in_one_go() -> None:
 
 
 def _exists(name: str) -> bool:
-    """Return whether a path is there, from the tree's root, the package, or any of its rooms."""
+    """Return whether a path exists, below the tree's root, the package, or any of its rooms."""
     bare = name.rstrip("/")
     if any((place / bare).exists() for place in (ROOT, ROOT / "pycrictl")):
         return True

@@ -1,4 +1,4 @@
-"""Paths of the node below a directory, and the program with its node there."""
+"""Paths of a node whose root is another directory, and the program used on such a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VERSION = cri_pb2.VersionResponse(
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[Path]:
-    """The root of a node, in use."""
+    """Make a node's root, and use it."""
     for name in ("etc", "run/containerd", "var/log/pods", "proc/self"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "var/run").symlink_to("/run")
@@ -108,7 +108,7 @@ def test_no_such_root(name: str) -> None:
 
 def test_a_debug_pod_is_seen(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(noderoot, "DEBUG_ROOT", str(root))
-    assert context.find_root() == "/"  # no process: what is mounted there is no running machine
+    assert context.find_root() == "/"  # no process: what is mounted there is not running
     (root / "proc/1").mkdir()
     assert context.find_root() == str(root)
 

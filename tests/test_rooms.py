@@ -1,4 +1,4 @@
-"""Who may import whom: an arrow that is not in the table fails."""
+"""Which rooms may import which: an import that is not in the table fails."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PACKAGE = Path(__file__).parent.parent / "pycrictl"
 
 
 def rows(table: str, *always: str) -> dict[str, set[str]]:
-    """Read a table of rooms, each with a colon and what it may import, ``always`` besides.
+    """Read a table of rooms, each followed by a colon and its allowed imports, plus ``always``.
 
-    Lines that are indented go on with a row; ``pycrictl`` is the package itself.
+    Indented lines continue a row; ``pycrictl`` is the package itself.
     """
     found = {}
     for row in re.split(r"\n(?! )", table.strip()):
@@ -27,7 +27,7 @@ def rows(table: str, *always: str) -> dict[str, set[str]]:
 
 
 ARROWS: Final = rows(
-    # What all others may import, and what needs little.
+    # Rooms that all others may import, and rooms that import little.
     """
 pycrictl:
 errors:
@@ -129,25 +129,25 @@ websockets: proxy.serve.stream_server wire.http1 wire.upgrade wire.websocket
 yaml: show yamltree
 """
 )
-"""Who may import each library."""
+"""The rooms that may import each library."""
 
 BESIDE: Final = {"tools", "tests", "benchmarks", "packaging"}
 """Packages of the tree that import this one, and never the other way round."""
 
 
 def module_name(path: Path) -> str:
-    """The name below the package: ``cri.client``, and ``""`` for the package itself."""
+    """Return the name below the package: ``cri.client``, and ``""`` for the package itself."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return ".".join(part for part in parts if part != "__init__")
 
 
 def imports_of(path: Path, *, typing: bool = False) -> set[str]:
-    """Every absolute import, wherever it stands; ``typing``: also those only type checkers see."""
+    """Return absolute imports at any depth; with ``typing``, also those for type checkers."""
     found: set[str] = set()
     todo: deque[ast.AST] = deque([ast.parse(path.read_text("utf-8"))])
     while todo:
         node = todo.popleft()
-        # Before Python 3.11.4 what is raised inside is wrapped in a group.
+        # Before Python 3.11.4, an exception raised inside is wrapped in a group.
         assert not isinstance(node, ast.TryStar), f"except* in {path}"
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
             continue
@@ -166,12 +166,12 @@ def imports_of(path: Path, *, typing: bool = False) -> set[str]:
 
 @cache
 def graph() -> dict[str, set[str]]:
-    """What each module imports; not made at the import, which every worker of pytest does."""
+    """Return each module's imports; not computed at import, which every pytest worker does."""
     return {module_name(path): imports_of(path) for path in sorted(PACKAGE.rglob("*.py"))}
 
 
 def rule_of(module: str) -> set[str] | None:
-    """The row of the most exact name: ``pulls.tracker`` before ``pulls``."""
+    """Return the row of the most specific name: ``pulls.tracker`` before ``pulls``."""
     parts = module.split(".")
     names = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
     return next((ARROWS[name] for name in names if name in ARROWS), None)
@@ -204,7 +204,7 @@ def test_each_module_imports_only_what_its_room_may() -> None:
 
 
 def circle_in(graph: dict[str, set[str]]) -> list[str]:
-    """Modules that import each other in turn, the last of them being the first; or none."""
+    """Return modules that import each other in a cycle, with the first repeated last; or none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as exc:
@@ -213,7 +213,7 @@ def circle_in(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_modules_import_each_other() -> None:
-    """Not inside a room either, and not for type checkers alone."""
+    """Cycles are forbidden inside a room too, and in imports for type checkers only."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         names = imports_of(path, typing=True)

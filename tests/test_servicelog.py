@@ -53,7 +53,7 @@ def test_of_a_flood_there_are_some_lines_and_a_number(
 def test_lines_of_asyncio_are_lines_of_the_log(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of callbacks that fail, and of tasks that nobody waits for."""
+    """They come from callbacks that fail, and from tasks that are never awaited."""
 
     def fail(why: str) -> None:
         raise ValueError(f"{why}\nlevel=INFO forged=1")

@@ -1,4 +1,4 @@
-"""What ends the program, wherever it falls."""
+"""Signals that end the program, wherever they interrupt it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not be imported before it is needed, seen in a fresh interpreter."""
+"""Modules that must not be imported before they are needed, seen in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAVY = (
     *("rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile"),
     *("aiohttp", "cryptography", "prometheus_client", "urllib3"),
 )
-"""What neither a list nor the help has a use for."""
+"""Modules that neither a list nor the help needs."""
 
 PROBE = """
 import json, sys
@@ -36,7 +36,7 @@ def modules_after(*words: str) -> tuple[int, set[str]]:
 
 
 def commands(modules: set[str]) -> set[str]:
-    """The modules of commands among some."""
+    """Return the modules of commands among some modules."""
     found = {name.removeprefix("pycrictl.cli.commands.") for name in modules}
     return found & {entry.target.partition(":")[0] for entry in COMMANDS}
 

@@ -1,4 +1,4 @@
-"""Certificates are judged alike by every Python, and as Go judges them."""
+"""Every Python judges certificates alike, and as Go does."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.streaming.servers import NAMES, Certificates, make_certificates
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    """Those of an authority that says nothing of what its key is for, as old clusters have it."""
+    """Make certificates of an authority without a declared key usage, as in old clusters."""
     return make_certificates(tmp_path_factory.mktemp("certificates"), NAMES, True)
 
 
 def greet(context: ssl.SSLContext, certificates: Certificates) -> None:
-    """Let a client meet the server of these certificates, in memory."""
+    """Make a handshake, in memory, with a server that has these certificates."""
     ends = [ssl.MemoryBIO(), ssl.MemoryBIO()]
     client = context.wrap_bio(ends[0], ends[1], server_hostname="node.test")
     server = certificates.server_context().wrap_bio(ends[1], ends[0], server_side=True)

@@ -1,4 +1,4 @@
-"""Waiting for what other tasks, threads and processes do."""
+"""Waiting for other tasks, threads and processes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 WAIT_S = 60.0
-"""How long nothing may take, on a machine that has much else to do."""
+"""The longest that anything may take, on a busy machine."""
 
 PAUSE_S = 0.02
 
 
 def settled(condition: Callable[[], object], *, limit_s: float = WAIT_S) -> bool:
-    """Whether something comes true in time.
+    """Return whether a condition becomes true in time.
 
-    Where a look takes long itself, such as one that runs a program, pauses are longer: else those
-    who wait would take the processor from whom they wait for.
+    After a slow check, such as one that runs a program, the pause is longer: otherwise waiting
+    would take the processor from the program that is waited for.
     """
     give_up_at = time.monotonic() + limit_s
     while True:
@@ -31,12 +31,12 @@ def settled(condition: Callable[[], object], *, limit_s: float = WAIT_S) -> bool
 
 
 def wait_until(condition: Callable[[], object], *, log: Path | None = None) -> None:
-    """Return when something has come true. If it does not, the failure shows a log."""
+    """Return when a condition becomes true; on timeout, fail and show the log."""
     assert settled(condition), log.read_text() if log else "it never became true"
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """What ``wait_until`` does, in an event loop."""
+    """Do what ``wait_until`` does, in an event loop."""
     give_up_at = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < give_up_at, "it never became true"

@@ -1,1 +1,1 @@
-"""What building needs, above all generators of committed files, and what looks for faults."""
+"""Build tools, mainly generators of committed files, and programs that search for faults."""

@@ -1,4 +1,4 @@
-"""Write the committed files that are made: man pages, the list of modules.
+"""Generate the committed files: man pages, and the list of modules.
 
     python -m tools.generate [FOLDER]
 
@@ -16,10 +16,10 @@ from tools.manual import pages
 
 ROOT = Path(__file__).parents[1]
 _MADE = "man/*.[0-9]"
-"""All that is generated and nothing else: files of commands that are gone are removed."""
+"""Matches generated files only: those of removed commands are deleted."""
 
 _MODULES: Final = "\n## Modules\n"
-"""What stands before this in ARCHITECTURE.md is written by hand."""
+"""The heading in ARCHITECTURE.md before which all text is written by hand."""
 
 
 def files() -> dict[str, bytes]:
@@ -46,7 +46,7 @@ def _modules() -> str:
 
 
 def write(folder: Path) -> None:
-    """Write all files, and remove those of commands that are gone."""
+    """Write all files, and delete those of removed commands."""
     made = files()
     for old in folder.glob(_MADE):
         if str(old.relative_to(folder)) not in made:

@@ -1,11 +1,11 @@
-"""Run the tests that need no node with every Python that the program serves.
+"""Run the tests that need no node with every supported Python.
 
     python -m tools.pythons [--lowest] [VERSION]... [--tests WORD...]
 
-The Python that runs this comes first: for `make`, the system's. An interpreter that is not on this
-machine, nor among pyenv's, is taken from the release of Debian that has it: in a root made with
-debootstrap below `build/pythons`, as root. Roots and environments stay for the next run. WORDs are
-pytest's, in place of those for all tests.
+The Python that runs this comes first: for `make`, the system's. An interpreter that is neither on
+this machine nor in pyenv is taken from the Debian release that has it: in a root made with
+debootstrap below `build/pythons`, which needs root. Roots and environments are kept for the next
+run. WORDs are for pytest, in place of those for all tests.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 PLACE: Final = ROOT / "build" / "pythons"
 RELEASES: Final = {"3.11": "bookworm", "3.13": "trixie", "3.14": "sid", "3.15": "sid"}
-"""Releases of Debian that have a version."""
+"""The Debian releases that have a version of Python."""
 
 _PACKAGES: Final = (
     "git,bash,bash-completion,zsh,fish,jq,man-db,mandoc,procps,iproute2,openssl,"
     "busybox-static,util-linux-extra,kubernetes-client,docker-registry"
 )
 _SHARED: Final = (str(ROOT), "/proc", "/dev", "/sys", "/etc/ssl", "/etc/resolv.conf")
-"""What the roots have of this machine."""
+"""Paths that the roots share with this machine."""
 
 _UNSHARED: Final = ("unshare", "--mount", "--propagation", "private")
 _TESTS: Final = ("-n", "2", "-m", "not node")
 _WITHOUT_COMPILER: Final = ("--ignore", "tests/proto")
-"""The compiler of the messages wants the newest of some of the dependencies itself."""
+"""The compiler of the messages itself needs the newest versions of some dependencies."""
 
 
 def versions() -> list[str]:
@@ -91,7 +91,7 @@ def _test(version: str, *, is_lowest: bool, words: list[str]) -> None:
     project = [*install, "--editable", ".", "--group", "test"]
     if is_lowest:
         _run(*project)
-        _run(*install, *lowest())  # on their own, as the group has some of them pinned
+        _run(*install, *lowest())  # separately, as the group pins some of them
     else:
         _run(*project, "--group", "dev", "--upgrade", "--upgrade-strategy", "eager")
     without = _WITHOUT_COMPILER if is_lowest else ()
@@ -99,12 +99,12 @@ def _test(version: str, *, is_lowest: bool, words: list[str]) -> None:
 
 
 def _interpreter(version: str) -> tuple[list[str], str]:
-    """Return the words in front of a command line, and an interpreter that it can have."""
+    """Return a prefix of command lines, and an interpreter that they can use."""
     name = f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     own = Path(sys.base_prefix, "bin", name)
     for found in (own, shutil.which(name), *pyenv.glob(f"versions/{version}.*/bin/{name}")):
-        # What is on the path may be a shim of pyenv's, of a version that is not chosen.
+        # The one on the path may be a shim of pyenv, for a version that is not selected.
         if found and Path(found).exists() and not _fails(str(found), "-c", "import venv"):
             return _for_all_users(str(found))
     if version not in RELEASES:
@@ -119,15 +119,15 @@ def _interpreter(version: str) -> tuple[list[str], str]:
     for path in _SHARED:
         make = "mkdir -p" if Path(path).is_dir() else "touch"
         script += f"{make} .{path}; mount --rbind {path} .{path}; "
-    # Not chroot, in which Linux makes no user namespaces.
+    # Not chroot, in which Linux refuses to make user namespaces.
     script += f'pivot_root . mnt; umount -l /mnt; cd {ROOT}; exec "$@"'
     return [*_UNSHARED, "sh", "-ec", script, "sh"], name
 
 
 def _for_all_users(interpreter: str) -> tuple[list[str], str]:
-    """Return words that let other users run an interpreter, as some tests do, and it.
+    """Return a prefix with which other users can run an interpreter, and the interpreter.
 
-    The folder of root, where pyenv has its own, is closed to them: a layer above it is open.
+    Some tests do so, but root's home, where pyenv keeps its own, is closed: an overlay opens it.
     """
     home = Path.home()
     if os.geteuid() or home not in Path(interpreter).resolve().parents:

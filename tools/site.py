@@ -1,9 +1,9 @@
-"""Build the site in `build/site`: the README, the man pages, and what developers read.
+"""Build the site in `build/site`: the README, the man pages, and the pages for developers.
 
     python -m tools.site
 
-Every link in it is followed, without a network: what it has of its own must be there. Needs mkdocs
-and mandoc.
+Every link in it is checked, without a network: targets inside the site must exist. Needs mkdocs and
+mandoc.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def build(folder: Path) -> None:
     """Write the site.
 
     Raises:
-        subprocess.CalledProcessError: a tool failed, and said why.
+        subprocess.CalledProcessError: a tool failed; its output has the reason.
     """
     sources = BUILD / "site-sources"
     shutil.rmtree(sources, ignore_errors=True)
@@ -64,7 +64,7 @@ def build(folder: Path) -> None:
 
 
 def broken_links(folder: Path) -> Iterator[str]:
-    """Yield each link of the pages in a folder that leads nowhere in it, with the page's name."""
+    """Yield each broken or insecure link of the pages in a folder, with the page's name."""
     pages = {path.resolve(): _Page(path.read_text("utf-8")) for path in folder.rglob("*.html")}
     for path, page in sorted(pages.items()):
         for link in sorted(page.links):
@@ -73,7 +73,7 @@ def broken_links(folder: Path) -> Iterator[str]:
                 if where.scheme not in ("https", "data"):
                     yield f"{path.relative_to(folder.resolve())}: {link}"
                 continue
-            # The page for what is not found is shown for any path; its links are absolute.
+            # The page for a missing path is shown at any path; its links are absolute.
             start = folder if where.path.startswith("/") else path.parent
             target = start.joinpath(unquote(where.path).lstrip("/")) if where.path else path
             target = (target / "index.html" if target.is_dir() else target).resolve()
@@ -95,7 +95,7 @@ def markdown(page: Path) -> str:
 
 
 class _Page(HTMLParser):
-    """What can be linked to, and the links."""
+    """The links of a page, and its targets of links."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

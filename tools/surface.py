@@ -1,6 +1,6 @@
-"""Typer's command tree as plain data, for what is made of it: man pages.
+"""Typer's command tree as plain data, for generators such as that of the man pages.
 
-The walk imports every command, so no command does it.
+Walking it imports every command, so no command may do it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-# Starts pycrictl.pyz. Unlike all others, this file must be readable for Pythons that the program
-# does not serve, Python 2 included. Otherwise they would report a syntax error.
+# Starts pycrictl.pyz. Unlike all others, this file must parse in Pythons that the program does not
+# support, including Python 2. Otherwise they would report a syntax error.
 import sys
 
 if sys.version_info < (3, 11):
@@ -9,8 +9,8 @@ if sys.version_info < (3, 11):
     )
     sys.exit(1)
 
-# Before all else: Ctrl-C shall end the program at once while modules are loaded. Unlike signal,
-# this module is there already.
+# First of all: Ctrl-C must end the program at once while modules are being loaded. Unlike signal,
+# _signal is already loaded.
 import _signal  # type: ignore[import-not-found]  # it is not documented
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:

@@ -1,13 +1,13 @@
-"""Unpack a program of one file once for each user, and run it from there.
+"""Unpack a single-file program once per user, and run it from there.
 
-The program is `pycrictl.pyz`, or the standalone file, which has an interpreter as well. The
-interpreter cannot load compiled modules from an archive. All modules go to a folder that is
-named after their content, in a cache that nobody else may write to: all of them or none.
+The program is `pycrictl.pyz`, or the standalone file, which includes an interpreter. Since an
+interpreter cannot load compiled modules from an archive, all modules are unpacked, all or none,
+into a folder named after their content, in a cache that no other user can write to.
 
-The cache is the first of these that can be used: `$XDG_CACHE_HOME/pycrictl` or
-`~/.cache/pycrictl`, for root `/var/cache/pycrictl`, `/var/tmp/pycrictl-UID`, `/tmp/pycrictl-UID`.
-It may be removed whenever no pycrictl is running. What an older file has unpacked goes when a newer
-one is unpacked, unless it is running: each process has a shared lock on its folder.
+The cache is the first usable one of `$XDG_CACHE_HOME/pycrictl` or `~/.cache/pycrictl`, for root
+`/var/cache/pycrictl`, `/var/tmp/pycrictl-UID`, `/tmp/pycrictl-UID`. It may be removed whenever no
+pycrictl is running. Unpacking a newer file removes the folders of older ones, except those in use:
+each process holds a shared lock on its folder.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PARTIAL: Final = ".partial-"
 
 
 class UnusableError(Exception):
-    """A place that cannot be the cache; the text says why."""
+    """A folder that cannot be the cache; the text says why."""
 
 
 def start() -> NoReturn:
@@ -48,7 +48,7 @@ def start() -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(130)
     os.umask(umask)
-    # Packages of which the archive has a part, for the interpreter's own start.
+    # Packages that the interpreter's own start has imported from the archive.
     for module in tuple(sys.modules.values()):
         if paths := getattr(module, "__path__", None):
             module.__path__ = [path.replace(archive, sys.path[0], 1) for path in paths]
@@ -63,7 +63,7 @@ def _fail(message: str) -> NoReturn:
 
 
 def _unpacked(suffix: str) -> str:
-    """Return the folder of modules, from an earlier start or made now."""
+    """Return the folder of modules, unpacked by an earlier start or now."""
     name = f"{KEY}{suffix.removesuffix('.so')}"
     reasons = []
     for base in _caches():
@@ -94,10 +94,10 @@ def _caches() -> Iterator[str]:
 
 
 def _check(base: str) -> None:
-    """Make the cache, and check that nobody else can change it or the folders above it.
+    """Create the cache, and check that no other user can change it or the folders above it.
 
-    Anyone who can write to a folder above it could put another one in its place, with files that
-    root would run. In a sticky folder, such as /tmp, they cannot replace what exists and is ours.
+    Anyone who can write to a folder above the cache could replace it by one whose files root would
+    run. In a sticky folder, such as /tmp, they cannot replace a folder of ours.
     """
     os.makedirs(base, mode=0o700, exist_ok=True)
     status = os.lstat(base)
@@ -155,7 +155,7 @@ def _interruptible() -> Iterator[None]:
 
 @contextmanager
 def _alone(base: str) -> Iterator[bool]:
-    """Let one start at a time unpack; yield false if the lock cannot be had, or not in time."""
+    """Let one start at a time unpack; yield false if locking is unsupported or times out."""
     fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield _lock(fd)
@@ -203,12 +203,12 @@ def _extract(folder: str, suffix: str) -> None:
 
 
 def _is_held(folder: str) -> bool:
-    """Keep others from removing the folder until this process ends; return whether it is there."""
+    """Protect the folder from removal until this process ends; return whether it exists."""
     try:
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    with suppress(OSError):  # a network file system, on which nobody gets the other lock either
+    with suppress(OSError):  # a network file system, where the exclusive lock fails too
         fcntl.flock(fd, fcntl.LOCK_SH)
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(fd), os.stat(folder)):
@@ -218,7 +218,7 @@ def _is_held(folder: str) -> bool:
 
 
 def _remove_older(base: str) -> None:
-    """Remove what other versions have unpacked, for any Python, and nobody is running."""
+    """Remove the unpacked folders of other versions, for any Python, that are not in use."""
     kind = KEY.rpartition("-")[0]
     for name in os.listdir(base):
         key = name.partition(".")[0]
@@ -237,7 +237,7 @@ def _remove_older(base: str) -> None:
 
 
 def _remove_partial(base: str) -> None:
-    """Remove what killed starts have left; nobody else is unpacking, since we hold the lock."""
+    """Remove what killed starts left; no other process is unpacking, since we hold the lock."""
     for name in os.listdir(base):
         if name.startswith(_PARTIAL):
             _remove(os.path.join(base, name))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 own, stdlib = sys.argv[1], sysconfig.get_path("stdlib")
 finder = ModuleFinder(path=[own, stdlib])
-# The interpreter's own start, and what it imports without saying so.
+# Including the implicit imports of the interpreter's own start.
 finder.import_hook("unpack")
 for encoding in ("ascii", "cp437", "latin_1", "utf_8"):
     finder.import_hook(f"encodings.{encoding}")

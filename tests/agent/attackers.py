@@ -1,4 +1,4 @@
-"""Who asks an agent itself, past the API server, and with what in hand."""
+"""Clients that attack an agent directly, bypassing the API server, and their certificates."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from tests.streaming.servers import Certificates, make_certificates
 FORGED = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
 
 Pair = tuple[str, str]
-"""Files of a certificate and its key."""
+"""The paths of a certificate and its key."""
 
 
 class Hands:
-    """Certificates that somebody may show, by what they are."""
+    """Client certificates that an attacker may present, by kind, and the front proxy's own."""
 
     def __init__(self, api: ApiServer, folder: Path) -> None:
         self._folder = folder
@@ -83,7 +83,7 @@ def reach(address: tuple[str, int], pair: Pair | None = None) -> ssl.SSLSocket:
 
 
 def watch(address: tuple[str, int], path: str, pair: Pair, user: str) -> tuple[ssl.SSLSocket, int]:
-    """Begin a watch as the front proxy does for a user; return its connection and its status."""
+    """Start a watch as the front proxy would for a user; return the connection and the status."""
     found = reach(address, pair)
     lines = [f"GET {path}?watch=true HTTP/1.1", "Host: a", f"X-Remote-User: {user}", "", ""]
     found.sendall("\r\n".join(lines).encode())
@@ -98,7 +98,7 @@ def ask(
     method: str = "GET",
     body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """Ask an agent; the status is 0 where TLS or the connection ends without an answer."""
+    """Send a request to an agent; return status 0 if it fails without a response."""
     try:
         found = standing.ask(address, path, pair, headers, method, body)
     except (OSError, http.client.HTTPException):

@@ -1,4 +1,4 @@
-"""An agent behind the stand-in of an API server."""
+"""An agent behind a stand-in for the API server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kube.kubectl import Kubectl
 
 @pytest.fixture(autouse=True)
 def _issued_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make certificates in this process, which is faster; agents that are programs do not."""
+    """Issue certificates in this process, for speed; agents run as programs do not."""
     monkeypatch.setattr(
         "pycrictl.agent.trust.certificate._apart",
         lambda name, *given: getattr(issuing, name)(*given),

@@ -1,4 +1,4 @@
-"""The agent as a program of its own, behind the stand-in of an API server."""
+"""The agent as a separate process, behind a stand-in for the API server."""
 
 from __future__ import annotations
 

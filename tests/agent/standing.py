@@ -1,4 +1,4 @@
-"""An agent behind the stand-in of an API server, in a loop of its own."""
+"""Agents behind a stand-in for the API server, in an event loop of their own."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ OWN = "system:serviceaccount:pycrictl:pycrictl-agent"
 AUDIENCE = "progress.pycrictl.dev"
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
 RBAC = Path(__file__).parents[2] / "packaging/kubernetes/base/rbac.yaml"
-"""What agents may, as it is shipped."""
+"""The agents' rights, as shipped."""
 
 
 class Loop:
-    """Runs coroutines beside a test."""
+    """Runs coroutines in a thread beside a test."""
 
     def __init__(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -58,7 +58,7 @@ class Loop:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 
     def close(self) -> None:
-        # The library closes connections of TLS a moment later than it says.
+        # The library closes TLS connections a moment after it reports them closed.
         settled(lambda: len(self._selector.get_map()) <= self._own, limit_s=2)
         self.run(self._loop.shutdown_asyncgens())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -128,7 +128,7 @@ class Cluster:
         read_journal: ReadJournal | None = None,
         **settings: Any,
     ) -> Agent:
-        """Start the agent of a node; the first one stands behind the API server."""
+        """Start the agent of a node; the API server forwards requests to the first one."""
 
         async def begin() -> Agent:
             found = Agent(
@@ -172,7 +172,7 @@ class Cluster:
         )
 
     def add_secret(self, **data: str) -> None:
-        """Create or replace the Secret of the agents' authority, as the manifests have it."""
+        """Create or replace the Secret of the agents' CA, as in the manifests."""
         metadata = {"name": SECRET, "namespace": "pycrictl"}
         self.api.objects.add("", "secrets", {"metadata": metadata, "type": "Opaque", "data": data})
 
@@ -185,7 +185,7 @@ class Cluster:
         self.api.services.append(ApiService(AUDIENCE, "v1alpha1", "127.0.0.1", port))
 
     def kubectl(self, user: str = "admin") -> Kubectl:
-        """The kubectl of one of the API server's users."""
+        """Return a kubectl that acts as one of the API server's users."""
         file = self.folder / f"{user}.kubeconfig"
         file.write_text(json.dumps(self.api.kubeconfig(name=user)))
         return Kubectl(file, self.folder)
@@ -201,17 +201,17 @@ class Cluster:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Ask an agent directly; ``user`` is named as the front proxy names one.
+        """Send a request to an agent directly, with ``user`` in the front proxy's headers.
 
         Args:
-            certificate: the client's, and its key; None for none.
+            certificate: the client's certificate and key; None for none.
         """
         named = {"X-Remote-User": user, "X-Remote-Group": "dev"} if user else {}
         address = self.agents[agent].listener.address
         return ask(address, path, certificate, {**named, **(headers or {})}, method, body)
 
     def get(self, path: str, agent: int = 0, user: str = "jane", **how: Any) -> Answer:
-        """Ask an agent as the front proxy does; a relative path is below the API's own."""
+        """Send a request to an agent as the front proxy; a relative path is below ``BASE``."""
         path = path if path.startswith("/") else f"{BASE}/{path}"
         return self.ask(path, agent=agent, certificate=self.front_proxy, user=user, **how)
 
@@ -255,7 +255,7 @@ def pod(
 
 
 def token_of(user: str, number: int = 0) -> str:
-    """A token whose claims can be read, as a service account's can."""
+    """Return a token with readable claims, like a service account's."""
     text = json.dumps({"sub": user, **({"jti": number} if number else {})})
     claims = base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
     return f"e30.{claims}.x"
@@ -263,7 +263,7 @@ def token_of(user: str, number: int = 0) -> str:
 
 @contextmanager
 def standing(certificates: Certificates, folder: Path) -> Iterator[Cluster]:
-    """An API server without pods, and no agent yet."""
+    """Serve a cluster without pods and agents."""
     with serve(certificates) as api:
         api.objects.replace("", "pods", {"items": []})
         loop = Loop()

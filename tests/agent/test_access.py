@@ -1,4 +1,4 @@
-"""Who gets an answer, and who gets none."""
+"""Which clients get answers from an agent, and which are refused."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_metrics(cluster: Cluster) -> None:
 
 
 def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> None:
-    """Its token rotates; one that has just been refused is read again at once."""
+    """Tokens rotate: after the API server refuses one, the agent must reread the file at once."""
     cluster.start()
     cluster.add_pod("web")
     assert cluster.get(PULLS).status == 200
@@ -82,7 +82,7 @@ def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> No
 
 
 def test_the_kubelets_routes_through_the_api_servers_node_proxy(cluster: Cluster) -> None:
-    """It hands on no credential but what is in a header of one's own."""
+    """The node proxy forwards no ``Authorization``, so the token needs a header of its own."""
     port = cluster.start().listener.address[1]
     address = [{"type": "InternalIP", "address": "127.0.0.1"}]
     node = {"metadata": {"name": "n1"}, "status": {"addresses": address}}

@@ -1,4 +1,4 @@
-"""What nobody but the API server's front proxy gets from an agent, whatever they try."""
+"""Attacks on an agent: no client gets more than its own credential allows."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_only_the_agents_own_token_for_agents(
     for number, (what, token) in enumerate(refused.items(), 1):
         text = token_of(OWN, number)
         tokens[text] = token
-        for _ in range(2):  # what was answered once is remembered
+        for _ in range(2):  # the second answer comes from the cache
             assert ask(address, path, headers=bearer(text))[0] == 401, what
     for text in ("", "x", "a b", "\xff", "e30.e30.", "x" * 15_000, token_of(OWN, 99)):
         assert ask(address, path, headers=bearer(text))[0] in (400, 401)
@@ -198,7 +198,7 @@ def test_the_kubelets_routes_are_for_who_may_reach_the_node(
 
 @pytest.fixture
 def jane(cluster: Cluster) -> None:
-    """May everything of the API in the namespace default, and nothing elsewhere."""
+    """Grant jane all of the API in the namespace default, and nothing elsewhere."""
     rules = [{"apiGroups": [AUDIENCE], "resources": ["*"], "verbs": ["*"]}]
     cluster.api.grants.append(Grant("jane", rules, "default"))
 
@@ -254,7 +254,7 @@ def test_no_selector_leads_to_another_namespace(cluster: Cluster, agent: Agent, 
     for selector in selectors:
         code, content = through(cluster, f"{path}{selector}")
         assert (code, names(content)) == (200, []), selector
-    for selector in ("", "metadata.name=web.main"):  # there is another one of that name
+    for selector in ("", "metadata.name=web.main"):  # secret has one of that name, too
         assert names(through(cluster, f"{path}{selector}")[1]) == ["default/web.main"]
     watches = [f"{path}{selector}&watch=true&timeoutSeconds=1" for selector in selectors]
     with ThreadPoolExecutor() as pool:
@@ -287,7 +287,7 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     hands: Hands,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One pod that asks for what everyone may have, and keeps every connection that it gets."""
+    """One client requests what needs no credential, and keeps every connection it gets."""
     monkeypatch.setattr(tls_listener, "MAX_CONNECTIONS", 100)
     monkeypatch.setattr(tls_listener, "MAX_UNAUTHENTICATED", 40)
     watcher, status = watch(address, PULLS, hands.front_proxy, "modest")
@@ -303,7 +303,7 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
                 pass  # turned away
         assert ask(address, PULLS, hands.front_proxy, FORGED)[0] == 200
         cluster.add_pod("late")
-        while b"late" not in watcher.recv(65536):  # whoever was let in stays
+        while b"late" not in watcher.recv(65536):  # accepted connections stay open
             pass
 
 
@@ -350,7 +350,7 @@ def test_watchers_of_one_user_do_not_take_the_place_of_others(
     wait_until(lambda: ask(address, path, hands.front_proxy, {"X-Remote-User": "greedy"})[0] == 200)
 
 
-# What others wrote
+# Text from untrusted sources
 
 
 def texts_of(value: Any) -> list[str]:
@@ -386,7 +386,7 @@ def test_names_and_errors_are_escaped_where_they_are_shown(
         address, f"{BASE}/namespaces/default/pods/evil/imagepullprogress", hands.front_proxy, FORGED
     )
     assert b"\x1b" not in lines
-    # kubectl describe, jsonpath and custom columns print what is in the objects as it is.
+    # kubectl describe, jsonpath and custom columns print text of objects unescaped.
     _, whole = ask(address, PULLS, hands.front_proxy, FORGED)
     texts = [text for one in json.loads(whole)["items"] for text in texts_of(one)]
     assert "registry.test/" + escape(EVIL) + ":1" in texts

@@ -1,4 +1,4 @@
-"""By which certificates agents know each other, and what others get in their place."""
+"""The CA by which agents verify each other, and what an impostor gets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def secret(cluster: Cluster) -> dict[str, str]:
 
 @pytest.fixture
 def redirected(cluster: Cluster) -> Iterator[list[str]]:
-    """The tokens that come to whoever stands in the place of the agent of n2."""
+    """The tokens that an impostor receives in the place of the agent of n2."""
     got: list[str] = []
 
     class Theirs(Handler):
@@ -83,7 +83,7 @@ def test_nobody_else_gets_an_agents_token(cluster: Cluster, redirected: list[str
 def test_without_the_secret_agents_are_not_verified(
     cluster: Cluster, redirected: list[str]
 ) -> None:
-    """It is told in SECURITY.md what that means."""
+    """SECURITY.md describes this risk."""
     cluster.api.objects.remove("", "secrets", "pycrictl", "pycrictl-agent-ca")
     cluster.start("n1")
     cluster.add_pod("db", node="n2")
@@ -95,7 +95,7 @@ def test_without_the_secret_agents_are_not_verified(
 def test_an_authority_that_cannot_be_read_is_none(
     cluster: Cluster, redirected: list[str], what: str
 ) -> None:
-    """No agent is asked then, rather than one that cannot be verified."""
+    """An agent must not send requests to peers that it cannot verify."""
     own, other = certificate.authority(), certificate.authority()
     good = base64.b64encode(own.certificate).decode()
     match what:

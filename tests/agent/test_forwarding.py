@@ -1,4 +1,4 @@
-"""Agents of several nodes: one answers for all, and asks only those that have something to say."""
+"""Agents of several nodes: one answers for all, and queries only nodes with waiting pods."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
 
 @pytest.fixture
 def dead(cluster: Cluster) -> Iterator[None]:
-    """A node whose agent's address takes connections, and never says a word."""
+    """A node whose agent accepts connections but never answers."""
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         cluster.add_endpoint("n9", silent.getsockname()[1])
         yield

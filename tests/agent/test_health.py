@@ -1,4 +1,4 @@
-"""What an agent answers to probes: whether it lives, and whether it is of use."""
+"""The agent's answers to liveness and readiness probes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def probe(cluster: Cluster, path: str) -> tuple[int, str]:
 
 
 def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread waits in the runtime for ever; only a new process helps."""
+    """A thread that hangs in a call to the runtime never returns; only a restart helps."""
     monkeypatch.setattr("pycrictl.agent.node_pulls.STUCK_S", 2.0)
     monkeypatch.setattr("pycrictl.agent.node_pulls.FIRST_LOOK_S", 0.1)
     released = threading.Event()
@@ -36,7 +36,7 @@ def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, CriClient | None]]:
         released.wait(60)
-        yield None, None  # type: ignore[misc]  # nobody gets that far before the end
+        yield None, None  # type: ignore[misc]  # not reached before the end
 
     cluster.start(connect=connect)
     cluster.add_pod("web")
@@ -52,7 +52,7 @@ def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_work_that_has_ended(cluster: Cluster) -> None:
-    """What the front proxy's authority is would never be learnt again."""
+    """Without this task, the agent would never notice a new CA of the front proxy."""
     agent = cluster.start()
     (task,) = agent._reflector.tasks
     task.cancel()
@@ -60,7 +60,7 @@ def test_work_that_has_ended(cluster: Cluster) -> None:
 
 
 def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a moment that is no matter; then other agents are of more use."""
+    """A short outage is ignored; after a longer one, other agents should get the requests."""
     monkeypatch.setattr("pycrictl.agent.node_agent.UNREACHED_S", 2.0)
     agent = cluster.start()
     cluster.loop.run(agent._reflector.stop())

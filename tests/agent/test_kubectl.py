@@ -1,4 +1,4 @@
-"""What a real kubectl makes of the agent's answers, through the stand-in of an API server."""
+"""A real kubectl with the agent's answers, through a stand-in for the API server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_discovery_and_explanation(cluster: Cluster, kubectl: Kubectl) -> None:
     assert [row.split() for row in rows] == [
         ["imagepulls", "ipull", "progress.pycrictl.dev/v1alpha1", "true", "ImagePull"]
     ]
-    kubectl.needs(27)  # before, it read what the API server makes of the second version
+    kubectl.needs(27)  # older ones read OpenAPI v2, which the API server makes
     assert "Place in the line for a slot" in kubectl.good("explain", "imagepulls.status")
 
 

@@ -1,4 +1,4 @@
-"""What one peer may cost an agent."""
+"""Limits on what one client may cost an agent."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_head_of_a_stranger_is_bounded_as_a_whole(cluster: Cluster) -> None:
-    """A user's groups have a field each: who is known may send more."""
+    """Each group of a user has its own header, so authenticated clients may send more."""
     cluster.start()
     many = {f"X-{number}": "a" for number in range(150)}
     large = {f"X-{number}": "a" * 3000 for number in range(6)}
@@ -94,7 +94,7 @@ def test_a_client_that_goes_ends_its_watch(cluster: Cluster) -> None:
 def test_questions_about_ever_other_pods_are_forgotten(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each name is a scope of its own; what is known of the oldest goes first."""
+    """Each pod's name has its own feed; beyond the limit, the least recently used are dropped."""
     monkeypatch.setattr("pycrictl.agent.feed.MAX_FEEDS", 8)
     agent = cluster.start()
     for number in range(30):

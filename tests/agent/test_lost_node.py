@@ -1,4 +1,4 @@
-"""What the agent of a node that is lost to somebody can do to others: lie of its own pulls."""
+"""The agent of a compromised node can lie about its own pulls, and do no other harm."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def pull(name: str = "db") -> dict[str, Any]:
 
 @pytest.fixture
 def lost(cluster: Cluster) -> Agent:
-    """The agent of n2, which is asked for its pulls by that of n1."""
+    """The agent of n2, from which the agent of n1 requests pulls."""
     cluster.start("n1")
     cluster.add_pod("db", node="n2")
     return cluster.start("n2")
 
 
 def say(agent: Agent, content: bytes) -> None:
-    """Let an agent answer others with that."""
+    """Make an agent answer its peers with ``content``."""
 
     async def answer(*_: object) -> web.Response:
         return web.Response(body=content, content_type="application/json")

@@ -1,4 +1,4 @@
-"""Agents that serve some namespaces only, by Roles there."""
+"""Agents that serve only some namespaces, with Roles in these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 
 @pytest.fixture
 def bound(cluster: Cluster) -> Cluster:
-    """The agents' account has no right to list the pods of all namespaces."""
+    """A cluster whose agents may list pods only in the namespaces shop and bank."""
     (whole, *_) = (grant for grant in cluster.api.grants if grant.subject == OWN)
     rules = [rule for rule in whole.rules if "pods" not in rule["resources"]]
     cluster.api.grants.remove(whole)

@@ -1,4 +1,4 @@
-"""The one source of a node's pulls."""
+"""The single source of a node's pulls."""
 
 from __future__ import annotations
 

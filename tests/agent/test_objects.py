@@ -1,4 +1,4 @@
-"""ImagePull objects of pods and of what nodes show."""
+"""ImagePull objects, made from pods and from the pulls that nodes report."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
         (WAITING, [pull(layer("failed", 5, error="reset"), is_running=False)], "Failed"),
         (BACK_OFF, [], "BackOff"),
         (BACK_OFF, [pull(layer("failed", 5, error="reset"), is_running=False)], "BackOff"),
-        # Only the node knows that it has begun again.
+        # Only the node sees that the pull is being retried.
         (BACK_OFF, [pull(layer("downloading", 5))], "Pulling"),
         (FAILED, [], "Failed"),
         (FAILED, [pull(layer("failed", 5, error="reset"))], "Failed"),
@@ -104,7 +104,7 @@ def test_numbers() -> None:
 
 
 def test_an_image_that_another_pod_pulled() -> None:
-    """What was over before the pod was made is not its pull; only that the image is there."""
+    """A pull that ended before the pod was created is not its pull; its image is present."""
     document = standing.pod("late")
     document["metadata"]["creationTimestamp"] = format_moment(NOW_S + 1)
     late = parse_pod(document)
@@ -219,7 +219,7 @@ def test_a_store_forgets_and_says_so() -> None:
 
 
 def test_what_another_agent_had_listed() -> None:
-    """Its clock is a minute ahead; what it had listed is known all the same."""
+    """The other agent's clock is a minute ahead; a watch must still continue its list."""
     theirs, ours = ObjectStore(7, NOW_S + 60), ObjectStore(8, NOW_S)
     pods = {name: pod()._replace(name=name, uid=name) for name in ("same", "gone", "anew", "late")}
     theirs.replace(
@@ -274,7 +274,7 @@ def test_field_selectors() -> None:
 
 
 def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
-    """CRI-O shows what has come; the manifest of a private image is not for the agent."""
+    """CRI-O shows the bytes received; the agent cannot read a private image's manifest."""
     tracker = Tracker()
     for layer in ("layer 1", "layer 2"):
         tracker.apply(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)

@@ -1,4 +1,4 @@
-"""What an agent is started with, and files of it that change while it serves."""
+"""An agent's settings at the start, and files that change while it serves."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two pairs, a.pem and b.pem with their keys, and files that are not what they should be."""
+    """Two certificates, a.pem and b.pem, with their keys, and files that are damaged or odd."""
     folder = tmp_path / "files"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -46,7 +46,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def refused(files: Path) -> Iterator[list[str]]:
-    """Words of a command that fails in any case: its address is in use."""
+    """The arguments of a command that always fails, as its address is in use."""
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         yield ["agent", "--listen", address, "--kubeconfig", "kubeconfig"]
@@ -100,7 +100,7 @@ def test_names_that_cannot_be(refused: list[str], name: str) -> None:
 
 
 def test_a_kubeconfig_that_is_replaced(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While its certificates are damaged, the API server is asked with the last ones."""
+    """While its CA certificate is damaged, the agent must use the last good one."""
     monkeypatch.setattr("pycrictl.kube.apiclient.REREAD_S", 0.0)
     agent, file = cluster.start(), cluster.folder / "kubeconfig"
     good = file.read_text()
@@ -123,7 +123,7 @@ def test_certificates_that_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One that is damaged ends nothing, and who is trusted is learnt nevertheless."""
+    """A pair that does not match must not end the agent, or keep it from learning whom to trust."""
     monkeypatch.setattr("pycrictl.agent.node_agent.CHECK_S", 0.05)
     (found,) = cluster.api.objects.documents("", "configmaps")
     nobody = {**found["data"], "requestheader-client-ca-file": "none"}
@@ -156,5 +156,5 @@ def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) ->
     with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
         address, path = ("127.0.0.1", program.port), "/imagePullProgress/default/web"
         assert ask(address, path, cluster.of_user("admin")).status == 405
-        # What only makes certificates is not kept in memory.
+        # The library that only issues certificates must not stay in memory.
         assert "cryptography" not in Path(f"/proc/{program.process.pid}/maps").read_text()

@@ -1,4 +1,4 @@
-"""What those who may not ask for anything can do to an agent and to who may: next to nothing."""
+"""Floods from unauthenticated clients must hardly affect an agent and its other clients."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROUND_S = 1.0
 KEPT_BYTES = 32 * MIB
 MOST_BYTES = 128 * MIB
 MOST_LINES = 30
-"""Ten of each kind, then six a minute, and what an agent says anyway."""
+"""Ten log lines of each kind, then six a minute, plus an agent's usual ones."""
 
 _LINE = re.compile(r"level=[A-Z]+ [a-z_]+( [a-z_]+=(\S+|\"[^\n]*\"))*")
 
@@ -37,7 +37,7 @@ def agent(run_folder: Path, tmp_path: Path) -> Iterator[tuple[Cluster, Program]]
 
 
 def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
-    """How long the front proxy waits for answers, each on a new connection."""
+    """Return how long the front proxy waits for each answer, on a new connection each time."""
     found = []
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -1,4 +1,4 @@
-"""Lists and watches as client-go's reflector has them."""
+"""Lists and watches as client-go's reflector uses them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_versions_of_which_nothing_is_known(cluster: Cluster, version: str) -> N
 
 
 def test_the_list_of_another_agent(cluster: Cluster) -> None:
-    """The API server may have asked another one a moment ago: that one is asked what it was."""
+    """The list may be from another agent; the agent that gets the watch requests it from there."""
     cluster.start("n1")
     cluster.start("n2")
     for name in ("web", "db", "gone"):
@@ -99,7 +99,7 @@ def test_the_list_of_another_agent(cluster: Cluster) -> None:
 
 
 def test_the_list_of_an_agent_that_is_gone(cluster: Cluster) -> None:
-    """Nobody knows what was listed: the client has to list again, and that is the end of it."""
+    """The list is lost with its agent: the client must list again, but only once."""
     cluster.start("n1")
     cluster.start("n2")
     cluster.add_pod("web")
@@ -151,7 +151,7 @@ SUCCEEDED = {
 
 @pytest.mark.parametrize(("ago_s", "is_shown"), [(5.0, True), (DONE_S + 10, False), (360.0, False)])
 def test_what_is_over_does_not_come_back(cluster: Cluster, ago_s: float, *, is_shown: bool) -> None:
-    """Nobody has asked for a while, and the pod is gone by now."""
+    """A deleted pod's finished pull must expire even if no request came meanwhile."""
     agent = cluster.start()
     ask(cluster, "")
 

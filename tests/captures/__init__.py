@@ -1,9 +1,9 @@
-"""What crictl 1.36.0 printed, returned and called: recordings to compare with.
+"""Recordings of crictl 1.36.0 to compare with: its output, exit status and CRI calls.
 
-``data/*.jsonl`` holds one recording a line. Of messages on stderr only their kind is kept; help
-pages and completion scripts are not. The recordings come from two scenes: ``real`` (and
+``data/*.jsonl`` holds one recording per line. Of messages on stderr only the kind is kept; help
+pages and completion scripts are not kept. The recordings come from two scenes: ``real`` (and
 ``changes``, ``teardown``, ``process``) from containerd 1.6.20 with three pods, five containers and
-five images; ``fake`` and ``logs`` from a prepared runtime, whose answers ``scene`` builds.
+five images; ``fake`` and ``logs`` from a prepared runtime, whose responses ``scene`` builds.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, TypedDict
 DATA = Path(__file__).parent / "data"
 
 NEWER_FIELDS = ("mountOptions",)
-"""What the API has got since."""
+"""Fields added to the API after the recordings were made."""
 
 
 class Rpc(TypedDict):
-    """One call: its request by proto field names, its deadline and the name of its status."""
+    """One call: its request with proto field names, its deadline, and its status by name."""
 
     rpc: str
     request: dict[str, Any]
@@ -32,15 +32,15 @@ class Rpc(TypedDict):
 
 @dataclass(frozen=True)
 class Capture:
-    """One command line and what came of it.
+    """One recorded command line and its result.
 
     Attributes:
-        name: unique; its first letter and dash say which scene, none stands for ``real``.
+        name: unique; a prefix of one letter and a dash gives the scene, no prefix means ``real``.
         command: as given to a shell; some use variables of the scene.
-        stdout: with a final line break, which the command itself may not have written; None
-            where it was not kept.
-        told: ``error`` where an error line was on standard error, ``note`` where only other
-            messages were, else nothing. What containers write does not count.
+        stdout: always ends with a line break, even if the command wrote none; None if it was
+            not kept.
+        told: ``error`` if stderr had an error line, ``note`` if it had only other messages, else
+            empty. Output of containers does not count.
         rc: the exit status; negative for the signal that ended the shell.
         rpc: the calls, in order.
         is_help: whether stdout was a help page.
@@ -72,7 +72,7 @@ def _all() -> dict[str, Capture]:
 
 
 def load(prefix: str) -> list[Capture]:
-    """The recordings whose names are ``prefix`` or begin with it and a dash, sorted by name."""
+    """Return the recordings named ``prefix`` or ``prefix-…``, sorted by name."""
     found = [
         capture
         for name, capture in sorted(_all().items())
@@ -91,7 +91,7 @@ def capture(name: str) -> Capture:
 
 
 def documents(text: str, mapping: Callable[[list[tuple[str, Any]]], Any] = dict) -> Iterator[Any]:
-    """The JSON documents that follow each other in a text."""
+    """Yield the JSON documents that are concatenated in ``text``."""
     decoder = json.JSONDecoder(object_pairs_hook=mapping)
     while text := text.lstrip():
         document, end = decoder.raw_decode(text)
@@ -100,5 +100,5 @@ def documents(text: str, mapping: Callable[[list[tuple[str, Any]]], Any] = dict)
 
 
 def in_order(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A mapping for ``documents`` in which the order of keys counts."""
+    """A ``mapping`` for ``documents`` that keeps the order of keys and drops newer fields."""
     return [pair for pair in pairs if pair[0] not in NEWER_FIELDS]

@@ -1,8 +1,8 @@
-"""The calls of a run and the recorded ones, in a form in which they can be compared.
+"""The calls of a run and the recorded calls, in a comparable form.
 
-What does not count: calls by which crictl only sees whether a runtime answers, the streams of lists
-that this program asks for first, in vain where a runtime lists in one message, and the lists in
-which words that are no whole IDs are looked up, where the fake runtime has none.
+The comparison ignores calls with which crictl only checks that a runtime responds, streaming lists,
+which this program tries first (in vain if a runtime lists in one message), and the lists in which
+words that are not whole IDs are looked up, if the fake runtime does not have these lists.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tests.captures import DATA, Capture, Rpc
 from tests.fakecri import FakeServer
 
 VALIDATION: Final = ("Version", "ImageFsInfo")
-"""Calls by which crictl only sees whether a runtime answers."""
+"""Calls with which crictl only checks that a runtime responds."""
 
 EMPTY_FILTERS: Final[dict[str, dict[str, Any]]] = {
     "ListContainers": {"filter": {}},
     "ListImages": {"filter": {"image": {}}},
     "ListPodSandbox": {"filter": {}},
 }
-"""What is sent for a whole list, also where crictl removes all and sends no filter."""
+"""Requests for a whole list; sent even where crictl removes everything and sends no filter."""
 
 BEFORE_ANY_CALL: Final = frozenset(
     (
@@ -38,7 +38,7 @@ BEFORE_ANY_CALL: Final = frozenset(
         *("portforward-badport", "portforward-badport-three", "portforward-remote0"),
     )
 )
-"""Recordings where what is wrong with the command line is found before any call."""
+"""Recordings whose command-line errors are found before any call is made."""
 
 ONCE: Final = "each image is asked for once"
 SELECTED: Final = "images are selected by name here, not by the runtime"
@@ -78,7 +78,7 @@ OTHER_CALLS: Final = {
     "t-rmi-prune-empty": "who uses images is not asked where there are none",
     "update-notfound": LOOKED_UP,
 }
-"""Recordings of which the calls differ, and why."""
+"""Recordings whose calls differ, and why."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class Call:
     """One call.
 
     Attributes:
-        document: the request by proto field names.
-        deadline_s: in seconds from the call; of an expected call it is equal to what is near.
+        document: the request with proto field names.
+        deadline_s: in seconds from the call; for an expected call, a ``pytest.approx``.
     """
 
     method: str
@@ -96,12 +96,12 @@ class Call:
 
     @property
     def is_question(self) -> bool:
-        """Whether several such calls are made at once, where crictl makes one after the other."""
+        """Whether this program makes such calls in parallel, where crictl makes them one by one."""
         return self.method.endswith("Status")
 
     @property
     def target(self) -> str:
-        """What the call is about: an ID, an image, or nothing for a list."""
+        """The ID or image that the call is about; empty for a list."""
         found = [self.document.get(key) for key in ("container_id", "pod_sandbox_id")]
         return str(found[0] or found[1] or self.document.get("image", {}).get("image", ""))
 
@@ -120,9 +120,9 @@ def calls_of(fake: FakeServer) -> list[Call]:
 
 
 def calls_that_count(capture: Capture) -> list[Rpc]:
-    """The recorded calls less the validation.
+    """Return the recorded calls without those that only validate the runtime.
 
-    Where a command itself makes such a call, it follows the one that validates.
+    If a command itself makes such a call, it directly follows the validating one.
     """
     before = ["", *(rpc["rpc"] for rpc in capture.rpc)]
     return [
@@ -143,16 +143,16 @@ def recorded_calls(capture: Capture) -> list[Call]:
         request = json_format.ParseDict(document, method(rpc["rpc"]).request_type())
         calls.append(call(rpc["rpc"], request, rpc["deadline_s"]))
     if capture.name == "exec-stdin":
-        calls *= 2  # a URL for the transport that can end the input, of which two are
+        calls *= 2  # one URL per transport that can end the input: WebSocket and SPDY
     return calls
 
 
 def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
-    """Return calls to compare; ``by_target``: those about different targets are in no order."""
+    """Return calls to compare; ``by_target`` ignores the order between different targets."""
     calls = [each for each in calls if not each.method.startswith("Stream")]
     if by_target:
         return sorted(calls, key=lambda each: each.target)
-    # Those asked at once arrive in any order; each has more time than the one before.
+    # Parallel calls arrive in any order; each has a longer deadline than the one before.
     return [
         each
         for _, group in groupby(calls, key=lambda each: each.method)
@@ -161,13 +161,13 @@ def made(calls: Iterable[Call], *, by_target: bool = False) -> list[Call]:
 
 
 def expected(recorded: Iterable[Call], *, by_target: bool = False) -> list[Call]:
-    """The recorded calls, to compare with ``made``."""
+    """Return the recorded calls, to compare with the result of ``made``."""
     calls = []
     seen: Counter[str] = Counter()
     for each in sorted(recorded, key=lambda each: each.target if by_target else ""):
         limit_s = each.deadline_s
         if each.is_question and not by_target:
-            # Of those asked at once each has the time of those before it as well.
+            # In parallel, each call also has the time of those before it.
             seen[each.method] += 1
             limit_s *= seen[each.method]
         calls.append(replace(each, deadline_s=pytest.approx(limit_s, abs=2.4)))

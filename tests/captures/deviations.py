@@ -1,6 +1,6 @@
 """Recordings that the program does not reproduce under the name ``crictl``, and why.
 
-The page pycrictl-compat(7) has each of these reasons.
+The page pycrictl-compat(7) lists each of these reasons.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEVIATIONS: Final[dict[str, str]] = {
 
 
 def kind_of_messages(stderr: str) -> str:
-    """The kind of what the program itself said, as recordings have it; containers write too."""
+    """Return the kind of the program's own messages, as ``Capture.told``; containers write too."""
     own = [line for line in stderr.splitlines() if line.startswith("crictl: ")]
     if any(not line.startswith(("crictl: info: ", "crictl: warning: ")) for line in own):
         return "error"
@@ -40,5 +40,5 @@ def kind_of_messages(stderr: str) -> str:
 
 
 def is_page(stdout: str) -> bool:
-    """Whether an output is a page of help, possibly below what is wrong with the command line."""
+    """Whether an output is a help page, possibly below an error about the command line."""
     return re.match(r"(Incorrect Usage: .+\n\n)?NAME:\n   crictl\b", stdout) is not None

@@ -1,4 +1,4 @@
-"""What tests of recordings need around them."""
+"""The surroundings of tests that replay recordings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The time zone of the recordings."""
+    """Set the time zone of the recordings."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     yield

@@ -1,7 +1,7 @@
-"""Answers to the recordings of commands that change state.
+"""Responses for recorded commands that change state.
 
-A recording has each call's status; what an answer must hold beyond that is little, and is made
-here from the request.
+A recording has each call's status; the little else that a response must hold is made here from
+the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def prepare(fake: FakeServer, capture: Capture, now: float) -> None:
         fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     for rpc in calls_that_count(capture):
         if is_looked_up and rpc["code"] == "NOT_FOUND":
-            continue  # the lists said so
+            continue  # the empty lists show it
         code = grpc.StatusCode[rpc["code"]]
         ok = code is grpc.StatusCode.OK
         answers.setdefault(rpc["rpc"], []).append(

@@ -1,7 +1,7 @@
 """The runtimes that the recordings were made with, as answers for ``tests.fakecri``.
 
 ``real`` is containerd 1.6.20 with the scene of pods, containers and images; ``empty`` is the same
-after everything was removed; ``prepared`` has all that containerd 1.6.20 lacks.
+after everything was removed; ``prepared`` has everything that containerd 1.6.20 lacks.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDS = {
     "CF": "9ccfefedc7c7621c1bc7ffa65739d5d1bb9e18cbe8589cb33177659d7c644b9a",
     "CR": "cde668df3555e0c609fa682330417b2b2a94fd2aaee17c1f58c96d801c254228",
 }
-"""The scene's variables; where only a beginning is given, the recordings have the rest."""
+"""The scene's variables; IDs given as prefixes are completed from the recordings."""
 
 _TIMES = ("createdAt", "startedAt", "finishedAt")
 
@@ -43,13 +43,13 @@ IDS.update({name: whole_id(start) for name, start in IDS.items() if name in ("CC
 
 
 def with_ids(command: str) -> str:
-    """Return a recorded command with the scene's variables put in: ``$CW``, ``${CW:0:4}``."""
+    """Return a recorded command with the scene's variables replaced: ``$CW``, ``${CW:0:4}``."""
     command = re.sub(r"\$\{(\w\w):0:(\d)\}", lambda found: IDS[found[1]][: int(found[2])], command)
     return re.sub(r"\$(\w\w)\b", lambda found: IDS[found[1]], command)
 
 
 def real(server: FakeServer) -> None:
-    """Answers as containerd 1.6.20 did, with its filters and its search for beginnings of IDs."""
+    """Respond as containerd 1.6.20 did, with its filters and its matching of ID prefixes."""
     containers, pods, images = scene.real_containers(), scene.real_pods(), scene.real_images()
     container_answers = _real_container_statuses()
     pod_answers = _real_pod_statuses()
@@ -135,7 +135,7 @@ def empty(server: FakeServer) -> None:
 
 
 def prepared(server: FakeServer, now: float) -> None:
-    """Answers as the prepared runtime did at ``now``, in seconds since 1970."""
+    """Respond as the prepared runtime did at ``now``, in seconds since 1970."""
     samples = iter(range(1, 1000))
 
     def container_stats(request: Any, context: Any) -> cri_pb2.ListContainerStatsResponse:
@@ -201,7 +201,7 @@ def _real_pod_statuses() -> dict[str, cri_pb2.PodSandboxStatusResponse]:
 
 
 def message_of(document: dict[str, Any]) -> dict[str, Any]:
-    """The response of which a recorded document was made, as JSON."""
+    """Return, as JSON, the response from which a recorded document was made."""
     status = {key: value for key, value in document["status"].items() if value is not None}
     status.update({key: _nanoseconds(status[key]) for key in _TIMES if key in status})
     if "stopSignal" in status:
@@ -226,7 +226,7 @@ def _nanoseconds(text: str) -> str:
 
 
 def _of_id(found: Iterable[Any], start: str) -> list[Any]:
-    """What a list filter by ID leaves: nothing where the beginning fits several."""
+    """Filter a list by an ID or its prefix; a prefix that fits several matches nothing."""
     fitting = [each for each in found if _id(each).startswith(start)]
     return fitting if not start or len(fitting) == 1 else []
 

@@ -1,7 +1,7 @@
-"""The answers of the two runtimes that the recordings were made with.
+"""The responses of the two runtimes that the recordings were made with.
 
-``fake_*`` build what the prepared runtime said. ``real_*`` are read back from recordings of
-containerd that print everything they were sent.
+``fake_*`` build the responses of the prepared runtime. ``real_*`` read those of containerd from
+recordings of commands that print everything they receive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Message)
 
 
 def hex_id(number: int) -> str:
-    """An ID of 64 digits, made of one byte."""
+    """Return an ID of 64 hex digits that repeats one byte."""
     return f"{number:02x}" * 32
 
 
@@ -28,7 +28,7 @@ def digest(repository: str, number: int) -> str:
 
 
 def fake_images(name: str = "") -> list[cri_pb2.Image]:
-    """The images in the runtime's order; it honours an exact ``name``, as CRI-O does."""
+    """Return the images in the runtime's order, filtered by an exact ``name`` as CRI-O does."""
 
     def image(
         number: int, tags: list[str], digests: list[str], size: int, **fields: object
@@ -190,7 +190,7 @@ AGES_S = (
 
 
 def fake_pods(now: float) -> list[cri_pb2.PodSandbox]:
-    """A pod of each age, at ``now`` in seconds since 1970."""
+    """Return a pod of each age at ``now``, in seconds since 1970."""
     pods = [
         cri_pb2.PodSandbox(
             id=hex_id(index + 1),
@@ -208,7 +208,7 @@ def fake_pods(now: float) -> list[cri_pb2.PodSandbox]:
 
 
 def fake_containers(now: float) -> list[cri_pb2.Container]:
-    """A container of each age, at ``now`` in seconds since 1970."""
+    """Return a container of each age at ``now``, in seconds since 1970."""
     return [
         cri_pb2.Container(
             id=hex_id(index + 1),
@@ -226,7 +226,7 @@ def fake_containers(now: float) -> list[cri_pb2.Container]:
 
 
 def fake_container_stats(sample: int, timestamp_ns: int) -> list[cri_pb2.ContainerStats]:
-    """What the runtime answers to the ``sample``-th question; the second container does not run."""
+    """Return the runtime's ``sample``-th response; the second container is not running."""
     answer = []
     for number in (3, 1, 2):
         stats = cri_pb2.ContainerStats()
@@ -244,7 +244,7 @@ def fake_container_stats(sample: int, timestamp_ns: int) -> list[cri_pb2.Contain
 
 
 def fake_pod_stats(sample: int, timestamp_ns: int) -> list[cri_pb2.PodSandboxStats]:
-    """What the runtime answers to the ``sample``-th question; the third pod does not run."""
+    """Return the runtime's ``sample``-th response; the third pod is not running."""
     answer = []
     for number in (2, 1, 3):
         stats = cri_pb2.PodSandboxStats()

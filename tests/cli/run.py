@@ -1,4 +1,4 @@
-"""Runs of the program, in the test's own process and in others."""
+"""Run the program in the test's own process or in another one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from pycrictl.environ import Environment
 from pycrictl.signals import ENDING
 
 PROGRAM = (sys.executable, "-m", "pycrictl")
-"""The words that start the program of this tree."""
+"""The command that starts the program from this tree."""
 
 
 @contextmanager
 def kept_handlers() -> Iterator[None]:
-    """Restore the handlers of the signals that the program takes for the rest of its life."""
+    """Restore the signal handlers and the hook that the program replaces for good."""
     handlers = [(number, signal.getsignal(number)) for number in ENDING]
     hook = sys.unraisablehook
     try:
@@ -39,7 +39,7 @@ class Run:
     """One run: its exit status and what it wrote.
 
     Args:
-        told: stands for standard error, if a test reads it while the program runs.
+        told: used as standard error, for tests that read it while the program runs.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ def start(
     """Start the program in a process of its own.
 
     Args:
-        stdout: its standard output; by default a pipe, as its standard error is.
+        stdout: its standard output; by default a pipe, like its standard error.
         environ: variables in addition to those of this process.
     """
     return subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Real shells in which lines are completed, as by somebody who types them."""
+"""Real shells that complete lines as if a user typed them."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ BASH_COMPLETION: Final = "/usr/share/bash-completion/bash_completion"
 
 LIMIT_S: Final = 60.0
 SHOW: Final = "\a"
-"""The key that shows the line and empties it."""
+"""The key that prints the current line and clears it."""
 
 _COLUMNS: Final = 200
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """What the shells see; the program in ``home/bin`` is the first on the path."""
+    """Return the environment of the shells; ``home/bin`` comes first in PATH."""
     return {
         "PATH": f"{home}/bin:{os.environ['PATH']}",
         "HOME": str(home),
@@ -39,14 +39,14 @@ def environment(home: Path, **more: str) -> dict[str, str]:
         "XDG_DATA_HOME": str(home),
         "TERM": "dumb",
         "LANG": "C.UTF-8",
-        # What is tested is what is found, not how fast a busy machine is.
+        # The tests are about the candidates, not about the speed of a busy machine.
         "PYCRICTL_COMPLETION_TIMEOUT": "50s",
         **more,
     }
 
 
 def install_program(home: Path, name: str = "pycrictl", *, remembers: bool = False) -> None:
-    """Make a program of this tree; one that ``remembers`` answers what it was asked before."""
+    """Install a script that runs this tree; if it ``remembers``, it caches answers by arguments."""
     path = home / "bin" / name
     path.parent.mkdir(exist_ok=True)
     words = [sys.executable, "-P", "-m", "pycrictl"]
@@ -63,7 +63,7 @@ class Shell:
     def __init__(self, words: Sequence[str], home: Path, env: Mapping[str, str]) -> None:
         self.terminal, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 500, _COLUMNS, 0, 0))
-        # setsid gives it the terminal as its own, without which shells complain.
+        # setsid makes this the controlling terminal; without one, shells complain.
         self.process = subprocess.Popen(
             ["setsid", "--ctty", *words],
             stdin=theirs,
@@ -75,7 +75,7 @@ class Shell:
         os.close(theirs)
 
     def run(self, script: str) -> str:
-        """Runs a line, and waits for its end. Returns what it printed, its echo included."""
+        """Run a line to its end; return its output, including the echoed line."""
         self.type(f"{script}; echo rea''dy\n")
         return self.read(rb"(.*)ready\r?\n")[1].decode()
 
@@ -83,7 +83,7 @@ class Shell:
         return self.press(line, keys)[1]
 
     def press(self, line: str, keys: str) -> tuple[str, str]:
-        """What is shown below a line, and what becomes of it."""
+        """Type a line and keys; return what is shown below the line, and the resulting line."""
         self.type(f"{line}{keys}{SHOW}")
         found = self.read(rb"(.*)<<([^\r\n]*)>>")
         return found[1].decode(), found[2].decode()
@@ -116,7 +116,7 @@ class Shell:
 def bash(
     home: Path, env: Mapping[str, str], *, script: Path | None = None, with_package: bool = False
 ) -> Iterator[Shell]:
-    """Bash with the script, and with the package bash-completion if that is wanted."""
+    """Bash with the script, and optionally with the package bash-completion."""
     shell = Shell(["bash", "--norc", "--noprofile", "-i"], home, env)
     try:
         if with_package:
@@ -148,7 +148,7 @@ def zsh(home: Path, env: Mapping[str, str], *, folder: Path = FOLDER) -> Iterato
 def fish(
     home: Path, env: Mapping[str, str], lines: Sequence[str], *, script: Path | None = None
 ) -> list[dict[str, str]]:
-    """The candidates for each line in fish, with what is said of them."""
+    """Return fish's candidates for each line, with their descriptions."""
     source = script or FOLDER / "pycrictl.fish"
     program = "source $argv[1]; for line in $argv[2..]; echo ==; complete -C $line; end"
     result = subprocess.run(

@@ -1,4 +1,4 @@
-"""The streaming server of a fake runtime: commands with a prepared outcome, and progress."""
+"""The streaming server of a fake runtime: commands with prepared outcomes, and progress streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Played:
 
     Attributes:
         failure: why it did not start.
-        is_cat: whether it writes what it reads, and then ``stdout``.
+        is_cat: whether it copies its input to its output, before ``stdout``.
     """
 
     stdout: bytes = b""
@@ -44,10 +44,10 @@ class Played:
 def playing(
     fake: FakeServer, command: Played, *, context: ssl.SSLContext | None = None
 ) -> Iterator[list[str]]:
-    """Have ``fake`` answer with URLs where every command is ``command``; yields the upgrades.
+    """Make ``fake`` return URLs where every command is ``command``; yield the upgrades.
 
     Args:
-        context: serve TLS.
+        context: for TLS; None serves plain HTTP.
     """
     upgrades: list[str] = []
     requests: list[Any] = []
@@ -100,7 +100,7 @@ Record = dict[str, Any]
 
 @dataclass
 class ProgressServer:
-    """Where the streams are, and how many were asked for."""
+    """The URL of the streams, and how many connections were made."""
 
     url: str = ""
     connections: int = 0

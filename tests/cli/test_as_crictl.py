@@ -37,7 +37,7 @@ Replay = Callable[[FakeServer, Capture, Path], Run]
 
 @pytest.fixture(autouse=True)
 def called_crictl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is a configuration file, whose absence is reported under this name."""
+    """Run as crictl, with a configuration file, because crictl reports a missing one."""
     monkeypatch.setattr(sys, "argv", ["/usr/local/bin/crictl"])
     path = tmp_path / "empty.yaml"
     path.touch()
@@ -64,7 +64,7 @@ SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (
 REPLAYED = [(replay, capture) for replay, captures in SOURCES for capture in captures]
 
 BY_TARGET = (test_replays.replay_session, test_replays.replay_change)
-"""Those of which the calls about different targets are in no order."""
+"""Replays in which calls about different targets have no fixed order."""
 
 SCRIPTS = frozenset(
     (
@@ -72,10 +72,10 @@ SCRIPTS = frozenset(
         *("inspect-ambiguous-prefix", "inspecti-idprefix"),
     )
 )
-"""Recordings of several command lines, of which one is replayed."""
+"""Recordings of several command lines, only one of which is replayed."""
 
 OF_PIPE = {"x-logrus-tty": (1, "error")}
-"""Exit statuses and kinds of messages that the end of a recorded pipe hides."""
+"""Exit statuses and kinds of messages of recordings that show only the end of a pipe."""
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def assert_same_output(stdout: str, capture: Capture) -> None:
         stdout = stdout.removeprefix("\x1b[2J\x1b[H")
     if test_replays.command_of(capture):
         test_replays.assert_same_text(stdout, capture)
-    else:  # several containers are in no order
+    else:  # lines of several containers have no fixed order
         recorded = capture.output.replace("\n--- (no newline at the end)", "")
         assert sorted(stdout.splitlines()) == sorted(recorded.splitlines())
 
@@ -261,7 +261,7 @@ def test_a_stream_passes_over_the_first_signal(
 def test_a_signal_ends_a_background_job(
     fake: FakeServer, tmp_path: Path, program: str, number: signal.Signals
 ) -> None:
-    """Shells without job control let background jobs ignore SIGINT."""
+    """Shells without job control start background jobs with SIGINT ignored."""
     log = tmp_path / "0.log"
     log.write_text(test_logs.line("one"))
     fake.offer("ContainerStatus", test_logs.container_status(str(log), lives=True))

@@ -1,4 +1,4 @@
-"""What all commands do with bad names and bad runtimes: a line, exit 1, never a traceback."""
+"""Bad names and bad runtimes: every command prints one line and exits with 1, no traceback."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NAMED = (
     *("rm NAME", "rm -f NAME", "rmp NAME", "rmp -f NAME", "rmi NAME", "update --memory 1 NAME"),
     *("checkpoint -e /x NAME", "pull NAME", "create NAME CONTAINER POD"),
 )
-"""Commands that act on what is named."""
+"""Commands that act on the named objects."""
 
 SELECTING = (
     *("stats -s 0 NAME", "statsp -s 0 NAME", "ps --id NAME", "ps --pod NAME", "ps --image NAME"),
     *("pods --id NAME", "images NAME"),
 )
-"""Commands whose names are conditions."""
+"""Commands that use the name as a filter."""
 
 OTHERS = (
     *("run CONTAINER POD", "runp POD", "stop --all", "rm --all", "rmp --all", "rmi --all"),
@@ -39,14 +39,14 @@ CONTENT = (
     *("rmp -f NAME", "rmi NAME", "pull NAME", "create NAME CONTAINER POD", "run CONTAINER POD"),
     *("runp POD", "info", "version"),
 )
-"""Commands for which an empty answer says nothing; for the others it means none, or done."""
+"""Commands for which an empty response is an error; for others it means no items, or success."""
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\n\r\x9b2J" + "b" * 10_000
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> dict[str, str]:
-    """Configuration files by the words that stand for them."""
+    """Configuration files by their placeholders in command lines."""
     texts = {
         "POD": "metadata: {name: web, namespace: default}\nlinux: {cgroup_parent: /x}\n",
         "CONTAINER": "metadata: {name: main}\nimage: {image: x/app:1}\n",
@@ -57,13 +57,13 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 def run(endpoint: str, line: str, files: dict[str, str], name: str = "a") -> Run:
-    """Run a line as a shell would, with names and files in place of their words."""
+    """Run a line as a shell would, with its placeholders replaced by the name and the files."""
     filled = [{"NAME": name, **files}.get(word, word) for word in shlex.split(line)]
     return Run("--max-retries", "0", "-t", "5s", "-r", endpoint, *filled)
 
 
 def assert_one_line(done: Run) -> None:
-    """One line and perhaps hints, which no terminal takes for commands."""
+    """Check that there is one error line, perhaps hints, and no control characters."""
     assert (done.code, done.stdout) == (1, "")
     first, *hints = done.stderr.splitlines()
     assert first.startswith("pycrictl: ")
@@ -178,7 +178,7 @@ WRONG = (
     ("cp /a", "missing argument 'DST'"),
     ("cp /a web:/b /c", "got unexpected extra argument(s) (/c)"),
 )
-"""Lines, and how the error begins. What tests of the help try with every option is not here."""
+"""Command lines, and how the error begins. ``test_help`` tries unknown values of all options."""
 
 
 @pytest.mark.parametrize(("line", "message"), WRONG)
@@ -314,7 +314,7 @@ SEVERAL = (
     *("pull one two", f"create --with-pull {runtimes.IDS['PW']} CONTAINER POD"),
     "run --with-pull CONTAINER POD",
 )
-"""Commands that ask more than once."""
+"""Commands that make several requests."""
 
 
 @pytest.mark.parametrize("answered", range(1, 5))
@@ -335,7 +335,7 @@ def test_a_runtime_that_dies_after_some_requests(
     assert "Traceback" not in done.stderr
     assert_printable(done.stderr)
     if len(fake.calls) <= answered:
-        return  # it had all that it asked for, or needed no more
+        return  # every request was answered
     assert done.code == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("pycrictl: ")]
     assert errors

@@ -1,4 +1,4 @@
-"""The completion scripts in real shells, which ask the program of this tree."""
+"""The completion scripts in real shells, with the program from this tree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_command_prints_the_file(shell: str) -> None:
     assert run.stdout == (shells.FOLDER / FILES[shell]).read_text()
 
 
-# Lines as somebody types them; a blank at the end is part of what is inserted
+# Typed lines and their completion, which may include a blank at the end
 
 COMPLETED = {
     "pycrictl imagef": "pycrictl imagefsinfo ",

@@ -1,4 +1,4 @@
-"""``config`` as a whole, against what crictl wrote."""
+"""``config`` as a whole, compared with crictl's output."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def config(file: Path, *words: str) -> Run:
 def test_list(file: Path) -> None:
     run = config(file, "--list")
     assert (run.code, run.stderr) == (0, "")
-    # crictl clears the screen even of a pipe; its file without max-retries means no retries.
+    # crictl clears the screen even on a pipe, and does not retry unless the file says so.
     recorded = capture("config-list").output.removeprefix("^[[2J^[[H")
     assert run.stdout == recorded.replace("max-retries            0", "max-retries            3")
     table = run.stdout.splitlines(keepends=True)

@@ -1,6 +1,6 @@
-"""``cp`` against a fake runtime: what is refused, asked and reported, and its standard streams.
+"""``cp`` against a fake runtime: refusals, reports, and standard streams.
 
-Those may be closed, or others may have made them non-blocking.
+The streams may be closed, or another process may have made them non-blocking.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.proxy.copier import ARCHIVE, pretended
 
 @pytest.fixture
 def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
-    """The root directory of a container that runs on this machine."""
+    """The root directory of a pretended container on this machine."""
     if os.geteuid():
         pytest.skip("needs root")
     with pretended(fake, tmp_path / "root"):
@@ -37,7 +37,7 @@ def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
 
 
 def offer(fake: FakeServer, *, runs: bool = True) -> None:
-    """A container that nobody can look at."""
+    """Offer a container in the list only, without its status or process."""
     state = cri_pb2.CONTAINER_RUNNING if runs else cri_pb2.CONTAINER_EXITED
     one = cri_pb2.Container(id=ID, metadata=cri_pb2.ContainerMetadata(name="web"), state=state)
     fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=[one]))
@@ -56,7 +56,7 @@ def copy(fake: FakeServer, *words: str, **streams: Any) -> subprocess.CompletedP
     return subprocess.run(command(fake, *words), stderr=subprocess.PIPE, check=False, **others)
 
 
-# What is refused
+# Refusals
 
 
 def test_containers_that_are_not_there(fake: FakeServer) -> None:
@@ -73,7 +73,7 @@ def test_containers_that_are_not_there(fake: FakeServer) -> None:
 def test_when_no_method_serves_each_tells_why(fake: FakeServer, tmp_path: Path) -> None:
     offer(fake)
     fake.offer("CopyFromContainer", Status(grpc.StatusCode.UNIMPLEMENTED, "unknown method"))
-    # It runs, but the runtime does not report its process; and tar is not in it.
+    # It runs, but the runtime does not report its process, and it contains no tar.
     status = cri_pb2.ContainerStatus(id=ID, state=cri_pb2.CONTAINER_RUNNING)
     fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=status))
     missing = 'exec: "tar": executable file not found in $PATH'
@@ -173,7 +173,7 @@ def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
     assert data in received.result()
 
 
-# What is reported
+# Reports
 
 
 def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Help and suggestions, over the whole tree."""
+"""Help pages and suggestions of all commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_nearest_command_is_suggested(typed: str, meant: str) -> None:
 )
 def test_an_option_is_suggested_as_it_is_typed(typed: str, meant: str | None) -> None:
     run = Run("-r", "/nonexistent", "--max-retries=0", "ps", typed)
-    if meant is None:  # a name with one dash is that option, as for crictl
+    if meant is None:  # one dash is enough for a long name, as in crictl
         assert "cannot reach" in run.stderr
     else:
         assert run.stderr.endswith(f"hint: did you mean {meant}?\n")

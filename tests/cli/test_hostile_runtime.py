@@ -1,4 +1,4 @@
-"""Runtimes that send what costs much: time, memory and Ctrl-C of the program as a whole."""
+"""Runtimes that flood the program: it keeps its time and memory limits, and obeys Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Server = Callable[[], AbstractContextManager[str]]
 
 TIMEOUT_S = 1.0
 OVERRUN_S = 3.0
-"""What the start of the program takes on a busy machine."""
+"""Time to start the program on a busy machine."""
 
 MEMORY_BYTES = 200 * 1024 * 1024
 
 
 class Ended(NamedTuple):
-    """A run that is over: its status, the lines of its standard error, and how long it took."""
+    """A finished run: its exit status, the lines of its standard error, and its duration."""
 
     code: int
     lines: list[str]
@@ -35,7 +35,7 @@ class Ended(NamedTuple):
 
 
 def interrupted(path: str, *words: str) -> Ended:
-    """Interrupt a run when it has connected and waits."""
+    """Interrupt a run that has connected and is waiting."""
     process = start("-r", f"unix://{path}", *words, stdout=subprocess.DEVNULL)
     connected = re.compile(rf" 03 +\d+ {re.escape(path)}$", re.MULTILINE)
     wait_until(lambda: connected.search(Path("/proc/net/unix").read_text()))
@@ -50,7 +50,7 @@ def interrupted(path: str, *words: str) -> Ended:
 
 
 def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
-    """A run, and the most memory that it had."""
+    """Run the program; return how it ended, and its peak memory in bytes."""
     peak = folder / "peak"
     script = (
         "import os, resource, sys\n"
@@ -75,7 +75,7 @@ def peak_of(path: str, folder: Path, *words: str) -> tuple[Ended, int]:
 )
 @pytest.mark.parametrize("command", ["ps", "version"])
 def test_deadline_holds_whatever_comes(tmp_path: Path, server: Server, command: str) -> None:
-    """In one line, on time, and without much memory."""
+    """Whatever the runtime sends, there is one error line, on time and with bounded memory."""
     with server() as path:
         ended, peak_bytes = peak_of(path, tmp_path, "-t", "1s", command)
     assert ended.code == 1
@@ -95,11 +95,11 @@ COMMANDS = (
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_interrupt_ends_every_command_at_once(line: str) -> None:
-    """At the first press, although the runtime reads nothing and the time limit is far away."""
+    """One Ctrl-C is enough, although the runtime reads nothing and the time limit is far away."""
     with hostile.deaf() as path:
         ended = interrupted(path, "-t", "100s", *line.split())
     assert ended.duration_s < 2.0, ended.lines
-    # What goes on until then ends well.
+    # Commands that run until Ctrl-C succeed.
     assert ended.code == (0 if "--watch" in line or "port-forward" in line else 130)
     assert "Traceback" not in "".join(ended.lines)
 
@@ -108,4 +108,4 @@ def test_interrupt_ends_events_in_a_flood() -> None:
     with hostile.flooding() as path:
         ended = interrupted(path, "events")
     assert ended.duration_s < 2.0
-    assert ended.code in (1, 130), ended.lines  # gRPC's library may have given up by itself
+    assert ended.code in (1, 130), ended.lines  # gRPC itself may have given up

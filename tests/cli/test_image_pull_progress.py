@@ -58,7 +58,7 @@ def streams(
     scheme: str = "http",
     then: Sequence[Status] = (),
 ) -> Iterator[Any]:
-    """The runtime has two pods, and its call leads to these streams, ``then`` to something else."""
+    """Offer two pods, and ImagePullProgress with the URL of these streams, ``then`` with errors."""
     with progress_streams(*scripts, cut=cut, scheme=scheme) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url), *then, repeat=repeat)
@@ -125,7 +125,7 @@ def test_what_was_offered_once_is_not_called_unknown(fake: FakeServer) -> None:
 
 
 def test_a_pull_that_goes_on_later_is_waited_for(fake: FakeServer) -> None:
-    """Its proxy was killed, and kubelet tries again after a while."""
+    """If a proxy is killed, kubelet retries its pull only later; the watch waits for that."""
     with streams(fake, STORY[:2], [], [], STORY[2:], cut=[0], repeat=True) as server:
         run = watch(fake, "web", "--progress", "json")
         assert server.connections == 4
@@ -147,7 +147,7 @@ def test_a_pull_that_does_not_go_on_has_failed(
 
 @pytest.mark.parametrize("phase", ["done", "failed"])
 def test_an_end_that_names_no_layers_is_that_of_all(fake: FakeServer, phase: str) -> None:
-    """It came meanwhile, and the new source did not look at the layers."""
+    """If the pull ends during the reconnect, the new source may not know the layers."""
     error = {"error": "no such image"} if phase == "failed" else {}
     end = {"image": IMAGE, "progress": 0, "total": 0, "phase": phase, **error}
     with streams(fake, STORY[:3], [end], cut=[0], repeat=True):
@@ -208,7 +208,7 @@ OTHER = "registry.example/side:2"
 
 @pytest.fixture
 def node(tmp_path: Path) -> Path:
-    """The root of a node with the manifest of a static pod, web."""
+    """The root of a node with the manifest of the static pod ``web``."""
     for name in ("proc/1", "proc/self", "etc/kubernetes/manifests", "run"):
         (tmp_path / name).mkdir(parents=True)
     containers = [{"name": "app", "image": IMAGE}, {"name": "side", "image": OTHER}]

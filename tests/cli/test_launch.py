@@ -1,4 +1,4 @@
-"""``runp create run`` as a whole."""
+"""``runp``, ``create`` and ``run`` as a whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``start stop stopp update checkpoint`` and ``update-runtime-config`` as a whole."""
+"""Commands such as ``start``, ``stop``, ``update`` and ``checkpoint`` as a whole."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(fake: FakeServer, *words: str) -> Run:
 )
 def test_the_first_failure_ends_it(fake: FakeServer, line: str, method: str, doing: str) -> None:
     fake.prepare(method, None, MISSING)
-    result = run(fake, *line.split(), "a", "a", "b", "c", "d")  # the same twice is one
+    result = run(fake, *line.split(), "a", "a", "b", "c", "d")  # duplicates count once
     assert result.code == 1
     assert result.stdout == ("Stopped sandbox a\n" if line == "stopp" else "a\n")
     assert result.stderr.splitlines()[-2:] == [
@@ -81,7 +81,7 @@ POD_ID, WEB_ID, SIDE_ID = "a1" * 32, "b2" * 32, "c3" * 32
 
 @pytest.fixture
 def node(fake: FakeServer) -> FakeServer:
-    """A pod ``shop/web`` with a running container ``main``, and ``init``, which has ended."""
+    """A pod ``shop/web`` with a running container ``main`` and an exited one, ``init``."""
     pods = cri_pb2.ListPodSandboxResponse()
     pods.items.add(id=POD_ID, metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="shop"))
     containers = cri_pb2.ListContainersResponse()

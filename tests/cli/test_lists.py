@@ -1,4 +1,4 @@
-"""``ps``, ``pods`` and ``images`` beyond crictl, and what could go wrong with any of them."""
+"""Lists such as ``ps`` and ``images``: additions to crictl's, and responses with bad contents."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ def test_a_small_answer_in_all_formats(fake: FakeServer) -> None:
 def test_an_answer_with_gaps_is_not_shown(
     fake: FakeServer, words: list[str], call: str, answer: Any
 ) -> None:
-    """Nor acted on: zero means that a pod is ready, and that it was made in 1970."""
+    """Nor acted on: missing fields read as zero, which would mean a ready pod created in 1970."""
     fake.prepare(call, answer)
     shown = run(fake, *words)
     assert (shown.code, shown.stdout) == (1, "")
@@ -240,7 +240,7 @@ def test_an_answer_with_gaps_is_not_shown(
 
 
 def test_status_fields_that_hold_nonsense(fake: FakeServer) -> None:
-    """Texts of the runtime's own that are no JSON, times at the ends of 64 bits."""
+    """Info texts that are not JSON, and times at the limits of 64 bits."""
     answer = cri_pb2.ContainerStatusResponse(
         info={"info": "{no json\x1b[2J", "deep": "[" * 500, "nan": '{"a": NaN}', "": "{}"}
     )

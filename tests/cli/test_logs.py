@@ -1,4 +1,4 @@
-"""``logs`` against its recordings, and where it does more than crictl."""
+"""``logs`` compared with recordings of crictl, and its additions to crictl's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DIFFERENT = {
     "l-garbage-first": (0, "garbage first\ngood\n", "lines of no known format are passed on"),
     "l-noeol-tail1": (0, "incomplete-no-eol", "a last line that is not finished is one"),
 }
-"""Recordings that this program deliberately does not reproduce: what it does, and why."""
+"""Recordings deliberately not reproduced: our exit status, our output, and the reason."""
 
 CAPTURES = [*load("l"), *load("logs")]
 
@@ -83,7 +83,7 @@ def line(text: str, stream: str = "stdout") -> str:
 
 @pytest.fixture
 def log(fake: FakeServer, tmp_path: Path) -> Path:
-    """The log of the one container, ``web``, which has ended."""
+    """The log of the only container, ``web``, which has exited."""
     path = tmp_path / "0.log"
     path.touch()
     listed = cri_pb2.ListContainersResponse()
@@ -106,7 +106,7 @@ def is_interrupted(capture: Capture) -> bool:
 
 
 def prepare(fake: FakeServer, capture: Capture, folder: Path) -> list[str]:
-    """Offers a recording's logs; returns the words behind ``crictl``."""
+    """Offer a recording's logs; return the words after ``crictl``."""
     if "ReopenContainerLog" in (rpc["rpc"] for rpc in capture.rpc):
         fake.offer("ReopenContainerLog", cri_pb2.ReopenContainerLogResponse())
     if capture.name.startswith("l-"):
@@ -153,7 +153,7 @@ def _of_real_scene(capture: Capture, folder: Path) -> cri_pb2.ContainerStatusRes
 
 
 def _interrupted(fake: FakeServer, folder: Path, words: list[str]) -> Outcome:
-    """Three lines come while the log is followed, then Ctrl-C."""
+    """Follow a log while three lines are appended, then send Ctrl-C."""
     process = start(fake, *words)
     assert process.stdout is not None
     stdout = process.stdout.readline()
@@ -233,7 +233,7 @@ def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
 
 @pytest.fixture
 def pods(fake: FakeServer, tmp_path: Path) -> Path:
-    """The folder of logs of the pods ``shop/web`` (main, side) and ``prod/db`` (main)."""
+    """The log folder of the pods ``shop/web`` (main, side) and ``prod/db`` (main)."""
     sandboxes, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
     for letter, namespace, name in (("a", "shop", "web"), ("b", "prod", "db")):
         sandbox = sandboxes.items.add(id=letter * 64, labels={"app": name})

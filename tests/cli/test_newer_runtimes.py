@@ -1,7 +1,7 @@
-"""Answers of newer runtimes than the throwaway node's, as crictl 1.36 showed them.
+"""Responses of runtimes newer than the throwaway node's, compared with crictl 1.36's output.
 
-``data/*.json`` were printed by crictl on containerd 2.3.4 and CRI-O 1.37. The runtime's answers are
-rebuilt from them, and have to become the same documents again.
+``data/*.json`` were printed by crictl on containerd 2.3.4 and CRI-O 1.37. The runtime's responses
+are rebuilt from these documents, and must result in the same documents again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Command lines as kubectl hands them to its plugins."""
+"""Command lines as kubectl passes them to its plugins."""
 
 from __future__ import annotations
 

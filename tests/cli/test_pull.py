@@ -227,14 +227,14 @@ def test_a_password_in_a_reference_is_not_shown(
     assert run.code == 1
     told = [line for line in run.stderr.splitlines() if line.startswith("pycrictl: ")]
     assert f'"https://{MASK}@reg.example/x:1"' in told[-1]
-    assert run.stderr.count(MASK) > 2  # the log tells the request, and how it failed
+    assert run.stderr.count(MASK) > 2  # the log has the request and its failure
     assert "topsecret" not in run.stderr
     sent = [call.request.image.image for call in fake.calls if call.method.endswith("Image")]
     assert set(sent) <= {SECRET_REFERENCE}
 
 
 def meeting(fake: FakeServer, together: int) -> None:
-    """Answer pulls only once so many of them have met."""
+    """Answer pulls only when ``together`` of them are waiting at once."""
     barrier = threading.Barrier(together)
 
     def answer(request: cri_pb2.PullImageRequest, _: object) -> cri_pb2.PullImageResponse:
@@ -297,7 +297,7 @@ def test_lists_that_cannot_be_meant(fake: FakeServer, words: tuple[str, ...], st
     assert run.stderr.startswith("pycrictl: ")
 
 
-# With slots that processes share, without a proxy
+# Slots shared by processes, without a proxy
 
 ABSENT = cri_pb2.ImageStatusResponse()
 PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:11"))

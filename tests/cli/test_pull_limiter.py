@@ -228,7 +228,7 @@ ATTEMPTS   OUTCOME
 
 @pytest.fixture
 def history(tmp_path: Path) -> Iterator[str]:
-    """The socket of an admin service whose proxy has pulled three times."""
+    """The socket of an admin service with a history of three pulls."""
     folder = tmp_path / "state"
     folder.mkdir()
     append(folder, record())

@@ -20,7 +20,7 @@ def run(fake: FakeServer, *words: str) -> Run:
 
 
 def container_status(request: Any, context: object) -> Any:
-    """IDs that begin with ``run`` run, ``no`` are missing; ``null`` has no status."""
+    """Containers ``run...`` are running, ``no...`` are missing, and ``null`` has no status."""
     if request.container_id.startswith("no"):
         return MISSING
     response = cri_pb2.ContainerStatusResponse()

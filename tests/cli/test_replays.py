@@ -1,4 +1,4 @@
-"""How recordings are replayed: lists, sessions and changes; ``test_as_crictl`` replays all."""
+"""Replays of recorded lists, sessions and changes; ``test_as_crictl`` runs all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SHELL = {
     "inspecti-idprefix": "crictl inspecti -q 340fc8c6ef9c",
     "inspecti-yaml": "crictl inspecti -q -o yaml {tool}",
 }
-"""What is replayed of recordings that were made by a whole script."""
+"""The replayed command lines of recordings that were made by a whole script."""
 
 TOOL = "127.0.0.1:5555/tool@sha256:e1e2f4714f9d8c770fc03901d72e2879f678ab9ff753c49280236646e3474508"
 
@@ -57,15 +57,15 @@ ELSEWHERE = {
     "m-images-after-prune": "another list of images, of which nothing else was recorded",
     "x-runp-cancel-timeout": "is about runp",
 }
-"""Recordings that other tests stand for."""
+"""Recordings that are not replayed as lists, and why."""
 
 EARLY = 1_795_208_999.5
-"""When "About a minute ago" was printed of the newest container."""
+"""The time at which "About a minute ago" was printed for the newest container."""
 LATE = 1_795_209_010.0
 
 
 def command_of(capture: Capture) -> str:
-    """The first of LISTING that the recording's script runs with crictl, or nothing."""
+    """Return the first command of LISTING in the recording's script; empty if there is none."""
     for part in re.split(r"[|;&()\n]|\$\(", capture.command):
         words = part.replace('"', " ").split()
         if "crictl" not in words:
@@ -84,14 +84,14 @@ LISTS = [
 
 
 def _list_words(capture: Capture, folder: Path) -> list[str]:
-    """The words behind ``crictl``, with the scene's variables put in."""
+    """Return the words after ``crictl``, with the scene's variables filled in."""
     command = SHELL.get(capture.name, capture.command)
     command = command.replace("{folder}", str(folder)).replace("{tool}", TOOL)
     command = runtimes.with_ids(command)
     words = shlex.split(command)
     assert words[0] == "crictl", f"{capture.name}: {command}"
     if {"stats", "statsp"} & set(words[1:2]):
-        words += ["--seconds", "0"]  # the last one counts: nobody needs to wait here
+        words += ["--seconds", "0"]  # the last value counts: no need to wait here
     return words[1:]
 
 
@@ -101,7 +101,7 @@ def replay_list(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     now = EARLY if is_early and not is_prepared else LATE
     if is_prepared:
         runtimes.prepared(fake, now)
-        if capture.command.endswith(" x"):  # an ID which its lists do not have
+        if capture.command.endswith(" x"):  # an ID that is in no list
             fake.withdraw(*LOOKUPS)
     elif capture.name.startswith("t-"):
         runtimes.empty(fake)
@@ -160,7 +160,7 @@ def measured_rows(text: str) -> str:
     return re.sub(r" {2,}", "  ", rows)
 
 
-# Streams, but for those with signals
+# Streams, except those with signals
 
 SIGNALLED: Final = {
     "attach-7s": "prints what comes for some seconds",
@@ -178,7 +178,7 @@ SIGNALLED: Final = {
     "x-exec-sigterm": "the first SIGTERM ends it, where crictl swallows it",
     "x-exec-stdin-large": "needs the real thing, and has it in the node's tests",
 }
-"""Recordings that are replayed on a real runtime, or have a test there."""
+"""Recordings that are replayed or tested on a real runtime instead, and why."""
 
 PLAYED: Final[Mapping[str, Played]] = {
     "exec-exit7": Played(code=7),
@@ -191,7 +191,7 @@ PLAYED: Final[Mapping[str, Played]] = {
     "exec-stdin": Played(is_cat=True),
     "exec-stdout-stderr": Played(b"out\n", b"err\n"),
 }
-"""What commands do, where their recorded output does not show it."""
+"""What commands do, if their recorded output does not show it."""
 
 
 SESSIONS: Final = [
@@ -212,7 +212,7 @@ def _session_words(capture: Capture) -> tuple[list[str], str]:
 
 
 def _played(capture: Capture) -> Played:
-    """The command that the recording ran: what it printed, less the IDs before it."""
+    """Return the recorded command; its output is without the lines of container IDs."""
     output = "" if capture.stdout is None else capture.output
     lines = [line for line in output.splitlines(keepends=True) if not line.endswith(":\n")]
     return PLAYED.get(capture.name, Played("".join(lines).encode()))
@@ -253,7 +253,7 @@ CHANGES = [
 
 def _change_words(capture: Capture, folder: Path) -> list[str]:
     command = capture.command
-    if "> /scene/p.json; " in command:  # a pod with another UID, made on the way
+    if "> /scene/p.json; " in command:  # a pod config with another UID, made by the script
         pod = (FILES / "pod-web.json").read_text().replace('0001"', '00ff"')
         (folder / "p.json").write_text(pod)
         command = command.partition("; ")[2].replace("/scene/p.json", str(folder / "p.json"))

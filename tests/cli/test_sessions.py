@@ -37,7 +37,7 @@ def test_sync_keeps_the_output_of_a_failure(fake: FakeServer) -> None:
 
 
 def test_a_negative_status_is_a_failure(fake: FakeServer) -> None:
-    """CRI-O reports one where it has killed the command after ``--timeout``."""
+    """CRI-O reports -1 if it has killed the command after ``--timeout``."""
     fake.prepare("ExecSync", cri_pb2.ExecSyncResponse(exit_code=-1))
     result = run(fake, "-s", "--timeout", "1", "c", "x")
     assert result.code == 1
@@ -134,7 +134,7 @@ def test_an_error_names_what_was_typed(
 def test_exit_status_of_the_process(
     fake: FakeServer, transport: str, status: int, code: int
 ) -> None:
-    """A process has eight bits for it; a failure must not look like success for that."""
+    """A process's status has 8 bits; truncation must not turn a failure into success."""
     with playing(fake, Played(code=status)):
         process = start("-r", fake.endpoint, "exec", "-r", transport, "c", "x")
         assert process.communicate(timeout=60) == ("", "")
@@ -150,7 +150,7 @@ def test_exit_status_beyond_all_numbers_is_one_error(fake: FakeServer, transport
 
 
 def test_without_input_no_input_is_ended(fake: FakeServer) -> None:
-    """The server speaks the WebSocket version that would."""
+    """The server accepts only a WebSocket protocol that would end the container's input."""
     with playing(fake, Played(b"out\n")) as upgrades:
         result = Run("-r", fake.endpoint, "attach", "c")
         assert (result.code, result.stdout, result.stderr) == (0, "out\n", "")

@@ -1,4 +1,4 @@
-"""Signals at bad moments: in pairs, at the start, and while a stream or a call is waited for."""
+"""Signals at bad moments: in pairs, at the start, and while a stream or a call is pending."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ main._take_signals = take
 from pycrictl.__main__ import run
 run()
 """
-"""Interrupts itself at the call of a function, or the return from one, of this number."""
+"""Interrupts itself at the N-th call of, or return from, a function; N is the first argument."""
 
 
 @pytest.mark.parametrize("pause_s", [0, 0.002, 0.2])
@@ -147,7 +147,7 @@ def watch_into(fake: FakeServer, stdout: int) -> tuple[int, str]:
 
 @pytest.mark.parametrize("number", [round(300 * 1.5**power) for power in range(13)])
 def test_an_interrupt_at_any_call_is_one_line(fake: FakeServer, number: int) -> None:
-    """Also within constructors, destructors and the C code of protobuf, which cannot bear it."""
+    """Even in constructors, destructors and protobuf's C code, which do not tolerate exceptions."""
     fake.offer("GetContainerEvents", [cri_pb2.ContainerEventResponse(), hang(WAIT_S)])
     words = (str(number), "-r", fake.endpoint, "events")
     done = subprocess.run(

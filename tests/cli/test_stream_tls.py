@@ -35,7 +35,7 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 def runtime(
     fake: FakeServer, certificates: Certificates, *, wants_client_cert: bool = False
 ) -> Iterator[None]:
-    """The streams are TLS; a forward is lost as soon as it stands, which ends the program."""
+    """Serve streams over TLS; a forward is cut shortly after it is set up, to end the program."""
     context = certificates.server_context(wants_client_cert=wants_client_cert)
 
     async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -110,7 +110,7 @@ def test_servers_that_are_not_trusted(
 def test_a_certificate_that_is_missing(
     fake: FakeServer, certificates: Certificates, line: str
 ) -> None:
-    """TLS 1.3 reports it only after the handshake, and this server not always."""
+    """TLS 1.3 reports it only after the handshake, and this server does not always do so."""
     with runtime(fake, certificates, wants_client_cert=True):
         done = run(fake, line, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
     assert_one_line(done, "https://127.0.0.1:")

@@ -19,12 +19,12 @@ from pycrictl.units import format_duration
 SURFACE = json.loads((Path(__file__).parent.parent / "data" / "surface.json").read_text("utf-8"))
 
 ZERO = {"string": "", "bool": False, "int": 0, "int64": 0, "duration": "0s", "stringslice": []}
-"""What stands for an option that was not given, where the command must know the difference."""
+"""crictl's defaults; ours may be None, so a command can tell whether an option was given."""
 
 OTHER_TYPE = {("update", "oom-score-adj"): "a text that is no number is refused, not taken for 0"}
 
 OTHER_DEFAULT = {"transport": "auto"}
-"""Where the default serves better than crictl's: WebSocket works here, SPDY comes second."""
+"""Deliberately different defaults: WebSocket works here and is tried before SPDY."""
 
 IN_THE_LIBRARY = {
     "config": "the default path is settled where the file is read",
@@ -33,7 +33,7 @@ IN_THE_LIBRARY = {
     "runtime-endpoint": "the variable is read with the file",
     "image-endpoint": "the variable is read with the file",
 }
-"""Global options whose default or variable is not the command line's affair; the help has them."""
+"""Global options whose default or variable is resolved later; the help mentions both."""
 
 
 def options_of(params: Iterable[Any]) -> dict[str, TyperOption]:
@@ -76,7 +76,7 @@ def check(command: str, options: dict[str, TyperOption], flag: dict[str, Any]) -
 
 
 def crictls_commands() -> list[tuple[CommandSpec, dict[str, Any]]]:
-    """Each command of the table that crictl has, and each of its sub-commands."""
+    """Return our entry and crictl's for each command in both, and for crictl's subcommands."""
     pairs = []
     for command in SURFACE["commands"]:
         entry = BY_NAME.get(command["name"])

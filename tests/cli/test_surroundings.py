@@ -1,4 +1,4 @@
-"""What the parent process may leave the program: closed streams, few descriptors, no directory."""
+"""Bad inheritance from the parent process: closed streams, few descriptors, removed directory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FULL = "pycrictl: cannot write to standard output: no space left on device\n"
 
 
 def run(script: str, *words: str, **variables: str) -> tuple[int, str, str]:
-    """Run the program by a script in which it is ``"$@"``."""
+    """Run a shell script in which ``"$@"`` is the program."""
     done = subprocess.run(
         ["sh", "-c", script, "sh", *PROGRAM, *words],
         stdin=subprocess.DEVNULL,

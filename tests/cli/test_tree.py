@@ -1,4 +1,4 @@
-"""The command tree of Typer: what lines mean, and that nothing of Typer's own shows through."""
+"""The Typer command tree: how lines are parsed, and that Typer's own features stay hidden."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
 
 
 def meant(words: list[str]) -> dict[str, Any]:
-    """The values that the function of a line's command is called with."""
+    """Return the arguments with which the function of a line's command is called."""
     tree = typer.main.get_command(application)
     assert isinstance(tree, Group)
     app = AppContext(Environment(stdout=io.StringIO()), Flags())
@@ -100,7 +100,7 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
             (["ps", "-a", f"-a={one}"], {"all_": False})
             for one in "0 f F false FALSE False".split()
         ),
-        (["pull", "-pt", "5s", "x"], {"pull_timeout": 5.0}),  # a name wins over a bundle
+        (["pull", "-pt", "5s", "x"], {"pull_timeout": 5.0}),  # a name wins over bundled flags
         (["ps", "--last", "-1", "--label", "--all"], {"last": -1, "labels": ("--all",)}),
         (["stop", "a", "-t", "1", "-"], {"containers": ("a", "-"), "timeout": 1}),
         (["create", "js", "-p"], {"pod": True}),
@@ -150,7 +150,7 @@ def test_only_the_last_argument_is_a_list(entry: CommandSpec) -> None:
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.target)
 def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
-    """Typer's own reader of integers refuses 0x10, and takes what Go does not."""
+    """Typer's own integer parser rejects 0x10, and accepts forms that Go rejects."""
     for each in command_of(entry).params:
         assert each.type.name not in ("int", "float"), each.name
 

@@ -1,4 +1,4 @@
-"""What goes on until Ctrl-C: watched lists, measurements and events."""
+"""Commands that run until Ctrl-C: watched lists, measurements and events."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def program(
 def interrupted(
     fake: FakeServer, *words: str, call: str, after_answers: int
 ) -> tuple[int, str, str]:
-    """Status and output of a program that gets Ctrl-C when it has shown so many answers."""
+    """Send Ctrl-C after so many answers were shown; return exit status, output and errors."""
     with program(fake, *words) as process:
-        # It asks again when it has shown the answer before.
+        # It sends the next request only after showing the previous answer.
         wait_until(lambda: fake.methods().count(call) > after_answers)
         process.send_signal(signal.SIGINT)
         stdout, stderr = process.communicate(timeout=WAIT_S)
@@ -105,7 +105,7 @@ def test_a_watch_ends_with_its_runtime(fake: FakeServer) -> None:
 
 
 def at_last(terminal: Terminal, columns: int, rows: int) -> Screen:
-    """What is to be seen at last in a window that always had that size."""
+    """Return the final screen of a window that had this size throughout."""
     while terminal.read_more():
         pass
     screen = Screen(columns, rows)
@@ -133,7 +133,7 @@ def test_a_terminal_is_painted_when_something_differs(fake: FakeServer) -> None:
     assert screen.lines[0].startswith("NAME ")
     assert screen.lines[3:] == ["… 28 more"]
     assert screen.cursor == (0, 4)
-    # At first, in the other size, and once more when it ended.
+    # At the start, after the resize, and at the end.
     assert terminal.sent.count(b"NAME ") == 3
     assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
 
@@ -152,7 +152,7 @@ def test_what_is_measured_stays_in_place(fake: FakeServer) -> None:
 
 
 def one_is_not_measured(fake: FakeServer) -> None:
-    """Of two pods, one cannot be measured, and so neither can all at once."""
+    """Offer two pods, one of which cannot be measured, so the call for all of them fails."""
     no_cgroup = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
     pods = [cri_pb2.PodSandbox(id=scene.hex_id(number)) for number in (1, 2)]
     pods[1].metadata.name = "host\x1b[2J"
@@ -172,7 +172,7 @@ def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
     with Terminal(40, 10) as terminal:
         inner = terminal.stderr
         with program(fake, "statsp", "-w", "-s", "0", stdout=inner, stderr=inner) as process:
-            # A look makes 12 calls; in the second one the warning of the first is known.
+            # A poll makes 12 calls; during the second one, the first one's warning is recorded.
             terminal.read_until(lambda output: b"POD ID" in output and len(fake.calls) > 12)
             process.send_signal(signal.SIGINT)
             assert process.wait(WAIT_S) == 0

@@ -23,12 +23,12 @@ IMAGE = "reg.example/web:1"
 
 @pytest.fixture(autouse=True)
 def no_journal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Keep the journal of this machine out of it."""
+    """Hide the journal of this machine."""
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
 def node(fake: FakeServer, exit_codes: Mapping[str, int | None]) -> None:
-    """Offer a pod for each NAMESPACE/NAME, whose container has ended so; None: it runs."""
+    """Offer a pod for each NAMESPACE/NAME; its container exited with this code, or runs if None."""
     pods, listed = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
     made_ns, ended_ns = int((NOW - 7200) * 1e9), int((NOW - 60) * 1e9)
     statuses, pod_statuses = {}, {}
@@ -56,7 +56,7 @@ def node(fake: FakeServer, exit_codes: Mapping[str, int | None]) -> None:
 
 
 def write_journal(folder: Path, *messages: str) -> None:
-    """Let journalctl print these messages, a minute old."""
+    """Make journalctl print these messages, with times one minute ago."""
     at = str(int((NOW - 60) * 1e6))
     lines = [
         json.dumps({"__REALTIME_TIMESTAMP": at, "_SYSTEMD_UNIT": "x.service", "MESSAGE": one})
@@ -70,7 +70,7 @@ def write_journal(folder: Path, *messages: str) -> None:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    """The root of a node without files, so that no disk of this machine is judged."""
+    """The root of a node without files, to keep the disks of this machine out of the findings."""
     folder = tmp_path / "node"
     folder.mkdir()
     return str(folder)
@@ -138,7 +138,7 @@ CAUSE = '"reg.example/web:1": the registry does not have it (reg.example/web:1: 
 def test_a_failure_that_only_the_journal_knows(
     fake: FakeServer, root: str, tmp_path: Path, pod: str, kind: str, text: str
 ) -> None:
-    """No container, no API server, no manifest: the kubelet's lines name the pod, if they do."""
+    """No container, API server or manifest: only the kubelet's lines may name the pod."""
     node(fake, {"default/web": None})
     ready = cri_pb2.PodSandboxStatus(id="0" * 64, state=cri_pb2.SANDBOX_READY)
     fake.offer("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=ready))
@@ -192,7 +192,7 @@ def test_all_pods_that_are_not_what_they_should_be(fake: FakeServer) -> None:
     asked = [
         call.request.container_id[0] for call in fake.calls if call.method == "ContainerStatus"
     ]
-    assert "0" not in asked  # it runs, as the list says
+    assert "0" not in asked  # the list already shows that it runs
     done = Run("-r", fake.endpoint, "why", "--no-kube", "-o", "json", wall_clock=lambda: NOW)
     found = json.loads(done.stdout)
     assert (done.code, found["sick"], found["pods"]) == (1, 2, 4)

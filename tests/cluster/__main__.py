@@ -1,7 +1,7 @@
-"""A real cluster to look at by hand: ``tests/cluster/enclosed.sh python -m tests.cluster BIN``.
+"""A real cluster to explore by hand: ``tests/cluster/enclosed.sh python -m tests.cluster BIN``.
 
-It runs until it gets a signal. ``nsenter --net --mount --target PID`` gets into it; the printed
-lines say what to export there.
+It runs until it gets a signal. Enter it with ``nsenter --net --mount --target PID``, and export
+the variables that it has printed.
 """
 
 from __future__ import annotations

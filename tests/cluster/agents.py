@@ -1,4 +1,4 @@
-"""Agents of the cluster, each a process on an address of its own, behind the shipped manifests."""
+"""Agents of the cluster, each a process with an address of its own, with the shipped manifests."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Agents:
         flags: Sequence[str] = (),
         module: str = "pycrictl",
     ) -> None:
-        """Start the agent of a node; return when it is ready, and in the API if it ``serves``.
+        """Start a node's agent and wait until it is ready; publish its endpoint if it ``serves``.
 
-        ``endpoint`` is the node's runtime: that of the cluster's own node if none is given.
+        ``endpoint`` is the node's runtime; the default is that of the cluster's own node.
         """
         command = [
             *(sys.executable, "-m", module),
@@ -88,7 +88,7 @@ class Agents:
         self._publish()
 
     def stop(self, node: str) -> None:
-        """End a node's agent; the API goes on to name it."""
+        """Stop a node's agent; its endpoint stays published."""
         self._daemons[node].terminate()
 
     def restart(self, node: str, address: str) -> None:
@@ -96,7 +96,7 @@ class Agents:
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
 
     def publish(self, node: str, address: str) -> None:
-        """Put an agent that runs otherwise into the API."""
+        """Publish the endpoint of an agent that was started elsewhere."""
         self._endpoints[node] = address
         self._publish()
 
@@ -105,10 +105,10 @@ class Agents:
 
 
 def take_out(cluster: Cluster, folder: Path) -> None:
-    """Remove what the manifests of a folder have put there."""
+    """Delete the objects of a folder's manifests."""
     kubectl = cluster.kubectl
     kubectl.good("delete", "-k", str(folder), "--wait=false")
-    # What the namespaces' controller does once a namespace is empty; there is none here.
+    # The namespace controller does this once a namespace is empty; there is none here.
     namespace = kubectl.document("get", "namespace", NAMESPACE)
     namespace["spec"]["finalizers"] = []
     path = f"/api/v1/namespaces/{NAMESPACE}/finalize"
@@ -119,7 +119,7 @@ def take_out(cluster: Cluster, folder: Path) -> None:
 
 
 def publish(cluster: Cluster, endpoints: Mapping[str, str]) -> None:
-    """Say which agents there are, as the controller of endpoints would: addresses by nodes."""
+    """Write the agents' EndpointSlice, as its controller would, from addresses by node."""
     cluster.apply(
         {
             "apiVersion": "discovery.k8s.io/v1",

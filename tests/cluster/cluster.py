@@ -1,6 +1,6 @@
 """A real cluster of one node in a folder: etcd, API server and kubelet around a real containerd.
 
-There is no scheduler and no controller manager: pods name their node, endpoints are written down.
+There is no scheduler and no controller manager: pods name their node, and tests write endpoints.
 It runs in namespaces of its own (``enclosed.sh``), so its ports and addresses are fixed.
 """
 
@@ -27,7 +27,7 @@ PORT: Final = 26443
 KUBELET_PORT: Final = 20250
 START_S: Final = 120.0
 SOCKET: Final = Path("/run/containerd/containerd.sock")
-"""The runtime's, where manifests expect it."""
+"""The runtime's socket, where manifests expect it."""
 
 _NETWORK: Final = {
     "cniVersion": "0.4.0",
@@ -160,7 +160,7 @@ class Cluster:
         self.kubelet.start(self.is_ready, timeout_s=START_S)
 
     def start_apiserver(self) -> None:
-        """Start the API server; return when it says that it is ready."""
+        """Start the API server; return when it reports that it is ready."""
         self.apiserver.start(
             lambda: self.kubectl("get", "--raw", "/readyz").stdout == "ok", timeout_s=START_S
         )
@@ -241,7 +241,7 @@ class Cluster:
             },
             "podLogsDir": str(folder / "logs"),
             "cgroupDriver": "cgroupfs",
-            # Never two kubelets on one: the second clears away what the first has made.
+            # Never shared by two kubelets: the second would remove the cgroups of the first.
             "cgroupRoot": f"/{self.lab.folder.name}",
             "enforceNodeAllocatable": [],
             "failCgroupV1": False,
@@ -271,7 +271,7 @@ class Cluster:
         network = self.lab.folder / "cni/05-pods.conflist"
         network.write_text(json.dumps(_NETWORK))
         SOCKET.touch()
-        # A link would lead nowhere in a pod.
+        # A symbolic link would be dangling in a pod.
         subprocess.run(["mount", "--bind", self.lab.node.socket_path, SOCKET], check=True)
 
     def _make_cgroups(self) -> None:
@@ -287,10 +287,10 @@ class Cluster:
             subprocess.run(["umount", SOCKET], check=True)
         self.lab.__exit__()
 
-    # What stands in the cluster
+    # Objects in the cluster
 
     def reviews(self) -> list[dict[str, Any]]:
-        """Return the SubjectAccessReviews that were asked for until now: what they are about."""
+        """Return the specs of all SubjectAccessReviews requested so far."""
         lines = (self.folder / "audit.log").read_text().splitlines()
         return [json.loads(line)["requestObject"]["spec"] for line in lines]
 
@@ -299,7 +299,7 @@ class Cluster:
         self.kubectl.good("apply", "--validate=false", "-f", "-", stdin=json.dumps(listed))
 
     def image(self, name: str, seed: int, *sizes_mib: int) -> Image:
-        """Push an image that can run: busybox and layers of random bytes."""
+        """Push a runnable image: busybox and layers of random bytes."""
         sizes = [size * MIB for size in sizes_mib]
         layers = [self.lab.base, *self.lab.layout.random_layers(sizes, seed=seed)]
         config = {"Entrypoint": ["/bin/sleep", "1000000"], "Cmd": []}
@@ -310,7 +310,7 @@ class Cluster:
     def run_pod(
         self, name: str, *images: str, namespace: str = "default", node: str = NODE
     ) -> None:
-        """Create a pod on a node that sleeps, with a container for each image."""
+        """Create a sleeping pod on a node, with a container for each image."""
         containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
         spec = {
             "nodeName": node,
@@ -325,7 +325,7 @@ class Cluster:
 
     @contextmanager
     def node(self, name: str, address: str) -> Iterator[None]:
-        """Have a node without a kubelet meanwhile."""
+        """Add a node without a kubelet while the block runs."""
         self.apply({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
         self._patch_status("node", name, addresses=[{"type": "InternalIP", "address": address}])
         yield
@@ -334,7 +334,7 @@ class Cluster:
         self.kubectl.good("delete", "node", name, "--ignore-not-found")
 
     def let_wait(self, name: str, reference: str, address: str) -> str:
-        """Let a pod's container wait for its image, as a kubelet says it; return the pod's UID."""
+        """Report that a pod's container waits for its image, as a kubelet would; return the UID."""
         waiting = {"reason": "ContainerCreating"}
         container: dict[str, Any] = {"name": "c0", "image": reference, "imageID": ""}
         container |= {"state": {"waiting": waiting}, "ready": False, "restartCount": 0}

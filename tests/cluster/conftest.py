@@ -1,4 +1,4 @@
-"""The real cluster, for tests that `make cluster BIN=DIR` runs; without it there are none."""
+"""The real cluster, for tests run by `make cluster BIN=DIR`; otherwise none are collected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ collect_ignore_glob = [] if _PROGRAMS else ["test_*.py"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all of them, so that `-m "not cluster"` leaves them out as well."""
+    """Mark all tests of this folder, for `-m "not cluster"`."""
     for item in items:
         if item.nodeid.startswith("tests/cluster/"):
             item.add_marker(pytest.mark.cluster)
@@ -34,7 +34,7 @@ def shared_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture
 def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster; without pods, and with a quick network, after the test."""
+    """The cluster; pods and limits of the network are removed after the test."""
     yield shared_cluster
     shared_cluster.lab.registry.heal()
     shared_cluster.lab.registry.limit(None)

@@ -32,13 +32,13 @@ os.execv({runc!r}, ["runc", *words])
 
 
 class CriO:
-    """A context manager that runs it.
+    """A context manager that runs CRI-O.
 
     Args:
         programs: the folder with ``crio`` and ``pinns``.
-        folder: the node's, with a short path; below it everything is.
-        pause: the reference of the sandboxes' image.
-        registry: host and port, of plain HTTP.
+        folder: the node's folder, with a short path; all files are below it.
+        pause: the reference of the image for sandboxes.
+        registry: its host and port, for plain HTTP.
     """
 
     def __init__(self, programs: Path, folder: Path, pause: str, registry: str) -> None:
@@ -116,7 +116,7 @@ class CriO:
         }
         lines = []
         for name, table in tables.items():
-            # JSON's strings, booleans and arrays are TOML as well.
+            # Strings, booleans and arrays in JSON are also valid TOML.
             pairs = [f"{key} = {json.dumps(value, default=str)}" for key, value in table.items()]
             lines += [f"[{name}]", *pairs]
         (folder / "crio.conf").write_text("\n".join(lines) + "\n")

@@ -1,8 +1,8 @@
 #!/bin/bash
-# enclosed.sh COMMAND...: runs it where a kubelet leaves nothing behind on the machine.
-# The network is its own (loopback, the nodes' addresses and the pods' bridge), and so are the folders
-# that a kubelet and network plugins write to whatever their configuration says, and those of the
-# sockets, which manifests name. All are gone with the last process.
+# enclosed.sh COMMAND...: runs COMMAND where a kubelet leaves nothing behind on the machine.
+# It gets its own network (loopback, the nodes' addresses, the pods' bridge) and empty folders in
+# place of those that kubelets and network plugins write to regardless of their configuration, and
+# of those with the sockets that manifests name. All of this disappears with the last process.
 set -euo pipefail
 [ "$(id -u)" = 0 ] || { echo "a kubelet needs root" >&2; exit 1; }
 if [ "${1:-}" != --inside ]; then
@@ -10,7 +10,7 @@ if [ "${1:-}" != --inside ]; then
 fi
 shift
 PATH=$PATH:/usr/sbin:/sbin
-mount --make-rshared / # among what runs in here: pods may ask for what is mounted later
+mount --make-rshared / # only inside: pods may need to see later mounts
 ip link set lo up
 for address in 10.99.0.1 10.99.0.2; do ip address add $address/32 dev lo; done
 for folder in /var/lib/kubelet /var/log/containers /var/log/pods /var/lib/cni /run/containerd \

@@ -1,6 +1,6 @@
-"""What proxy and agents cost on a real node: ``enclosed.sh python -m tests.cluster.figures BIN``.
+"""The cost of proxy and agents on a real node: ``enclosed.sh python -m tests.cluster.figures BIN``.
 
-To be read on a machine that does nothing else; the rows say how busy it was.
+Run it on an otherwise idle machine; each line shows the load.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def cpu_s(pid: int) -> float:
 
 
 def share(pid: int, seconds: float, whole: Callable[[], float] = float) -> str:
-    """What a process uses in that time; with ``whole``, also for each of what that counts."""
+    """Measure a process over some time; with ``whole``, which counts calls, also per call."""
     began, before, count = time.monotonic(), cpu_s(pid), whole()
     time.sleep(seconds)
     used, took = cpu_s(pid) - before, time.monotonic() - began
@@ -67,7 +67,7 @@ def calls() -> float:
 
 
 def _with_pods(node: Node) -> None:
-    """The proxy under a kubelet with many pods, and without any call."""
+    """Measure the proxy under a kubelet with many pods, and without a kubelet."""
     assert node.proxy is not None
     cluster, pid = node.cluster, node.proxy.pid
     say(f"proxy, idle at first: {share(pid, 1)}")
@@ -89,7 +89,7 @@ def _is_running(cluster: Cluster, name: str) -> bool:
 
 
 def _with_an_agent(node: Node) -> None:
-    """The agent of the manifests while nobody asks, and with twelve pulls and two watchers."""
+    """Measure the shipped agent without requests, and with twelve pulls and two watchers."""
     cluster = node.cluster
     with applied_from(cluster, BASE, partial(agent_pod, cluster)):
         pid = agent_pid(cluster)

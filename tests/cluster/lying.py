@@ -1,4 +1,4 @@
-"""An agent whose node is lost: of its pods it says what is wrong; ``$LIE`` names pod, UID, node."""
+"""The agent of a compromised node, which lies about a pod; ``$LIE`` has pod, UID and node."""
 
 from __future__ import annotations
 

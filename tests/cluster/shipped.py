@@ -1,4 +1,4 @@
-"""A node as operators have it: agents in pods by the manifests, and the proxy at its own paths."""
+"""A node as operators run it: agents in pods by the manifests, the proxy at its default paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Node:
     Attributes:
         cluster: the cluster.
         proxy: the proxy between kubelet and runtime; None without one.
-        seed: of the first of the images that no node had before.
+        seed: the first seed for images that the node has not had before.
     """
 
     def __init__(self, cluster: Cluster, proxy: Daemon | None) -> None:
@@ -69,7 +69,7 @@ def agent_pid(cluster: Cluster) -> int:
 
 @contextmanager
 def node_of(cluster: Cluster, *, is_proxied: bool) -> Iterator[Node]:
-    """Have the proxy in both of the kubelet's endpoints meanwhile, or nothing between."""
+    """Run the proxy as both of the kubelet's endpoints while the block runs, or no proxy."""
     if not is_proxied:
         yield Node(cluster, None)
         return

@@ -108,7 +108,7 @@ def test_the_api_server_is_restarted_in_the_middle(cluster: Cluster, agents: Age
 
 @pytest.fixture
 def other_node(cluster: Cluster, agents: Agents) -> Iterator[Lab]:
-    """A second node: a containerd and an agent; the kubelet is played by the test."""
+    """A second node: a containerd and an agent; the test acts as its kubelet."""
     with cluster.node(OTHER, OTHER_ADDRESS), Lab() as lab:
         agents.start(OTHER, OTHER_ADDRESS, lab.node.endpoint, serves=False)
         yield lab
@@ -142,7 +142,7 @@ def test_a_second_node(cluster: Cluster, agents: Agents, other_node: Lab) -> Non
     assert objects["far.c0"]["status"]["unknown"] is True
     assert "unknown" not in objects["near.c0"]["status"]
     pull.cancel()
-    # As an autoscaler removes a node: somebody asks all the time, and it is gone nevertheless.
+    # As an autoscaler removes a node: it must disappear even while requests keep coming.
     kubectl.good("delete", "pod", "far", "--force", "--grace-period=0")
     kubectl.good("delete", "node", OTHER)
 

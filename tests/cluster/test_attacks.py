@@ -1,4 +1,4 @@
-"""What attacks are to agents behind a real API server, which hands requests on in its own way."""
+"""Attacks on agents behind a real API server, which rewrites requests as it forwards them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COPIES = f"{BASE}/namespaces/default/pods/web/containercopies"
 def test_a_lost_node_says_what_is_wrong(
     cluster: Cluster, agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No other node's pulls are hidden by it, in no form of list or watch."""
+    """It must not hide the pulls of other nodes in any form of list or watch."""
     kubectl = cluster.kubectl
     pull_slowly(cluster, "near", 5200, seconds=60)
     with cluster.node(OTHER, OTHER_ADDRESS):
@@ -48,11 +48,11 @@ def test_a_lost_node_says_what_is_wrong(
             agents.stop(OTHER)
 
 
-# Who asks
+# The identity of users
 
 
 class Connection:
-    """A connection to the API server, as its administrator or a user for whom he acts."""
+    """A connection to the API server as its administrator, who may impersonate users."""
 
     def __init__(self, cluster: Cluster) -> None:
         pair = cluster.pki.cert("admin"), cluster.pki.key("admin")
@@ -64,7 +64,7 @@ class Connection:
         self._sock.sendall("\r\n".join([*lines, "Host: a", "", body]).encode())
 
     def read(self) -> str:
-        """Everything until the server ends the connection, or says nothing for two seconds."""
+        """Read until the server closes the connection, or sends nothing for two seconds."""
         self._sock.settimeout(2)
         text = b""
         try:
@@ -115,7 +115,7 @@ def test_rights_are_asked_for_with_all_that_is_known_of_a_user(
 
 
 def test_groups_are_never_cut(cluster: Cluster, web: Container) -> None:
-    """More than fit are refused, or counted: the last one allows it all."""
+    """Too many groups are refused or all passed on: the last one may decide about rights."""
     for count in (500, 2000, 8000):
         groups = [f"a-rather-long-name-of-a-team-{number}" for number in range(count)]
         user = f"joe{count}"

@@ -1,4 +1,4 @@
-"""The rules of the proposals, held against a released kubelet and API server, and our agents."""
+"""The proposals' rules, checked against a released kubelet and API server, and the agents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POD = f"{BASE}/namespaces/{{namespace}}/pods/{{pod}}"
 
 @pytest.fixture(scope="module")
 def known(shared_cluster: Cluster) -> Iterator[dict[str, str]]:
-    """Two agents behind the API server, one of them switched off, and a pod of each node."""
+    """Two agents behind the API server, one with handlers disabled, and a pod on each node."""
     cluster = shared_cluster
     agents = Agents(cluster)
     agents.install()
@@ -69,7 +69,7 @@ def test_agents_keep_all_rules(suite: Suite, known: dict[str, str]) -> None:
 
 
 def test_what_is_released_has_none_of_it(suite: Suite, known: dict[str, str]) -> None:
-    """In the form in which the KEP says so, or the rules could not tell."""
+    """Without the features, answers must have the form that the KEP defines for that."""
     kubelet = f"https://{ADDRESS}:{KUBELET_PORT}"
     released = {"CONFORMANCE_KUBELET": kubelet, "CONFORMANCE_KUBELET_OFF": ""}
     changed = {**known, **released, "CONFORMANCE_SUBRESOURCE": "", "CONFORMANCE_COPIES": ""}

@@ -26,7 +26,7 @@ from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
 
 SIZE_BYTES = int(os.environ.get("COPY_MIB", "256")) * MIB
-"""Of what is copied through five cuts, in each direction."""
+"""The size of the copies through five cuts, in each direction."""
 
 LINK_BYTES_PER_S = 20_000_000
 AWAY_S = 30.0
@@ -38,7 +38,7 @@ PATIENCE_S = 600.0
 def workstation(
     cluster: Cluster, folder: Path, user: str = "admin", port: int = API_PORT
 ) -> Iterator[Plugin]:
-    """The plugin of a user who reaches the API server at a port of the loopback."""
+    """The plugin of a user who reaches the API server at a loopback port."""
     home = folder / user
     (home / "bin").mkdir(parents=True)
     (home / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
@@ -51,7 +51,7 @@ def workstation(
 
 
 class Container:
-    """The first container of a pod, as it runs now."""
+    """The running first container of a pod."""
 
     def __init__(self, cluster: Cluster, pod: str) -> None:
         def status() -> dict[str, Any]:
@@ -74,7 +74,7 @@ def fill(path: Path) -> None:
 
 
 class Copying(NamedTuple):
-    """A copy that runs, over a slow link of its own."""
+    """A running copy, over a slow link of its own."""
 
     link: Relay
     plugin: Plugin
@@ -82,7 +82,7 @@ class Copying(NamedTuple):
 
     @property
     def carriers(self) -> list[int]:
-        """The processes of kubectl that carry it."""
+        """The kubectl processes that carry its connections."""
         return proxies_of(self.plugin.runtime)
 
 
@@ -112,7 +112,7 @@ def kill(copies: Sequence[Copying]) -> None:
 
 
 def away() -> None:
-    """Take the node's network away: nothing reaches its address, and no connection is closed."""
+    """Remove the node's address for a while: no bytes arrive, and no connection is closed."""
     for action in ("del", "add"):
         subprocess.run(["ip", "address", action, f"{ADDRESS}/32", "dev", "lo"], check=True)
         time.sleep(AWAY_S if action == "del" else 0)
@@ -129,7 +129,7 @@ def sleep(copies: Sequence[Copying]) -> None:
 
 @pytest.mark.timeout(1800)
 def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
-    """Each in the middle of a copy there and of one back."""
+    """Each cut hits two running copies, one in each direction."""
     cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
     root, here = Container(cluster, "web").root, tmp_path / "there"
     fill(here)
@@ -155,10 +155,10 @@ def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
         for copy in copies:
             _, stderr = copy.process.communicate(timeout=PATIENCE_S)
             assert copy.process.returncode == 0, stderr
-            # Two cuts with nothing copied between them are one, and not all break a connection.
+            # Cuts with nothing copied in between count once, and not all break a connection.
             notes = (b"; retrying", b"starting over")
             assert sum(map(stderr.count, notes)) >= 2, stderr
-            # What was sent a second time is what was on its way, and all until the agent's restart.
+            # Sent again: bytes in flight at each cut, and all those before the agent's restart.
             assert SIZE_BYTES < copy.link.passed < SIZE_BYTES * 1.35 + 5 * 40 * MIB
             assert copy.plugin.kept == []
     assert_equal(root / "there", here)

@@ -1,4 +1,4 @@
-"""The agent on a node with CRI-O, in a container as ``packaging/kubernetes/cri-o`` has it."""
+"""The agent on a node with CRI-O, in a container like that of ``packaging/kubernetes/cri-o``."""
 
 from __future__ import annotations
 

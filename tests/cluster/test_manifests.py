@@ -1,8 +1,8 @@
 """The manifests in a real cluster: an agent as a pod of a real kubelet, and the plugin.
 
-What controllers and admission would add is added by hand: the DaemonSet's pod, its token for the
-API server, and the endpoints of the Service. The image is busybox with the folders of this machine
-in which Python and the project are.
+The tests add what controllers and admission would: the DaemonSet's pod, its token for the API
+server, and the endpoints of the Service. The image is busybox, with the folders of Python and the
+project mounted from this machine.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
         "enableServiceLinks": False,
         "volumes": list(volumes.values()),
     }
-    spec.pop("priorityClassName")  # admission makes a number of it
+    spec.pop("priorityClassName")  # admission turns it into a number
     metadata = {
         "name": f"{NAME}-x",
         "namespace": NAMESPACE,
@@ -88,9 +88,9 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
 def applied_from(
     cluster: Cluster, folder: Path, make: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> Iterator[Cluster]:
-    """Have all that the manifests of a folder put there, and the agent's pod meanwhile.
+    """Apply the manifests of a folder and run the agent's pod while the block runs.
 
-    ``make`` gets the DaemonSet's template, and returns the pod.
+    ``make`` turns the DaemonSet's template into the pod.
     """
     kubectl = cluster.kubectl
     kubectl.good("apply", "-k", str(folder))
@@ -107,7 +107,7 @@ def applied_from(
 
 
 def await_agent(cluster: Cluster) -> None:
-    """Wait until the agent's pod is ready; have its address behind the Service."""
+    """Wait until the agent's pod is ready; publish its address as the Service's endpoint."""
     path = "jsonpath={.status.containerStatuses[0]}"
     words = ("get", "pod", f"{NAME}-x", "-n", NAMESPACE, "-o", path)
     try:
@@ -138,7 +138,7 @@ def plugin_beside(cluster: Cluster, folder: Path) -> Plugin:
 
 
 def test_components_apply_beside_each_other(applied: Cluster, run_folder: Path) -> None:
-    """In pairs, and all at once; what several have alike is applied once."""
+    """In pairs and all at once; objects that several have in common are applied once."""
     made = [each for names in (*PAIRS, *WHOLE) for each in combined(names, run_folder)]
     assert_taken(applied, list({json.dumps(each): each for each in made}.values()))
 
@@ -149,7 +149,7 @@ def test_the_chart_applies(applied: Cluster, name: str, render: Render, run_fold
 
 
 def assert_taken(cluster: Cluster, objects: list[dict[str, Any]]) -> None:
-    """The API server takes all objects of kinds that it knows itself, and every field of them."""
+    """Assert that the API server accepts every object of its built-in kinds, and every field."""
     own = [
         each
         for each in objects

@@ -25,7 +25,7 @@ EVERY_S = 2.0
 
 @pytest.fixture
 def proxy(cluster: Cluster) -> Iterator[Program]:
-    """A proxy in both of the kubelet's endpoints meanwhile, which reports pulls as Events."""
+    """A proxy as both of the kubelet's endpoints, which reports pulls as Events."""
     folder = cluster.folder / "px"
     folder.mkdir(exist_ok=True)
     flags = ("--events", str(cluster.kubeconfig("kubelet")), "--max-parallel-image-pulls", "2")
@@ -37,7 +37,7 @@ def proxy(cluster: Cluster) -> Iterator[Program]:
 
 
 class Watched:
-    """What a user and the API server see of the node meanwhile."""
+    """The node as seen by a user and by the API server, over time."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.execs: list[tuple[int, str, float]] = []
@@ -56,7 +56,7 @@ class Watched:
 
 @contextmanager
 def watched(cluster: Cluster) -> Iterator[Watched]:
-    """Run a command in a pod, and ask for the node, every two seconds meanwhile."""
+    """Run a command in a pod and get the node every two seconds, while the block runs."""
     watched, over = Watched(cluster), threading.Event()
 
     def run() -> None:
@@ -78,7 +78,7 @@ def start_shell(cluster: Cluster) -> None:
 
 
 def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
-    """Have the kubelet pull an image for so long; return its reference when bytes arrive."""
+    """Start a pull that takes ``seconds``; return the reference once bytes arrive."""
     image = cluster.image(f"{name}{seed}:1", seed, 5, 18, 9, 12)  # no node has it yet
     cluster.lab.registry.limit(image.layers_bytes / seconds)
     cluster.run_pod(name, cluster.lab.reference(image))
@@ -105,7 +105,7 @@ def test_a_reload_while_a_pull_is_under_way(cluster: Cluster, proxy: Program) ->
     assert set(seen.readiness) == {"True"}
     assert len(seen.execs) >= 8
     sent = cluster.lab.registry.sent_bytes - sent_before
-    assert sent < 46 * MIB  # the pull did not start anew
+    assert sent < 46 * MIB  # the pull did not start over
 
 
 def test_events_of_a_pull(cluster: Cluster, proxy: Program) -> None:
@@ -122,7 +122,7 @@ def test_events_of_a_pull(cluster: Cluster, proxy: Program) -> None:
 
 
 def run(cluster: Cluster, *words: str, seconds: float = 60.0) -> str:
-    """Run pycrictl on the node, until it ends or is interrupted."""
+    """Run pycrictl on the node, and interrupt it if it takes longer than ``seconds``."""
     command = [sys.executable, "-m", "pycrictl", "-r", cluster.lab.node.endpoint, *words]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -135,13 +135,13 @@ def run(cluster: Cluster, *words: str, seconds: float = 60.0) -> str:
 
 
 def test_names_by_the_kubelets_credential(cluster: Cluster) -> None:
-    # The command line of a kubelet outside of the machine's own mounts is not believed.
+    # pycrictl ignores the command line of a kubelet outside the machine's mount namespace.
     place = Path("/var/lib/kubelet/kubeconfig")
     assert place.parent.is_mount(), "this is not the enclosure's"
     place.write_bytes(cluster.kubeconfig("kubelet").read_bytes())
     reference = pull_slowly(cluster, "slow3", 930, seconds=60)
-    start_shell(cluster)  # another pod, whose pull is another's
-    # On a busy machine the API server does not always answer within its second.
+    start_shell(cluster)  # another pod, with an image of its own
+    # On a busy machine the API server may exceed its time limit of a second.
     said = f'default/slow3 is waiting: image "{reference}" is being pulled, '
     kubelet = "the kubelet says ContainerCreating"
 

@@ -1,4 +1,4 @@
-"""Agents as shipped, in pods with networks of their own, with the proxy on the node and without."""
+"""Agents as shipped, in pods with their own networks, with and without the proxy on the node."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from .test_proxy import pull_slowly
 from .test_with_copies import FOLDER, Agent
 
 LOOK_BYTES = 2 * MIB
-"""How much two looks of a second may differ: the registry sends by the MiB."""
+"""How much two polls within a second may differ: the registry sends whole MiB."""
 
 LOOK_S = 2.0
-"""How much later than a list a watch may say the same: a list looks at once."""
+"""How far a watch may lag behind a list: a list polls at once."""
 
 SILENCE_S = 16.0
-"""After so long without a question an agent has ended its look."""
+"""After this long without a request, an agent has stopped polling."""
 
 
 @pytest.fixture(scope="module", params=["direct", "proxy"])
@@ -67,7 +67,7 @@ def pulls(cluster: Cluster) -> dict[str, dict[str, Any]]:
 
 
 def loading(cluster: Cluster, images: list[Image]) -> set[tuple[str, str]]:
-    """Return what the runtime itself is downloading: references, and the layers that have bytes."""
+    """Return the layers that the runtime is downloading, as pairs of reference and digest."""
     ingests = cluster.lab.node.store.ingests().items()
     begun = {ref.partition("-")[2] for ref, (offset, _) in ingests if offset}
     return {
@@ -79,13 +79,13 @@ def loading(cluster: Cluster, images: list[Image]) -> set[tuple[str, str]]:
 
 
 def of_proxy(node: Node, kind: str) -> dict[str, int]:
-    """Return the bytes of the images that the proxy says are ``running`` or ``waiting``."""
+    """Return the bytes of the images that the proxy lists as ``running`` or ``waiting``."""
     found = node.status[kind] if node.proxy else ()
     return {one["image"]: one.get("bytes") or 0 for one in found}
 
 
 def last_records(process: subprocess.Popen[str]) -> dict[str, dict[str, Any]]:
-    """End a watch with ``--progress json``; its last record of each image."""
+    """End a watch with ``--progress json``; return its last record of each image."""
     process.terminate()
     stdout, _ = process.communicate(timeout=60)
     records = [json.loads(line) for line in stdout.splitlines()]
@@ -93,7 +93,7 @@ def last_records(process: subprocess.Popen[str]) -> dict[str, dict[str, Any]]:
 
 
 def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None:
-    """The table, the plugin, the bars on the node, and the proxy say the same."""
+    """The table, the plugin, the bars on the node, and the proxy must agree."""
     images = [
         cluster.image(f"t{node.seed + number}:1", node.seed + number, 9, 4) for number in range(12)
     ]
@@ -103,7 +103,7 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
         cluster.run_pod(f"t{number}", reference)
 
     def are_running() -> bool:
-        # containerd 2 downloads three layers at a time, whichever images they are of.
+        # containerd 2 downloads three layers at a time, across all images.
         found = pulls(cluster).values()
         return len(found) == 12 and sum(one["progressBytes"] > 2 * MIB for one in found) >= 3
 
@@ -129,8 +129,8 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
     waiting = {one for one in table if table[one]["phase"] == after[one]["phase"] == "Queued"}
     runs = ("Pulling", "Extracting")
     seen = {one for one in table if table[one]["phase"] in runs and after[one]["phase"] in runs}
-    # What was under way or in line all the time is seen as that: by the runtime itself, which says
-    # nothing of an image before one of its layers has a turn, and by the proxy.
+    # Pulls that the runtime or the proxy had as running or queued all the time must be shown so.
+    # The runtime reports an image only once the download of one of its layers starts.
     all_the_time = {reference for reference, _ in loaded & loading(cluster, images)}
     assert all_the_time
     assert all_the_time | (ran.keys() & of_proxy(node, "running").keys()) <= seen, table
@@ -143,7 +143,7 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
             high = after[image]["progressBytes"] + LOOK_BYTES
             found = records[image].get("image_progress", 0)
             assert low <= found <= high, (image, records[image], table[image])
-    # One that has ended in between makes another one begin.
+    # When a pull ends in between, another one starts.
     for image in before.keys() & seen:
         assert abs(before[image] - table[image]["progressBytes"]) <= LOOK_BYTES
     assert waiting <= waited.keys()
@@ -158,7 +158,7 @@ def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
     for number in range(4):
         pull_slowly(cluster, f"s{number}", node.seed + 100 + number, seconds=60)
     wait_until(lambda: len(pulls(cluster)) == 4)
-    # containerd 2 says nothing of an image before one of its layers has its turn.
+    # containerd 2 reports an image only once the download of one of its layers starts.
     wait_until(lambda: any(one["progressBytes"] > MIB for one in pulls(cluster).values()))
     begun = {image for image, one in pulls(cluster).items() if one["progressBytes"]}
     time.sleep(SILENCE_S)
@@ -167,7 +167,7 @@ def test_the_first_look_after_a_silence(node: Node, cluster: Cluster) -> None:
 
 
 def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugin) -> None:
-    """What was over before is in no total, and an image that another pod pulled is present."""
+    """Pulls that ended before are in no total; an image that another pod pulled is present."""
     old = pull_slowly(cluster, "old", node.seed + 120, seconds=5)
     wait_until(lambda: cluster.phase("old") == "Running")
     wait_until(lambda: {one["phase"] for one in pulls(cluster).values()} <= {"Succeeded"})
@@ -189,7 +189,7 @@ def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugi
 
 
 def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) -> None:
-    """The image's name and tag are what is looked for, so they are not cut off."""
+    """Users look for the image's name and tag, so these must not be cut off."""
     name = "a-rather-long-name-of-an-application-of-a-team"
     pull_slowly(cluster, name, node.seed + 130, seconds=30)
     program = f"{plugin.environ['PATH'].partition(':')[0]}/{plugin.name}"
@@ -201,6 +201,6 @@ def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) 
 
 
 def test_the_node_is_well(node: Node, cluster: Cluster) -> None:
-    """Also containerd 2 on cgroup v1, which reports that this will end."""
+    """This includes containerd 2 on cgroup v1, which warns that support for it will end."""
     done = node.run("doctor")
     assert "SERIOUS" not in done.stdout, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Why pods do not run, by a real kubelet's status and events: from the cluster, and on the node."""
+"""Why pods do not run, by a real kubelet's status and events: in the cluster and on the node."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ SAYS = {
     "killed": "is killed again and again, as its liveness probe fails",
     "rejected": "the node does not take it (NodeAffinity)",
 }
-"""By ``kubectl why``."""
+"""Parts of the answers of ``kubectl why``."""
 
 ON_NODE = {
     "unready": 'container "c0" runs, but its probe does not succeed',
     "rejected": "the node does not take it (NodeAffinity)",
 }
-"""By ``pycrictl why`` of a node without a journal, from what the pod's status says."""
+"""Answers of ``pycrictl why`` on a node without a journal, from the pod's status."""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def faulty(shared_cluster: Cluster) -> Iterator[Cluster]:
         }
         metadata = {"name": name, "namespace": "default"}
         cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    # The command line of a kubelet outside of the machine's own mounts is not believed.
+    # pycrictl ignores the command line of a kubelet outside the machine's mount namespace.
     place = Path("/var/lib/kubelet/kubeconfig")
     place.write_bytes(cluster.kubeconfig("kubelet").read_bytes())
     yield cluster

@@ -1,4 +1,4 @@
-"""The overlay ``with-copies`` on a real kubelet: what its agent may, and what it needs that for."""
+"""The overlay ``with-copies`` on a real kubelet: its agent's capabilities and their purpose."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Agent:
 
     @property
     def kept(self) -> list[str]:
-        """What it keeps of archives: files in its folder, and those that have no name."""
+        """The archives it keeps: files in its folder, and open files without a name."""
         names = [str(path) for path in (self.spool / "copies").iterdir()]
         for path in Path(f"/proc/{agent_pid(self._cluster)}/fd").iterdir():
             with suppress(OSError):
@@ -45,7 +45,7 @@ class Agent:
         return names
 
     def make(self, template: dict[str, Any]) -> dict[str, Any]:
-        """Make the pod as the DaemonSet says, with the spool in a folder of the cluster's."""
+        """Make the DaemonSet's pod, with the spool in the folder of the cluster."""
         self._pod = agent_pod(self._cluster, template)
         for volume in self._pod["spec"]["volumes"]:
             if volume["name"] == "copies":
@@ -84,7 +84,7 @@ def plugin(shared_cluster: Cluster, agent: Agent, tmp_path: Path) -> Iterator[Pl
 
 @pytest.fixture(scope="module")
 def containers(shared_cluster: Cluster, agent: Agent) -> Iterator[dict[str, Container]]:
-    """One of root, and one of another user that has nothing but its program."""
+    """One container that runs as root, and one as another user, with nothing but its program."""
     cluster = shared_cluster
     binary = Path("/bin/busybox")
     only = File("busybox-app", binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
@@ -159,14 +159,14 @@ UNSEEN = "it needs the capability SYS_PTRACE"
 
 NEEDED: dict[str, tuple[str, str, str, int | None]] = {
     "": ("", "", "", 0o6755),
-    "SYS_PTRACE": (UNSEEN, UNSEEN, UNSEEN, None),  # what is below /proc/PID cannot be read
+    "SYS_PTRACE": (UNSEEN, UNSEEN, UNSEEN, None),  # files in /proc/PID cannot be read
     "DAC_OVERRIDE": (DENIED, DENIED, DENIED, None),
     "CHOWN": ("", FORBIDDEN, FORBIDDEN, None),
     "FOWNER": ("", FORBIDDEN, FORBIDDEN, None),
-    "FSETID": ("", "", "", 0o4755),  # lost without a word
+    "FSETID": ("", "", "", 0o4755),  # lost silently
 }
-"""Without a capability: how a file of another user is copied out, a new one in, and one with set-id
-bits with -a; and the mode that this one gets."""
+"""Without a capability, the errors of copying another user's file out, a new one in, and one with
+set-ID bits in with -a; and the mode that the last one gets."""
 
 
 @pytest.mark.parametrize("capability", NEEDED)

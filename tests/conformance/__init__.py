@@ -1,1 +1,1 @@
-"""What an endpoint of the CRI must do to offer the proposals; black box. See README.md here."""
+"""Black-box rules for servers that implement the proposals. See README.md here."""

@@ -1,4 +1,4 @@
-"""Archives as clients send them: honest ones by the standard library, hostile ones byte by byte."""
+"""Archives to send: valid ones by the standard library, hostile ones byte by byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def entry(
 
 
 def listing(data: bytes) -> dict[str, tarfile.TarInfo]:
-    """The entries of an archive by their names, `./` and slashes at the end left out."""
+    """Return the entries of an archive by name, without leading `./` and trailing slashes."""
     with tarfile.open(fileobj=io.BytesIO(data)) as found:
         return {name_of(one.name): one for one in found.getmembers()}
 
@@ -66,4 +66,4 @@ HOSTILE: Final[dict[str, Callable[[], bytes]]] = {
     "a name with NUL": lambda: archive(pax((b"path", b"a\x00b")), evil(b"x")),
     "two archives in one": lambda: archive(evil(b"x")) + archive(evil(b"y")),
 }
-"""Twelve kinds; each holds something that two readers understand differently, or that leads out."""
+"""Twelve kinds; each is ambiguous to readers, or leads out of the destination."""

@@ -1,4 +1,4 @@
-"""A cluster's API server and kubelets, by URL and credentials: what they answer over HTTP."""
+"""HTTP requests to a cluster's API server and kubelets, by URL and credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .rules import SKEW, not_implemented
 
 WAIT_S: Final = 30.0
 SILENCE_S: Final = 1.0
-"""After so long without a byte, nothing more is said on a connection that was kept open."""
+"""How long to wait for more bytes on a connection that was kept open."""
 
 ROUTE: Final = "/imagePullProgress"
 SUBRESOURCE: Final = "/api/v1/namespaces/{namespace}/pods/{pod}/imagepullprogress"
@@ -32,7 +32,7 @@ UPGRADE: Final = {
 
 
 class Answer(NamedTuple):
-    """A status, and as much of the body as came in `WAIT_S`; empty where an upgrade is accepted."""
+    """A status, and the body received within `WAIT_S`; empty if an upgrade was accepted."""
 
     status: int
     body: bytes
@@ -53,7 +53,7 @@ _NONE: Final = Pod()
 
 @dataclass
 class Cluster:
-    """Asks the servers of a cluster; certificates are not verified."""
+    """Sends requests to the servers of a cluster, without verifying their certificates."""
 
     api: str = ""
     kubelet: str = ""
@@ -93,7 +93,7 @@ class Cluster:
         return self.ask(self.api, path, **how)
 
     def _check_served(self, server: str, path: str) -> None:
-        """End the test of a rule for a route that is not there."""
+        """Skip the test if the server does not have its route."""
         self.need(server, "token", "pod")
         if path not in self._statuses:
             self._statuses[path] = self.ask(getattr(self, server), path, reads=False).status
@@ -114,7 +114,7 @@ class Cluster:
     # HTTP
 
     def need(self, *names: str) -> None:
-        """End the test of a rule that is about something of which nothing was said."""
+        """Skip the test if a setting that it needs is not given."""
         for name in names:
             value = getattr(self, name)
             if not (value.name if isinstance(value, Pod) else value):
@@ -146,7 +146,7 @@ class Cluster:
             return Answer(response.status, content)
 
     def answers(self, path: str, token: str) -> tuple[list[int], bool]:
-        """Ask the kubelet to upgrade, with a second request right behind it."""
+        """Pipeline an upgrade and another request; return statuses, and if it was closed."""
         first = _head(path, UPGRADE, token)
         second = _head(path, {}, self.token)
         with closing(_connected(self.kubelet)) as sock:
@@ -159,7 +159,7 @@ class Cluster:
             except TimeoutError:
                 is_closed = False
             except OSError:
-                pass  # it was closed with bytes unread
+                pass  # reset: it was closed with bytes unread
         heads = got.split(b"HTTP/1.1 ")[1:]
         return [int(head[:3]) for head in heads], is_closed
 

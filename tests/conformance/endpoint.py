@@ -1,4 +1,4 @@
-"""The endpoint under test, and what the suite makes there: pods, containers, images, pulls."""
+"""The endpoint under test, and the pods, containers, images and pulls made there."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def name_of(reference: str) -> str:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the endpoint is configured with, as far as it matters to rules."""
+    """The endpoint's configuration, as far as rules depend on it."""
 
     limit: int = 0
     retry_endpoint: str = ""
@@ -66,7 +66,7 @@ class Settings:
 
 @dataclass
 class Endpoint:
-    """Calls an endpoint, and takes back in the end what was made there."""
+    """Calls an endpoint, and in the end removes the objects made there."""
 
     address: str
     registry: Registry
@@ -139,7 +139,7 @@ class Endpoint:
     # Time
 
     def pause(self, seconds: float) -> None:
-        """Let the endpoint come to where nothing shows that it has come."""
+        """Wait for the endpoint to reach a state that cannot be observed."""
         time.sleep(seconds * self.settings.pace)
 
     def hold(self) -> None:
@@ -171,10 +171,10 @@ class Endpoint:
         return self.published(name, layers)[0]
 
     def published(self, name: str, layers: Sequence[Layer]) -> tuple[str, Image]:
-        # A name that was pulled before would be present, whatever it stands for now.
+        # A name that was pulled before would be present, whatever it refers to now.
         self._published += 1
         full_name = f"{name}-{self._published}-{self.namespace}"
-        # An image of its own: to remove it takes nobody else's with the same content.
+        # The label makes its ID unique: removing it keeps images with the same layers.
         image = self.layout.image(f"{full_name}:1", layers, config={"Labels": {"of": full_name}})
         self.registry.push(self.layout, image)
         reference = f"{self.registry.host}/{image.name}"
@@ -205,4 +205,4 @@ _FILES: Final = (
     text_file("srv/inner/deep", "deep\n"),
     File("srv/link", mode=0o777, link_to="hello"),
 )
-"""Beside the programs; `srv` is what copies are made of."""
+"""Files of the base image besides its programs; copies are made of `srv`."""

@@ -1,7 +1,7 @@
-"""An endpoint in memory that keeps the rules, or breaks the one that it is told to.
+"""An in-memory endpoint that follows all rules, or breaks a chosen one.
 
 Pods and containers are names and folders; images are really pulled, from the suite's own registry,
-and archives are unpacked as pycrictl does it.
+and archives are unpacked with pycrictl's code.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ FAULTS: Final = {
     "the error has another name": "L9",
     "equal pulls share an answer": "L11",
 }
-"""What is broken, and the rule that says so."""
+"""Each fault, with the rule that it breaks."""
 
 LIMIT, COPIES_PER_POD, SIZE_LIMIT, TRIES, TRY_S = 2, 2, 1 << 20, 3, 0.1
 PACE, PAUSE_S = 0.1, 0.01
 BEGIN_S: Final = 0.5
-"""How long a pull may take to begin after a stream of its pod has."""
+"""How long the stream of a pod waits for a first pull."""
 
 CODES: Final = grpc.StatusCode
 GIVEN_UP: Final = "given up"
@@ -84,7 +84,7 @@ Serves = Callable[[ServerConnection], None]
 
 @dataclass(eq=False)
 class Pull:
-    """One PullImage call: layers as `[progress, total]` by digest, and how it stands."""
+    """The state of one PullImage call; layers are `[progress, total]` by digest."""
 
     pod: str
     image: str
@@ -103,18 +103,18 @@ class Container:
     is_running: bool = False
 
     def host(self, path: str) -> Path:
-        """The path on this machine of a path in the container."""
+        """Return the host's path of a path in the container."""
         return self.root / path.lstrip("/")
 
 
 @dataclass
 class Planted:
-    """The calls of the CRI that the suite makes.
+    """Implements the CRI calls that the suite makes.
 
     Attributes:
-        folder: for the containers.
+        folder: for the root directories of containers.
         fault: one of `FAULTS`; empty for none.
-        is_strict: it lets nobody wait, and has one slot.
+        is_strict: it has one slot, and refuses pulls instead of queueing them.
     """
 
     folder: Path
@@ -146,7 +146,7 @@ class Planted:
         text: str,
         unless: str | None = None,
     ) -> None:
-        """Refuse a call that is not good, unless the fault is that such calls are taken."""
+        """Refuse a call that is not good, unless ``unless`` is the planted fault."""
         if not is_good and self.fault != unless:
             context.abort(code, text)
 
@@ -175,7 +175,7 @@ class Planted:
         for layer in self.images[image]:
             with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
                 shown = [one for one in archive if one.name.startswith("srv/")]
-                archive.extraction_filter = lambda member, _: member  # Python 3.12 asks for one
+                archive.extraction_filter = lambda member, _: member  # Python 3.12 warns if unset
                 archive.extractall(root, shown)
         self.containers[made] = Container(request.pod_sandbox_id, image, root)
         return cri_pb2.CreateContainerResponse(container_id=made)
@@ -203,7 +203,7 @@ class Planted:
             if takes_slot:
                 self._wait(pull, context)
                 self.running.append(image)
-        # It may be held up by the registry when its client has left.
+        # The registry may still delay the fetch after the client has left.
         fetching = threading.Thread(target=self._fetch, args=[pull], daemon=True)
         fetching.start()
         while fetching.is_alive() and context.is_active():
@@ -298,7 +298,7 @@ class Planted:
         return f"http://127.0.0.1:{self.port}/streams/{token}"
 
     def _show(self, uid: str, image: str, began: float, connection: ServerConnection) -> None:
-        """Send what changes until no pull is left."""
+        """Send changed reports until no pull is left."""
         sent: dict[tuple[str, str], str] = {}
         seen: list[Pull] = []
         falls = self.fault == "progress falls"
@@ -342,7 +342,7 @@ class Planted:
         return [found]
 
     def _broken(self, report: dict[str, Any]) -> dict[str, Any]:
-        """A message of a progress stream, with the fault."""
+        """Return a report of a progress stream with the fault applied."""
         match self.fault:
             case "an error is null" if _is_watched(report):
                 return {**report, "error": None}
@@ -464,7 +464,7 @@ class Planted:
         if request.headers.get("Upgrade"):
             self.copies[pod] += 1
             return None
-        # Without an upgrade: all lines at once, when there are no more.
+        # Without an upgrade, all lines are sent together at the end.
         lines: list[str] = []
         plain: Any = SimpleNamespace(send=lines.append, close=lambda _: None)
         serves(plain)
@@ -482,13 +482,13 @@ class Planted:
 
 
 def _is_watched(report: dict[str, Any]) -> bool:
-    """Whether it is about a layer of the one pull that is watched from its beginning to its end."""
+    """Return whether a report is about a layer of the pull in the `watched` fixture."""
     return "/watched-" in report["image"] and "layer" in report
 
 
 @contextmanager
 def serving_endpoint(folder: Path, fault: str) -> Iterator[dict[str, str]]:
-    """Two endpoints with a fault, or with none; what the suite is to know of them."""
+    """Serve two endpoints with a fault, or with none; yield the suite's settings for them."""
     with ExitStack() as stack:
         for name in ("wait", "strict"):
             planted = Planted(folder / "roots", fault, is_strict=name == "strict")

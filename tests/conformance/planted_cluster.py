@@ -1,4 +1,4 @@
-"""Our cluster behind a relay that keeps the rules, or breaks the one that it is told to."""
+"""Our cluster behind a relay that follows all rules, or breaks a chosen one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .cluster import ROUTE, Answer, Cluster
 
 
 class Sent(NamedTuple):
-    """A request; below `/off` is the kubelet that is switched off."""
+    """A request; paths below `/off` are for the kubelet with its routes switched off."""
 
     method: str
     path: str
@@ -23,7 +23,7 @@ class Sent(NamedTuple):
 
 
 def _for(token: str, path: str) -> Callable[[Sent], Sent]:
-    """Take a token below a path for that of the user who may do everything."""
+    """Treat a token as the administrator's in requests whose path matches."""
 
     def patch(sent: Sent) -> Sent:
         is_it = sent.token == token and re.search(path, sent.path)
@@ -78,7 +78,7 @@ REQUESTS: Final[dict[str, tuple[str, Callable[[Sent], Sent]]]] = {
     "everybody copies": ("A17", _for("eve", "/containercopies")),
     "a relative path is copied": ("A18", _slash),
 }
-"""What of a request is misunderstood, and the rule that says so."""
+"""Faults in handling requests, each with the rule that it breaks."""
 
 ANSWERS: Final[dict[str, tuple[str, Callable[[Sent, Answer], Answer]]]] = {
     "a refused upgrade keeps its connection": ("A7", lambda _, answer: answer),
@@ -87,7 +87,7 @@ ANSWERS: Final[dict[str, tuple[str, Callable[[Sent, Answer], Answer]]]] = {
     "an unknown container is not found": ("A12", _status(400, 404, _STREAM)),
     "an unknown route is a bad request": ("A14", _status(404, 400, f"{_ON}(default|.*/more)$")),
 }
-"""What is answered wrongly, and the rule that says so."""
+"""Faults in responses, each with the rule that it breaks."""
 
 FAULTS: Final = {name: rule for name, (rule, _) in (*REQUESTS.items(), *ANSWERS.items())}
 
@@ -119,7 +119,7 @@ class _Relay(Handler):
 
 @contextmanager
 def serving_cluster(ours: Cluster, fault: str) -> Iterator[dict[str, str]]:
-    """Servers with a fault, or with none; what the suite is to know of them."""
+    """Serve a cluster with a fault, or with none; yield the suite's settings for it."""
     with serving(type("Broken", (_Relay,), {"fault": fault, "ours": ours})) as port:
         url = f"http://127.0.0.1:{port}"
         yield {

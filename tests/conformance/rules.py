@@ -1,4 +1,4 @@
-"""Rules: a number, a sentence and a source each, kept at the test that checks them."""
+"""Rules: a number, a sentence and a source each, as marks of the tests that check them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ COPY: Final = "KEP-4582, Design Details"
 LIMIT: Final = "parallel pull limit, draft, Proposal"
 
 SKEW: Final = (404, 405)
-"""Answers of a server that does not know a route, where what it is about exists (KEP-5334, Version
-Skew Strategy). Clients take them as "not offered"."""
+"""Statuses of a server without a route, for a pod that exists (KEP-5334, Version Skew Strategy).
+Clients treat them as "not offered"."""
 
 NOT_IMPLEMENTED: Final = "not implemented: "
 
@@ -24,5 +24,5 @@ def rule(number: str, sentence: str, source: str = OPEN) -> pytest.MarkDecorator
 
 
 def not_implemented(what: str) -> NoReturn:
-    """End a test whose rule speaks of something that the endpoint does not have."""
+    """Skip a test whose rule is about something that the endpoint does not have."""
     pytest.skip(NOT_IMPLEMENTED + what)

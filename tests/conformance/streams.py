@@ -31,11 +31,11 @@ def opened(url: str, *, subprotocol: Subprotocol | None = None) -> ClientConnect
         max_size=None,
         open_timeout=WAIT_S,
         close_timeout=5,
-    ).__enter__()  # whoever opens it closes it
+    ).__enter__()  # the caller closes it
 
 
 def status_of(url: str) -> int:
-    """The HTTP status with which a URL is answered, by upgrade; 101 if it is accepted."""
+    """Return the HTTP status of an upgrade request to a URL; 101 if it is accepted."""
     try:
         opened(url).close()
     except InvalidStatus as exc:
@@ -45,7 +45,7 @@ def status_of(url: str) -> int:
 
 @dataclass
 class Recording:
-    """A progress stream as it came."""
+    """A progress stream as received."""
 
     texts: list[tuple[float, str]] = field(default_factory=list)
     code: int | None = None
@@ -67,7 +67,7 @@ class Recording:
 
     @property
     def last(self) -> dict[tuple[str, str], dict[str, Any]]:
-        """The last message of each layer, or of each image of which no layer is known."""
+        """The last message of each layer, or of the image if none of its layers is known."""
         found = {(one.get("image", ""), one.get("layer", "")): one for one in self.messages if one}
         with_layers = {image for image, layer in found if layer}
         return {key: one for key, one in found.items() if key[1] or key[0] not in with_layers}
@@ -195,7 +195,7 @@ def pieces(data: bytes) -> Iterable[bytes]:
 def upload(url: str, data: bytes) -> Copied:
     """Send an archive to a URL of CopyToContainer, and wait for the outcome."""
     with opened(url, subprotocol=CHANNELS) as connection:
-        with suppress(ConnectionClosed):  # refused early: the outcome is there to be read
+        with suppress(ConnectionClosed):  # refused early: the outcome can still be read
             for piece in pieces(data):
                 connection.send(piece)
             connection.send(bytes((END, TO)))

@@ -1,4 +1,4 @@
-"""Runs of the suite from within other tests."""
+"""Runs the suite from within other tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 
 class Suite:
-    """Runs the suite in this process: a new one takes longer to begin than most runs last."""
+    """Runs the suite in this process: starting another takes longer than most runs."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder

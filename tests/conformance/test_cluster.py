@@ -1,4 +1,4 @@
-"""The kubelet's routes and the API server's subresource: who may, which codes, which form."""
+"""The kubelet's routes and the API server's subresource: access, status codes and format."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Box:
         return upload(self.endpoint.copy_to_url(self.id, path, size, checksum), data)
 
     def get(self, path: str) -> bytes:
-        """Take an archive, which must be what was announced."""
+        """Return the archive of a path; the copy must succeed."""
         answer = self.endpoint.copy_from(self.id, path)
         found = download(answer.url)
         assert found.is_success, found.outcome
@@ -79,14 +79,14 @@ def place(box: Box) -> str:
 
 
 def code(act: Callable[..., object], *words: Any) -> grpc.StatusCode:
-    """How a call is refused."""
+    """Return the code with which a call is refused."""
     with pytest.raises(Refused) as caught:
         act(*words)
     return caught.value.code
 
 
 def codes(endpoint: Endpoint, container: str, path: str) -> set[grpc.StatusCode]:
-    """How copies are refused in either direction."""
+    """Return the codes with which copies in both directions are refused."""
     into = code(endpoint.copy_to_url, container, path, 1, 1)
     return {code(endpoint.copy_from, container, path), into}
 
@@ -279,7 +279,7 @@ def test_user_namespaces(endpoint: Endpoint) -> None:
 
 
 def _in_user_namespace(endpoint: Endpoint) -> Box:
-    """A container in one; some runtimes have a network of its own for it, some nodes have none."""
+    """Make a container in a user namespace, in the host's network if one of its own fails."""
     mapping = cri_pb2.IDMapping(host_id=100_000, container_id=0, length=65_536)
     for network in (cri_pb2.POD, cri_pb2.NODE):
         config = endpoint.kubelet.pod_config(f"userns-{network}", namespace=endpoint.namespace)
@@ -293,7 +293,7 @@ def _in_user_namespace(endpoint: Endpoint) -> Box:
     pytest.skip("the runtime makes no pods with user namespaces")
 
 
-# What arrives is judged before anything shows
+# Archives are checked before anything is visible
 
 
 @rule("C23", "An archive shorter than announced changes nothing.", REQUEST)
@@ -321,7 +321,7 @@ def test_nothing_shows_early(endpoint: Endpoint, box: Box, place: str) -> None:
     with opened(url, subprotocol=CHANNELS) as connection:
         for piece in list(pieces(data))[:3]:
             connection.send(piece)
-        time.sleep(0.3)  # as long for every endpoint: what shows too early shows by then
+        time.sleep(0.3)  # not scaled by the pace: files shown too early are visible by then
         assert box.names(place) == set()
 
 
@@ -368,7 +368,7 @@ def test_devices(box: Box, place: str) -> None:
 
 @pytest.fixture
 def busy(endpoint: Endpoint, pod: Pod, box: Box) -> Iterator[int]:
-    """As many copies of the pod as are allowed, none of them with an end."""
+    """Keep as many copies of the pod open as are allowed; none of them ends by itself."""
     if not endpoint.settings.copies_per_pod:
         not_implemented("COPIES_PER_POD is not named")
     with ExitStack() as stack:

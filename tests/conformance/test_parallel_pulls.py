@@ -1,4 +1,4 @@
-"""The limit of parallel image pulls, as one sees it from the registry and from the answers."""
+"""The limit on parallel image pulls, as seen at the registry and in the responses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def asked(endpoint: Endpoint, references: list[str], since: int) -> list[str]:
 
 
 class Full:
-    """Every slot is taken by a pull that does not go on, until the block ends."""
+    """Takes every slot with a stalled pull until the block ends."""
 
     def __init__(self, endpoint: Endpoint, limit: int) -> None:
         self.endpoint = endpoint
@@ -67,7 +67,7 @@ class Full:
 
 
 def wait_for_pull(endpoint: Endpoint, reference: str) -> None:
-    """Return when the registry is asked for an image: its pull has a slot."""
+    """Wait until the registry gets a request for an image: its pull has a slot."""
     path = f"/v2/{name_of(reference)}/"
     wait_until(lambda: any(one.startswith(path) for _, one, _ in endpoint.registry.requests))
 
@@ -95,13 +95,13 @@ def test_the_limit(endpoint: Endpoint, limit: int) -> None:
 
 @rule("L2", "Who waits is served in the order of arrival.")
 def test_the_order(endpoint: Endpoint, limit: int) -> None:
-    """One slot alone gets free: where several run side by side, one may overtake another."""
+    """Only one slot is freed: pulls that run side by side may overtake one another."""
     more = images(endpoint, "order", 4)
     with Full(endpoint, limit) as full:
         pulls = []
         for reference in more:
             pulls.append(endpoint.kubelet.start_pull(reference))
-            time.sleep(0.2)  # of any pace: on a busy machine it is far from its arrival
+            time.sleep(0.2)  # not scaled by the pace: on a busy machine the call may arrive late
         full.pulls[0].cancel()
         assert [code(pull) for pull in pulls] == [None] * len(pulls)
         assert full.asked(more) == more
@@ -201,12 +201,12 @@ def test_the_place_in_line(endpoint: Endpoint, limit: int) -> None:
     assert all(watcher.end().code == 1000 for watcher in watchers)
 
 
-# A node that lets nobody wait
+# A node that refuses pulls instead of queueing them
 
 
 @pytest.fixture
 def strict(endpoint: Endpoint) -> Iterator[Kubelet]:
-    """One whose only slot is taken, until the registry heals."""
+    """A node whose only slot is taken until the registry is healed."""
     if not endpoint.settings.retry_endpoint:
         not_implemented("RETRY_ENDPOINT is not named")
     with grpc.insecure_channel(endpoint.settings.retry_endpoint, options=OPTIONS) as channel:

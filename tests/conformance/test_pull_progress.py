@@ -23,7 +23,7 @@ from .rules import OPEN, not_implemented, rule
 from .streams import Recording, Watcher, status_of
 
 END_S = 15.0
-"""How soon a stream ends when nothing is pulled any more."""
+"""How soon a stream must end once nothing is being pulled."""
 
 SLOW = 2 * MIB
 LAYERS = (MIB, MIB, MIB // 2)
@@ -36,7 +36,7 @@ TEXTS = ("image", "layer", "error")
 
 @dataclass
 class Watched:
-    """One slow pull and all who watched it."""
+    """One slow pull and the recordings of its watchers."""
 
     reference: str
     image: Image
@@ -54,7 +54,7 @@ class Watched:
 
     @property
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What all of them got that is an object, as it must be."""
+        """The messages of all watchers, without those that are not objects."""
         return (one for recording in self.all for one in recording.messages if one)
 
 
@@ -65,7 +65,7 @@ def pod(endpoint: Endpoint) -> Pod:
 
 @pytest.fixture(scope="module")
 def watched(endpoint: Endpoint) -> Watched:
-    """A pull that has begun before five clients watch it, in five ways."""
+    """A pull that had begun before five clients watched it."""
     pod = endpoint.pod("watched")
     endpoint.progress_url(pod=pod.id)
     reference, image = endpoint.published("watched", [endpoint.base, *endpoint.layers(*LAYERS)])
@@ -310,11 +310,11 @@ def test_a_pull_that_had_begun(watched: Watched) -> None:
         assert sum(one.get("progress", 0) for one in early) > 0
 
 
-# One stream, and what is pulled meanwhile
+# One stream, and pulls of various kinds
 
 
 def begun(endpoint: Endpoint, name: str) -> Pod:
-    """A pod whose pulls can be watched: else the rules of its stream are not implemented."""
+    """Make a pod; skip the test if its pulls cannot be watched."""
     pod = endpoint.pod(name)
     endpoint.progress_url(pod=pod.id)
     return pod
@@ -327,7 +327,7 @@ def ended(watcher: Watcher) -> Recording:
 
 
 def seen(endpoint: Endpoint, pulled: list[tuple[str, Pod]], *streams: dict[str, str]) -> list[Any]:
-    """The images that streams are about while others are pulled, which none of them misses."""
+    """Pull images while streams are open; return the images that each stream reports."""
     endpoint.hold()
     pulls = [endpoint.kubelet.start_pull(*each) for each in pulled]
     watchers = [Watcher(endpoint.progress_url(**stream)) for stream in streams]

@@ -1,4 +1,4 @@
-"""The suite itself: it finds what is broken, and nothing else; and it leaves nothing behind."""
+"""The suite itself: each fault fails its own rule only, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def failed(found: Mapping[str, str]) -> list[str]:
 
 
 def test_what_keeps_all_rules_passes(suite: Suite, short_path: Path) -> None:
-    """Of an endpoint alone, the rules of a cluster are left out."""
+    """With an endpoint only, the rules for a cluster are left out."""
     with planted.serving_endpoint(short_path, "") as known:
         found = suite.run(known)
     assert failed(found) == []
@@ -76,7 +76,7 @@ def test_a_runtime_without_the_proposals(suite: Suite, lab: Lab) -> None:
 
 
 def test_servers_that_do_not_know_the_routes(suite: Suite, ours: Cluster) -> None:
-    """An API server and a kubelet as they are released: 404 for what a user may ask for."""
+    """Released API servers and kubelets answer 404 to users who are authorized."""
     with planted_cluster.serving_cluster(ours, "") as known:
         url = f"{known['CONFORMANCE_API']}/none"
         found = suite.run(

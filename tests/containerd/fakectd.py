@@ -48,7 +48,7 @@ class Blob:
     created_s: float
     labels: dict[str, str] = field(default_factory=dict)
     data: bytes = b""
-    """What can be read: the whole blob, or its end if it is shorter than ``size``."""
+    """The readable bytes: the whole blob, or its end if they are fewer than ``size``."""
 
 
 @dataclass
@@ -65,11 +65,11 @@ class FakeContainerd:
     Attributes:
         calls: how often each method was called, by its short name.
         failures: statuses to answer with, by short name, until they are removed.
-        pid, pidns: what the server says of its process; 0 as containerd 1.6 answers.
+        pid, pidns: reported by the server for its process; 0 as from containerd 1.6.
 
     Args:
         folder: where the socket is.
-        others: services on the same socket.
+        others: further services on the same socket.
     """
 
     def __init__(self, folder: Path, *others: grpc.GenericRpcHandler) -> None:
@@ -98,7 +98,7 @@ class FakeContainerd:
     def put_document(
         self, digest: str, document: object, created_s: float, labels: dict[str, str] | None = None
     ) -> None:
-        """Stores a JSON document as a complete blob."""
+        """Store a JSON document as a complete blob."""
         data = json.dumps(document).encode()
         self.blobs[digest] = Blob(len(data), created_s, labels or {}, data)
 
@@ -238,10 +238,10 @@ class _Router(grpc.GenericRpcHandler):
 
 
 class Replay:
-    """A recorded pull, played into a fake: call ``advance`` and look.
+    """A recorded pull that ``advance`` plays into a fake step by step.
 
-    The first line holds the documents and the wall time of the start, each other a change of a
-    table at ``t`` seconds.
+    The first line of the file holds the documents and the wall time of the start; each other line
+    is a change of a table at ``t`` seconds.
     """
 
     def __init__(self, fake: FakeContainerd, path: Path) -> None:
@@ -254,7 +254,7 @@ class Replay:
         self.end = self._changes[-1]["t"]
 
     def advance(self, to_s: float) -> float:
-        """Plays all changes up to a time; returns the wall time that it stands for."""
+        """Apply all changes up to ``to_s``; return the corresponding wall time."""
         while self._changes and self._changes[0]["t"] <= to_s:
             change = self._changes.pop(0)
             self._apply(change["what"], change["key"], change.get("value"), change["t"])

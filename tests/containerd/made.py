@@ -1,4 +1,4 @@
-"""Pulls that a test plays by hand on the fake containerd."""
+"""Pulls that a test simulates step by step on the fake containerd."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def digest_of(name: str) -> str:
 
 
 class Made:
-    """An image whose pull a test plays by hand."""
+    """An image whose pull a test simulates step by step."""
 
     def __init__(
         self, fake: FakeContainerd, name: str, layers: list[str], *, size_bytes: int = 1000
@@ -30,7 +30,7 @@ class Made:
         self.chain_ids = chain_ids(self.diff_ids)
 
     def begin(self, lease_id: str, *, at_s: float = START_S) -> None:
-        """The lease appears, with manifest and config."""
+        """Create the lease, with manifest and config."""
         self.lease = self.fake.leases[lease_id] = Lease(at_s)
         self.add_manifest(at_s)
         self.add_config(at_s)
@@ -79,7 +79,7 @@ class Made:
         self.lease.holds.append(("snapshots/overlayfs", self.chain_ids[number]))
 
     def end(self) -> None:
-        """The lease goes, and the image is there."""
+        """Create the image and delete the lease."""
         self.fake.images[f"host/{self.name}:1"] = self.manifest
         for key in [key for key, one in self.fake.leases.items() if one is self.lease]:
             del self.fake.leases[key]

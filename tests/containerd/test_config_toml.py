@@ -1,4 +1,4 @@
-"""What containerd's configuration says about pulls."""
+"""Reading the settings of pulls from containerd's configuration."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_nothing_configured(tmp_path: Path, text: str) -> None:
 
 
 def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """A process in ``folder`` that waits for a line on its stdin."""
+    """Start a process in ``folder`` that waits for a line on stdin."""
     script = write(folder / "daemon.py", 'input("ready\\n")')
     process = subprocess.Popen(
         [sys.executable, script, *arguments],
@@ -110,7 +110,7 @@ def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]
         stdout=subprocess.PIPE,
         cwd=folder,
     )
-    # /proc shows no arguments yet in the first moment of a program.
+    # /proc may not yet show the arguments of a new process.
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process

@@ -1,4 +1,4 @@
-"""The age of the process behind a socket."""
+"""Finding the process behind a socket, and the time of its start."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ sys.stdin.read()
 
 
 class Listener:
-    """Another process, with a name of its own, that listens on a socket until it is closed."""
+    """A separate process, with the given name, that listens on a socket until it is closed."""
 
     def __init__(self, path: Path, name: str) -> None:
         self.process = subprocess.Popen(
@@ -125,7 +125,7 @@ def test_endpoints_without_a_listener(tmp_path: Path) -> None:
 
 
 def test_another_daemon(fake: FakeContainerd, client: ContainerdClient) -> None:
-    """After an error it is asked for again; else only when its process has gone."""
+    """The daemon is looked up again after an error, otherwise only when its process has ended."""
     fake.pid, fake.pidns = os.getpid(), own_pid_namespace()
     current = CurrentDaemon(client)
     for _ in range(3):

@@ -24,7 +24,7 @@ A, B, C = ("sha256:" + letter * 64 for letter in "abc")
 
 
 def test_another_runtime() -> None:
-    """CRI-O knows the CRI's services only."""
+    """CRI-O implements only the services of the CRI."""
     with serve() as crio:
         client = ContainerdClient(crio.path)
         with pytest.raises(Unimplemented) as caught:

@@ -1,4 +1,4 @@
-"""A watcher under test and everything that it has said."""
+"""A watcher under test and a record of its results."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pycrictl.pulls.tracker import Tracker
 
 
 class Watch:
-    """A watcher with its tracker; keeps the ways that all items took.
+    """A watcher with its tracker; ``ways`` records every change of each item.
 
-    ``downloading`` counts the layers in this phase at each poll.
+    ``downloading`` has the number of layers in this phase at each poll.
     """
 
     def __init__(self, client: ContainerdClient) -> None:
@@ -44,7 +44,7 @@ class Watch:
         return result
 
     def phases(self, image: str, layer: str) -> list[Phase]:
-        """The phases that a layer went through, each as often as it was entered."""
+        """Return the phases that a layer went through, one for each time it entered a phase."""
         return [
             phase for phase, _ in itertools.groupby(one.phase for one in self.ways[image, layer])
         ]
@@ -65,7 +65,7 @@ class Watch:
         timeout_s: float = 60.0,
         survives: tuple[type[Exception], ...] = (),
     ) -> None:
-        """Polls a real containerd in real time until something is true."""
+        """Poll a real containerd in real time until ``is_over`` returns true."""
         give_up_at = time.monotonic() + timeout_s
         while True:
             now = time.monotonic()

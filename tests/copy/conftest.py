@@ -1,4 +1,4 @@
-"""A tree to copy, notes of stages for each test alone, and what no copy leaves behind."""
+"""Fixtures: a tree to copy, a folder of stage notes per test, and a check for leftovers."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["tree"]
 
 
 def open_fds() -> set[str]:
-    """The descriptors of this process, with the one that stays open once it was needed.
+    """Return this process's open descriptors, including the cached one of ``own_descriptors``.
 
-    But for those by which gRPC's threads wake each other: a fork gives them other numbers. That of
-    the folder itself, while it was read, is gone by then.
+    The eventfds of gRPC's threads are left out: a fork renumbers them. The descriptor that listed
+    the folder is closed by the time its link is read.
     """
     own_descriptors()
     found = set()
@@ -37,7 +37,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     """No test leaves a stage or an open descriptor behind."""
     before = open_fds()
     yield
-    # A test before this one may close some late.
+    # An earlier test may close some of its descriptors late.
     assert settled(lambda: open_fds() <= before, limit_s=2), open_fds() - before
     names = [os.fsencode(path.name) for path in tmp_path.rglob("*")]
     assert not any(STAGE_NAME.fullmatch(name) for name in names)
@@ -45,7 +45,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def noted(
-    nothing_is_left: None,  # what is patched is not patched any more when that looks
+    nothing_is_left: None,  # it checks after monkeypatch has undone its changes
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Path:

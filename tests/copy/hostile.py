@@ -1,8 +1,8 @@
-"""Archives that attack whoever unpacks them, and honest ones that look like them.
+"""Archives that attack the program unpacking them, and honest ones that resemble them.
 
-Every case is unpacked into the directory ``dest`` of a folder that also has a directory
-``outside``, ``dest-sibling`` and files next to them (see ``build_surroundings``). Whatever the
-case, nothing but ``dest`` may change; if it is refused, ``dest`` may not change either.
+Every case is unpacked into the directory ``dest`` of a folder that also contains the directories
+``outside`` and ``dest-sibling``, and files (see ``build_surroundings``). No case may change
+anything but ``dest``; a refused one may not change ``dest`` either.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Case:
 
     Attributes:
         data: the archive.
-        refused: a word of the message, or of the rule, with which it is refused; None: taken.
-        skipped: names that are left out while the rest is taken.
-        made: what is in ``dest`` afterwards: content of a file, ``->target`` of a link, None for
-            a directory.
-        before: changes ``dest`` first.
+        refused: the rule that refuses it, or part of the error message; None if it is accepted.
+        skipped: names that are skipped while the rest is unpacked.
+        made: what ``dest`` then contains: content of a file, ``->target`` of a link, None for a
+            directory.
+        before: prepares ``dest`` first.
     """
 
     data: bytes
@@ -74,7 +74,7 @@ def good(made: dict[str, bytes | None], *members: bytes, **more: Any) -> Case:
 
 
 def build_surroundings(parent: Path) -> None:
-    """What must not change: files, directories, links and a pipe around ``dest``."""
+    """Create ``dest``, and files, directories, links and a pipe around it that must not change."""
     for folder in ("dest", "dest-sibling", "outside", "outside/inner"):
         (parent / folder).mkdir()
     for name in ("secret", "outside/secret", "outside/inner/file", "dest-sibling/file"):
@@ -86,10 +86,9 @@ def build_surroundings(parent: Path) -> None:
 
 
 def snapshot(top: Path, *, but: Iterable[str] = ()) -> dict[str, tuple[object, ...]]:
-    """Everything below ``top`` as ``lstat`` sees it, with the content of files.
+    """Return everything below ``top`` as reported by ``lstat``, with the contents of files.
 
-    A stage that came and went leaves its trace in the time of its directory only, which is not
-    looked at.
+    The times of directories are left out: a stage that is created and removed changes them.
     """
     left_out = set(but)
     return {
@@ -119,7 +118,7 @@ LONG: Final = b"n" * 255
 DEEP_PATH: Final = b"/".join([b"d"] * 512)
 
 HOSTILE: Final[dict[str, Case]] = {
-    # Names that lead out
+    # Names that point outside
     "dotdot": bad("dot-dot", evil(b"../secret")),
     "dotdot-dir-chmod": bad("dot-dot", member(b"../outside/", FOLDER, mode=0o777)),
     "dotdot-second": bad("dot-dot", evil(b"good"), evil(b"../secret")),
@@ -129,7 +128,7 @@ HOSTILE: Final[dict[str, Case]] = {
     "pax-path-override": bad("dot-dot", pax((b"path", b"../secret")), evil(b"good")),
     "gnu-longname": bad("dot-dot", member(b"L", b"L", b"../secret\0"), evil(b"good")),
     "gnu-longlink": bad("dot-dot", member(b"K", b"K", b"../secret\0"), member(b"h", HARD)),
-    # Links that lead out
+    # Links that point outside
     "sym-abs-dir": bad("below", sym(b"l", b"/tmp"), evil(b"l/x")),
     "sym-rel-dir": bad("below", sym(b"l", b"../outside"), evil(b"l/x")),
     "sym-four-links": bad(
@@ -154,14 +153,14 @@ HOSTILE: Final[dict[str, Case]] = {
     "hard-via-sym": bad("hard-link", sym(b"l", b"../outside"), hard(b"h", b"l/secret")),
     "hard-existing": bad("hard-link", hard(b"h", b"x"), before=_file_in_dest),
     "hard-below": bad("not-a-directory", evil(b"f"), hard(b"h", b"f"), evil(b"h/x")),
-    # Names that cannot be
+    # Impossible names
     "name-empty": bad("empty", patch(evil(b"x"), 0, b"\0")),
     "path-too-long": bad("too-long", pax((b"path", b"/".join([LONG] * 17))), evil(b"x")),
     "too-deep": bad("too-deep", pax((b"path", DEEP_PATH + b"/x")), evil(b"x")),
     "aregtype-longname-slash": bad(
         "trailing-slash", member(b"L", b"L", b"n" * 150 + b"/\0"), member(b"x", b"\0", MARKER)
     ),
-    # Names twice, and kinds that change
+    # Repeated names, and changes of type
     "dup-then-below": bad("below", evil(b"a"), sym(b"a", b"../outside"), evil(b"a/secret")),
     "dir-outward-below": bad("below", folder(b"d"), sym(b"d", b"../outside"), evil(b"d/secret")),
     "filled-dir-sym": bad("type-change", evil(b"d/x"), sym(b"d", b"../outside")),
@@ -170,14 +169,14 @@ HOSTILE: Final[dict[str, Case]] = {
     "hard-to-itself-again": bad("hard-link", evil(b"f"), hard(b"f", b"f")),
     "file-below-file": bad("not-a-directory", evil(b"x"), evil(b"x/y")),
     "below-skipped": bad("not-a-directory", member(b"x", PIPE), evil(b"x/y")),
-    # What the reader refuses, in the middle and at the end of an archive
+    # Errors of the reader, in the middle and at the end of an archive
     "size-huge": Case(member(b"x", size=2**62), "too early"),
     "text": Case(b"tar: /x: No such file\n".ljust(512), "not a tar archive"),
     "nothing": Case(b"", "too early"),
     "trunc-content": Case(archive(file(b"x", b"y" * 2000))[:1000], "too early"),
     "data-after-end": Case(archive(evil(b"x")) + archive(evil(b"y")), "data after the end"),
     "checksum": Case(evil(b"x") + archive(b"Y" + evil(b"x")[1:]), "checksum"),
-    # What is there already
+    # Entries that exist already
     "pre-sym-dir": bad(
         "directory over the file", evil(b"dir/secret"), before=_link_in_dest("../outside")
     ),
@@ -238,7 +237,7 @@ REPLACED: Final[dict[str, Case]] = {
         hard(b"g", b"f"),
     ),
 }
-"""The same name twice, as tar -r writes it: the last one counts; by exec they are refused."""
+"""Repeated names, as written by tar -r: the last entry counts; the method exec refuses them."""
 
 HONEST: Final[dict[str, Case]] = {
     "empty-archive": good({}),

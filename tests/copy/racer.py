@@ -1,6 +1,6 @@
-"""An attacker: exchanges two names of one directory as fast as it can, until it is stopped.
+"""An attacker that exchanges two names of a directory as fast as it can, until it is stopped.
 
-It gives way to whoever it attacks, so that both are at work all the time.
+Its lower priority lets its target run at the same time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ RENAME_EXCHANGE: Final = 2
 
 @contextmanager
 def flipping(folder: Path, first: str, second: str) -> Iterator[None]:
-    """While the block runs, ``first`` and ``second`` in ``folder`` change places all the time."""
+    """Keep exchanging ``first`` and ``second`` in ``folder`` while the block runs."""
     command = [sys.executable, __file__, str(folder), first, second]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        process.stdout.readline()  # it has begun
+        process.stdout.readline()  # it has started
         try:
             yield
         finally:

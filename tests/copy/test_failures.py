@@ -1,4 +1,4 @@
-"""Copies that fail, and sources that change meanwhile: what is left."""
+"""Copies that fail, and sources that change meanwhile: no partial copy remains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_ctrl_c_when_a_stage_was_just_made(
 def test_a_disk_that_cannot_be_read(
     copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its error is not taken for that of a file system that cannot copy in one way."""
+    """Only an "unsupported" error makes the next way of copying run; this one ends the copy."""
     broken = Mock(side_effect=OSError(errno.EIO, "disk"))
     monkeypatch.setattr(os, "preadv", broken)
     monkeypatch.setattr(content, "_WAYS", (broken, *content._WAYS))

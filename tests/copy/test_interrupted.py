@@ -1,4 +1,4 @@
-"""Merges and removals that fail or are killed, and that signals fall into."""
+"""Merges and removals that fail, are killed, or are interrupted by signals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def at_move(
     *,
     has_flags: bool = True,
 ) -> None:
-    """Do something before some moves; the first, 1, says that the merge begins."""
+    """Call ``act`` before the moves with these numbers; move 1 marks the start of the merge."""
     moves, move = count(1), Directory.move
 
     def counted(*words: Any, flags: int = 0) -> None:
@@ -78,7 +78,7 @@ def fail(*_: object) -> None:
 def test_killed_in_a_merge(
     into: Path, monkeypatch: pytest.MonkeyPatch, has_flags: bool, rules: Rules
 ) -> None:
-    """The next one finishes what has begun."""
+    """The next program finishes a merge that had begun."""
     killed = partial(signal.raise_signal, signal.SIGKILL)
     complete = NEW | OLD if rules.no_clobber else BOTH
     for killed_at in range(1, 20):
@@ -116,7 +116,7 @@ def test_a_move_that_fails(
 
 
 def test_moves_that_cannot_be_undone(into: Path) -> None:
-    """What has begun is finished once that is possible."""
+    """A merge that had begun is finished by a later sweep, once that is possible."""
     with pytest.MonkeyPatch.context() as broken:
         at_move(broken, range(4, 99), fail)
         with pytest.raises(CopyError, match=r"failed halfway: .*input/output error") as info:
@@ -129,7 +129,7 @@ def test_moves_that_cannot_be_undone(into: Path) -> None:
 
 @pytest.fixture
 def terminating() -> Iterator[None]:
-    """SIGTERM as the program has it: an exception, as SIGINT is."""
+    """Make SIGTERM raise an exception, as the program does and as SIGINT does by default."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     yield
     signal.signal(signal.SIGTERM, before)
@@ -147,7 +147,7 @@ def test_a_signal_in_a_merge_takes_effect_after_it(
         merge(into)
     assert contents(into) == BOTH
     assert stages_in(into) == []
-    with pytest.raises(error):  # as before
+    with pytest.raises(error):  # the handler is restored
         signal.raise_signal(number)
 
 
@@ -165,7 +165,7 @@ def test_a_signal_while_the_stage_of_a_failure_is_removed(into: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             merge(into)
     [stage] = stages_in(into)
-    assert (stage / "top").exists()  # it is not finished
+    assert (stage / "top").exists()  # under this name no sweep finishes the merge
     sweep_root(THIS_MACHINE)
     assert stages_in(into) == []
     assert contents(into) == OLD

@@ -1,4 +1,4 @@
-"""Whole trees, directly and by an archive: what arrives, and what never does."""
+"""Copying whole trees, directly and by an archive: what is copied, and what never is."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_everything_is_kept_and_a_second_copy_changes_nothing(
 
 @both_ways
 def test_links_as_the_source(copy: Copy, tree: Path, tmp_path: Path) -> None:
-    """With a slash it is what the link leads to; others, and what -L does, on the node."""
+    """A final slash makes a copy follow the link; tests on the node cover other links and -L."""
     (tmp_path / "to-tree").symlink_to("tree")
     (tmp_path / "to-nothing").symlink_to("/nonexistent")
     copy(f"{tmp_path}/to-tree/", tmp_path / "followed")
@@ -97,7 +97,7 @@ def test_a_deep_tree(tmp_path: Path, count: int, is_accepted: bool) -> None:
 
 @needs_root
 def test_directories_that_their_owner_cannot_write_to() -> None:
-    """Another user copies a tree with closed directories, and gets their modes."""
+    """A user can copy a tree with read-only directories, and their modes are kept."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
         top = Path(name)
         (top / "tree/sub/empty").mkdir(parents=True)

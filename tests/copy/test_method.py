@@ -1,4 +1,4 @@
-"""Which of several methods is taken."""
+"""Choosing the first method that can be used."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Single files and directories that are mounted in the mount namespace of a container only.
+"""Files and directories that are mounted only in the mount namespace of a container.
 
-There is no refusal by the kernel for them: a rename from outside would take the mount away.
+The kernel does not refuse to rename over them from outside: that would remove the mount.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Container(NamedTuple):
 
     Attributes:
         root: its root directory, as seen from outside; ``etc/hosts`` and ``etc/volume`` are mounts.
-        volume: where those come from.
+        volume: the source of these mounts.
     """
 
     pid: int
@@ -82,7 +82,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def refused(copy: Copy, source: str | Path, target: Path, container: Container) -> CopyError:
-    """Why a copy is refused, which changes nothing."""
+    """Return the error of a copy that must be refused and change nothing."""
     before = container.state()
     with pytest.raises(CopyError) as info:
         copy(source, target)
@@ -125,7 +125,7 @@ def test_a_file_that_was_mounted_meanwhile(
 
 
 def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
-    """What a killed program has not moved is not removed with its stage."""
+    """A killed program's stage is kept while it contains a file that cannot be moved."""
     stage = container.root / "etc/.pycrictl-0123456789abcdef"
     commit = stage / os.fsdecode(COMMITS[False])
     for folder in (stage, commit):
@@ -145,7 +145,7 @@ def test_a_merge_that_cannot_be_finished_stays(container: Container) -> None:
 
 @both_ways
 def test_a_directory_that_is_mounted(copy: Copy, container: Container, source: Path) -> None:
-    """What belongs there cannot be moved there from a stage; what is there already can stay."""
+    """No new file can be moved into it from a stage outside; existing files can stay."""
     etc, top = container.root / "etc", source / "all"
     (top / "volume/inner").mkdir(parents=True)
     (top / "fresh").write_text("new")

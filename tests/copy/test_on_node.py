@@ -1,4 +1,4 @@
-"""Which root directory is a container's: told by processes of this machine, without a runtime."""
+"""Finding a container's root directory, with processes of this machine and no runtime."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.copy.trees import KEEP, PLAIN, UNWATCHED, ignore, needs_root
 
 ID = "c" * 64
 
-# A process with a mount namespace and a root directory of its own, and maybe a user namespace:
-# all that a container is here.
+# A process with its own mount namespace and root directory, and optionally a user namespace, which
+# is all that these tests need of a container.
 FIRST_PROCESS = """
 import ctypes, os, subprocess, sys
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
@@ -47,7 +47,7 @@ os.read(0, 1)
 
 
 def start(root: Path, *, users: str = "") -> subprocess.Popen[bytes]:
-    """Start the first process of a pretended container whose root directory is ``root``."""
+    """Start the first process of a simulated container with the root directory ``root``."""
     (root / "old").mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
         [sys.executable, "-c", FIRST_PROCESS, root, *([users] if users else [])],
@@ -80,7 +80,7 @@ def container(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def told(pid: int, **others: int) -> Callable[[], FirstProcess]:
-    """A runtime that says the same all the time."""
+    """Return a ``locate`` that always reports the same process."""
     return lambda: FirstProcess(ID, pid, 1, **others)
 
 
@@ -92,7 +92,7 @@ def has_stopped(locate: Callable[[], FirstProcess]) -> None:
 @needs_root
 def test_processes_that_are_no_container() -> None:
     with pytest.raises((CopyError, PermissionError)):
-        ContainerRoot(told(1))  # closed even to root, where the node is a container
+        ContainerRoot(told(1))  # even root has no access if the node is a container
     with subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", "echo ready && exec cat"],
         stdin=subprocess.PIPE,
@@ -109,7 +109,7 @@ def test_processes_that_are_no_container() -> None:
 
 @needs_root
 def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None:
-    """The runtime must mean the same process before and after its root was opened."""
+    """The runtime must report the same process before and after its root is opened."""
     first = FirstProcess(ID, container.pid, 1)
     for second in (
         first._replace(pid=os.getpid()),
@@ -117,7 +117,7 @@ def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None
         first._replace(container_id="d" * 64),
     ):
         has_stopped(iter([first, second]).__next__)
-    with pytest.raises(StopIteration):  # whatever the runtime fails with the second time
+    with pytest.raises(StopIteration):  # errors of the second query are passed on
         ContainerRoot(iter([first]).__next__)
 
     def answers() -> Iterator[FirstProcess]:
@@ -165,7 +165,7 @@ def owners(path: Path, *names: str) -> list[tuple[int, int]]:
 
 @needs_root
 def test_a_user_namespace() -> None:
-    """Numbers inside and outside differ; what has no number inside cannot be its owner."""
+    """IDs inside and outside differ; an owner without an ID inside makes the copy fail."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
         top = Path(name)
         top.chmod(0o755)
@@ -200,11 +200,11 @@ def test_id_maps() -> None:
             ids.to_host(unknown)
 
 
-# What the runtime says
+# What the runtime reports
 
 
 def locate(info: Any, *, state: int = cri_pb2.CONTAINER_RUNNING, pod: str = "") -> FirstProcess:
-    """Ask a runtime that answers so; only one that does not know its runtime lists the pod."""
+    """Locate with these answers; the pod may be listed only if the runtime type is unknown."""
     asked = []
 
     def call(method: str, _request: object) -> Any:

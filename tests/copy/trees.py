@@ -1,4 +1,4 @@
-"""A tree to copy, both ways of copying one here, and what is in it afterwards."""
+"""A tree to copy, both ways of copying on this machine, and listings of the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNWATCHED = Watch(ignore, ignore)
 
 
 class Archive:
-    """An archive that is at hand."""
+    """An incoming archive made of given pieces."""
 
     tree: Source | None = None
 
@@ -114,7 +114,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]]:
-    """Everything below a directory, itself included: name, status, and target or content."""
+    """Yield name, status, and target or content of a directory and everything below it."""
     for path in (top, *top.rglob("*")):
         content: Path | bytes | None = None
         if path.is_symlink():
@@ -125,7 +125,7 @@ def below(top: Path) -> Iterator[tuple[str, os.stat_result, Path | bytes | None]
 
 
 def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tuple[object, ...]]:
-    """Kinds, modes, times and contents of everything below ``top``, itself included."""
+    """Return types, modes, times and contents of ``top`` and everything below it."""
     found: dict[str, tuple[object, ...]] = {}
     for name, status, content in below(top):
         held = (status.st_nlink, content) if isinstance(content, bytes) else content
@@ -136,7 +136,7 @@ def listing(top: Path, *, ids: bool = False, times: bool = True) -> dict[str, tu
 
 
 def made_in(dest: Path) -> dict[str, bytes | None]:
-    """What was made in a directory, as a case of the hostile corpus has it."""
+    """Return the contents of a directory in the form of ``Case.made`` in the hostile corpus."""
     return {
         name: b"->" + bytes(content) if isinstance(content, Path) else content
         for name, _, content in below(dest)
@@ -150,7 +150,7 @@ def contents(top: Path) -> dict[str, str]:
 
 
 def stages_in(*folders: Path) -> list[Path]:
-    """The stages there are, also while they are being removed: that ends a walk by ``rglob``."""
+    """Return all stages, even while one is being removed, which ends a walk by ``rglob``."""
     return [
         Path(top, name)
         for folder in folders

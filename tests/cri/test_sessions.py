@@ -15,7 +15,7 @@ URL = "http://127.0.0.1:1/exec/secret"
 def test_the_streams_that_are_asked_for(
     fake: FakeServer, client: CriClient, stdin: bool, tty: bool
 ) -> None:
-    """A terminal has one output."""
+    """A terminal has no separate stderr."""
     fake.prepare("Exec", cri_pb2.ExecResponse(url=URL))
     fake.prepare("Attach", cri_pb2.AttachResponse(url=URL))
     assert sessions.exec_url(client, "c", ["sh", "-c", "--"], stdin=stdin, tty=tty) == URL

@@ -1,4 +1,4 @@
-"""The most likely cause in recorded facts: the twelve that a node administrator meets most."""
+"""The most likely cause in recorded facts, with the twelve causes that are most common on nodes."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def gone(*containers: Container, **more: Any) -> PodFacts:
 
 
 def bare(*lines: str, **more: Any) -> PodFacts:
-    """A pod without a sandbox, and what the journal says of it."""
+    """Return the facts of a pod without a sandbox, with these lines in the journal."""
     journal = tuple(Line(NOW, "kubelet", line) for line in lines)
     return of(TO_COME, sandbox=None, journal=journal, **more)
 
@@ -187,13 +187,13 @@ LOW = "The node was low on resource: ephemeral-storage. "
 UNKNOWN = of(images=())
 
 OTHERS: dict[str, tuple[PodFacts, str, str]] = {
-    # The image's error is not a disk's own; the disk itself is named beside it.
+    # The image's error does not name the disk; the full disk is a finding of its own.
     "a full disk while an image is unpacked": (
         replace(waits_for(failure=UNPACKING), disks=(ROOMY._replace(free_bytes=0),)),
         "disk-full disk-full",
         'is not running: image "reg.example/web:1": there is no space',
     ),
-    # Bytes flow while the kubelet still shows its back-off, and the last failure is history.
+    # Bytes arrive while the kubelet still reports a back-off; the last failure is outdated.
     "what the kubelet says stands beside what is": (
         waits_for(pull=PullState(sums(1, 2, 1.0)), says="ImagePullBackOff", failure="i/o timeout"),
         "pulling",

@@ -1,4 +1,4 @@
-"""Statuses that hold all that an answer must hold, to be changed as a test wants them."""
+"""Responses with all required fields, for tests to modify."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ VERSION = cri_pb2.VersionResponse(
 
 
 def container_status(container_id: str = "c", **fields: Any) -> cri_pb2.ContainerStatus:
-    """A container's; ``fields`` are set besides."""
+    """Return the status of a container; ``fields`` are set in addition."""
     complete = cri_pb2.ContainerStatus(
         id=container_id,
         metadata=cri_pb2.ContainerMetadata(name="main"),
@@ -25,7 +25,7 @@ def container_status(container_id: str = "c", **fields: Any) -> cri_pb2.Containe
 
 
 def pod_status(pod_sandbox_id: str = "p", **fields: Any) -> cri_pb2.PodSandboxStatus:
-    """A pod sandbox's; ``fields`` are set besides."""
+    """Return the status of a pod sandbox; ``fields`` are set in addition."""
     complete = cri_pb2.PodSandboxStatus(
         id=pod_sandbox_id,
         metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="default", uid="u"),

@@ -11,6 +11,6 @@ from tests.fakecri.server import FakeServer, serve
 
 @pytest.fixture
 def fake() -> Iterator[FakeServer]:
-    """A fake runtime; the test fails when it leaves an answer that it prepared unused."""
+    """A fake runtime; the test fails if an answer that it prepared is never requested."""
     with serve() as server:
         yield server

@@ -1,4 +1,4 @@
-"""Sockets that are no runtime: each context manager gives the path of one."""
+"""Sockets without a runtime behind them; each context manager yields the path of one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _socket(backlog: int = 5) -> Iterator[tuple[socket.socket, str]]:
 def _listening(
     behave: Callable[[socket.socket], object],
 ) -> Callable[[], AbstractContextManager[str]]:
-    """Each connection is given to ``behave`` in a thread of its own, then closed."""
+    """Run ``behave`` for each connection in its own thread, then close the connection."""
     return contextmanager(partial(_served, behave))
 
 
@@ -94,7 +94,7 @@ def unaccepted(backlog: int = 5) -> Iterator[str]:
 
 @contextmanager
 def dead() -> Iterator[str]:
-    """A socket's file whose listener is gone."""
+    """A socket file without a listener."""
     with _socket() as (listener, path):
         listener.close()
         yield path
@@ -102,14 +102,14 @@ def dead() -> Iterator[str]:
 
 @_listening
 def hung(connection: socket.socket) -> None:
-    """Accepts connections, reads, and says nothing."""
+    """Accepts connections and reads, but never responds."""
     while connection.recv(65536):
         pass
 
 
 @contextmanager
 def forbidden() -> Iterator[str]:
-    """Lets nobody connect; root, whom no mode stops, is another user meanwhile."""
+    """Denies all connections; root, whom file modes do not stop, becomes another user meanwhile."""
     with hung() as path:
         Path(path).chmod(0)
         Path(path).parent.chmod(0o755)
@@ -130,12 +130,12 @@ def closing(connection: socket.socket) -> None:
 
 @_listening
 def resetting(connection: socket.socket) -> None:
-    """Resets every connection at once: it closes with unread bytes in its buffer."""
+    """Resets every connection at once, by closing it with unread bytes in the buffer."""
     connection.recv(1)
 
 
 def answering(data: bytes) -> AbstractContextManager[str]:
-    """Answers whatever comes with ``data``, then says no more."""
+    """Responds to the first bytes with ``data``, then only reads."""
 
     @_listening
     def answer(connection: socket.socket) -> None:
@@ -156,7 +156,7 @@ def http1(connection: socket.socket) -> None:
 
 @_listening
 def http2_without_grpc(connection: socket.socket) -> None:
-    """An HTTP/2 server on which every path is missing."""
+    """An HTTP/2 server that responds 404 to every path."""
     if _asks(connection):
         connection.sendall(HTTP2_NOT_FOUND)
         while connection.recv(65536):
@@ -165,13 +165,13 @@ def http2_without_grpc(connection: socket.socket) -> None:
 
 @_listening
 def dying(connection: socket.socket) -> None:
-    """Speaks HTTP/2 and closes the connection at the first request."""
+    """An HTTP/2 server that closes the connection at the first request."""
     _asks(connection)
 
 
 @_listening
 def unending(connection: socket.socket) -> None:
-    """Answers with one message of ten bytes, and after them with more, without end."""
+    """Responds with a message of ten bytes, followed by further bytes without end."""
     if _asks(connection):
         connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\0\0\x0a"))
         while True:
@@ -180,7 +180,7 @@ def unending(connection: socket.socket) -> None:
 
 @_listening
 def flooding(connection: socket.socket) -> None:
-    """Pings as fast as it can, and reads nothing more once it has been asked."""
+    """Pings as fast as it can after the first request, and stops reading."""
     if _asks(connection):
         while True:
             connection.sendall(_PING * 1000)
@@ -188,7 +188,7 @@ def flooding(connection: socket.socket) -> None:
 
 @_listening
 def deaf(connection: socket.socket) -> None:
-    """The same within all limits, beside an answer that comes byte by byte."""
+    """Like ``flooding``, but within all limits: a response goes byte by byte among the pings."""
     if _asks(connection):
         connection.sendall(_HEAD + _frame(0, 0, 1, b"\0\0\xff\xff\xff"))
         for _ in range(100):
@@ -197,7 +197,7 @@ def deaf(connection: socket.socket) -> None:
 
 
 def _asks(connection: socket.socket) -> bool:
-    """Speak HTTP/2 until a request has come; return whether one has."""
+    """Open HTTP/2 and wait for a request; return whether one arrived."""
     connection.sendall(HTTP2_SETTINGS + HTTP2_SETTINGS_ACK)
     received = b""
     while not _has_headers(received):
@@ -209,7 +209,7 @@ def _asks(connection: socket.socket) -> bool:
 
 
 def _has_headers(received: bytes) -> bool:
-    """Whether the client's bytes, from its 24-byte preface on, hold a whole HEADERS frame."""
+    """Whether a whole HEADERS frame follows the client's 24-byte preface."""
     position = 24
     while position + 9 <= len(received):
         length = int.from_bytes(received[position : position + 3], "big")

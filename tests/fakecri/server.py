@@ -21,26 +21,26 @@ from pycrictl.cri.calls.methods import CriMethod, method
 
 @dataclass(frozen=True)
 class Status:
-    """An answer that is an error, or the bad end of a stream."""
+    """An error as the answer, or at the end of a stream."""
 
     code: grpc.StatusCode
     details: str = ""
 
 
 Answer = Message | bytes | Status | BaseException | None
-"""What one request gets: a message, its bytes unchecked, or an error. An exception becomes Unknown
-with its text; None is an empty message."""
+"""The response to one request: a message, unchecked bytes, or an error. An exception becomes
+Unknown with its text; None is an empty message."""
 
 Maker = Callable[[Any, grpc.ServicerContext], Any]
-"""Makes the answer when the request is there."""
+"""Makes the answer when the request arrives."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request that came in.
+    """One request that was received.
 
-    ``deadline_s`` is what the client allowed at that moment, None without a deadline; ``is_known``
-    says whether the test had an answer for such a call.
+    ``deadline_s`` is the time that was left on arrival, None without a deadline; ``is_known`` says
+    whether the test had prepared or offered an answer for such a call.
     """
 
     method: str
@@ -59,13 +59,13 @@ class _Prepared:
 
 
 class FakeServer:
-    """What a test sees of the server.
+    """The server as a test sees it.
 
     Attributes:
         path: of its socket.
         endpoint: the same with ``unix://``.
-        calls: all requests so far, in the order of their arrival.
-        lives_for: how many calls it answers before it dies, with all its connections; None for any.
+        calls: all requests so far, in order of arrival.
+        lives_for: how many calls it answers before it stops, with all connections; None for any.
     """
 
     def __init__(self, path: str, stop: Callable[[], object]) -> None:
@@ -81,10 +81,10 @@ class FakeServer:
     def prepare(
         self, name: str, *answers: Answer | Maker | Sequence[Any], repeat: bool = False
     ) -> None:
-        """Line up answers for a call; each is given once, in this order.
+        """Queue answers for a call; each is used once, in this order.
 
-        A call that streams takes a sequence of answers and makers for each request. With
-        ``repeat`` the last answer is given as often as it is asked for, and at least once.
+        A streaming call takes a sequence of answers and makers per request. With ``repeat`` the
+        last answer serves all further requests, of which there must be at least one.
         """
         assert answers, "an answer is missing"
         assert method(name).is_stream == isinstance(answers[0], list | tuple), name
@@ -95,12 +95,12 @@ class FakeServer:
         prepared.answers.extend(answers)
 
     def offer(self, name: str, answer: Answer | Maker | Sequence[Any]) -> None:
-        """Give an answer as often as it is asked for, which may be never."""
+        """Set the answer for any number of requests, including none."""
         assert method(name).is_stream == isinstance(answer, list | tuple), name
         self._offered[name] = answer
 
     def withdraw(self, *names: str) -> None:
-        """Know calls no more that were offered."""
+        """Remove the offered answers of these calls."""
         for name in names:
             del self._offered[name]
 
@@ -109,7 +109,7 @@ class FakeServer:
         return [call.method for call in self.calls]
 
     def unused(self) -> dict[str, int]:
-        """How many prepared answers of each call nobody has asked for."""
+        """Count the prepared answers per call that were never requested."""
         return {
             name: count
             for name, prepared in self._prepared.items()
@@ -117,7 +117,7 @@ class FakeServer:
         }
 
     def _take(self, name: str) -> Any:
-        """The next answer, or the status of a runtime that does not know the call."""
+        """Return the next answer, or the status of a runtime that does not implement the call."""
         prepared = self._prepared.get(name)
         if prepared is not None and prepared.answers:
             return prepared.answers.popleft()
@@ -199,7 +199,7 @@ def _abort(context: grpc.ServicerContext, status: Status) -> NoReturn:
 
 
 def hang(limit_s: float = 10) -> Maker:
-    """An answer that does not come before the client has given up."""
+    """Return an answer that is not sent before the client has given up."""
 
     def wait(request: Any, context: grpc.ServicerContext) -> Status:
         ended = threading.Event()
@@ -214,11 +214,11 @@ def hang(limit_s: float = 10) -> Maker:
 def serve(
     path: str | None = None, *more: grpc.GenericRpcHandler, threads: int = 8
 ) -> Iterator[FakeServer]:
-    """Run the server on a socket of its own, or at ``path``, with ``more`` methods.
+    """Run the server on a socket of its own, or at ``path``, with ``more`` handlers.
 
-    Leaving the block fails when an answer that was prepared has not been asked for.
+    Leaving the block fails if a prepared answer was never requested.
     """
-    # Not pytest's tmp_path: a socket's path may have 107 bytes.
+    # Not pytest's tmp_path: a socket's path is limited to 107 bytes.
     folder = "" if path else tempfile.mkdtemp(prefix="fakecri-")
     fake = FakeServer(path or str(Path(folder, "s")), lambda: server.stop(0))
     server = grpc.server(

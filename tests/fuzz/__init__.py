@@ -1,1 +1,1 @@
-"""Random and damaged input for all that reads what others wrote: ``make fuzz``."""
+"""Random and damaged input for all parsers of foreign data: ``make fuzz``."""

@@ -1,4 +1,4 @@
-"""Input that hypothesis makes of seeds, by damaging them, and what a target must bear."""
+"""Input that hypothesis makes by damaging seeds, and the requirements that targets must meet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 MAX_BYTES: Final = 32 * 1024
 CPU_S: Final = 2.0
-"""What one input may take. Almost all take less than a hundredth of that."""
+"""Limit of CPU time for one input. Almost all take less than a hundredth of it."""
 
 _EDGES: Final = (
     *(bytes([octet]) for octet in (0, 1, 0x0A, 0x7F, 0x80, 0xFF)),
@@ -25,14 +25,14 @@ _EDGES: Final = (
 
 @dataclass(frozen=True)
 class Target:
-    """Something that reads input.
+    """A parser to fuzz.
 
     Attributes:
-        name: what it is called on the command line.
-        read: reads it, with chance for what else may happen; what is wrong with that is raised.
-        seeds: good input, and some that is nearly so.
-        errors: what it may raise for bad input.
-        words: what its input is made of.
+        name: its name on the command line.
+        read: parses the input, with randomness for other choices; raises on any fault.
+        seeds: valid input, and some that is almost valid.
+        errors: exceptions that it may raise for bad input.
+        words: tokens of its input.
     """
 
     name: str
@@ -58,7 +58,7 @@ def _damaged(data: bytes, damages: Sequence[tuple[int, int, bytes]]) -> bytes:
 
 
 def run(target: Target, *, seed: int, most: int) -> None:
-    """Feed a target; what fails is raised, with as little input as fails in the same manner."""
+    """Feed a target; raise its first failure, with the smallest input that causes it."""
 
     @hypothesis.seed(seed)
     @hypothesis.settings(max_examples=most, database=None, deadline=None)
@@ -75,7 +75,7 @@ def run(target: Target, *, seed: int, most: int) -> None:
 
 
 def pieces(data: bytes, chance: random.Random) -> Iterator[bytes]:
-    """Cut input as a network may."""
+    """Split input into pieces, as a network may."""
     sizes = chance.choice(((1,), (1, 2, 3), (1, 10, 1000), (100, 5000), (1 << 20,)))
     start = 0
     while start < len(data):

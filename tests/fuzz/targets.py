@@ -1,4 +1,4 @@
-"""What is fed, and what must hold whatever it is fed with. ``TARGETS`` is the table of all."""
+"""The parsers to fuzz, and what must hold for any input. ``TARGETS`` is the table of all."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.wire.recorded import RECORDED
 def _whole_and_in_pieces(
     read: Callable[[list[bytes]], object],
 ) -> Callable[[bytes, random.Random], None]:
-    """However the input is cut, the same comes of it."""
+    """Check that the result is the same however the input is split."""
 
     def check(data: bytes, chance: random.Random) -> None:
         whole = read([data])
@@ -47,7 +47,7 @@ def _spdy(data: bytes, chance: random.Random) -> None:
 
 
 def _log(data: bytes, chance: random.Random) -> None:
-    """Of lines whose times are none, not the same may come in other pieces."""
+    """Check the size only: lines with invalid times may be handled differently in other pieces."""
     is_timed = chance.random() < 0.5
     since_ns = 1704164645 * 10**9 if is_timed else None
     decoder = LogDecoder(has_timestamps=is_timed, since_ns=since_ns)

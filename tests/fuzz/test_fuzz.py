@@ -1,4 +1,4 @@
-"""A short run of every target, the same each time."""
+"""A short, reproducible run of every target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks an API server for what, and whether he may: RequestInfo and RBAC, as far as needed."""
+"""Parsing and authorization of API requests: RequestInfo and RBAC, as far as needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MASTERS = "system:masters"
 AUTHENTICATED = "system:authenticated"
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-_FALSE = ("false", "0")  # any other text is true, an empty one too
+_FALSE = ("false", "0")  # any other value is true, even an empty one
 
 DISCOVERY = {
     "nonResourceURLs": [
@@ -20,7 +20,7 @@ DISCOVERY = {
     ],
     "verbs": ["get"],
 }
-"""What everybody may who has said who he is (ClusterRole system:discovery)."""
+"""The rights of every authenticated user (ClusterRole system:discovery)."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class User:
 
 @dataclass(frozen=True)
 class Request:
-    """A request as an authorizer sees it; ``resource`` is empty for what is no resource."""
+    """A request as an authorizer sees it; ``resource`` is empty for non-resource URLs."""
 
     verb: str
     path: str = ""
@@ -58,7 +58,7 @@ class Request:
 
 
 def parse(method: str, target: str) -> Request:
-    """Read a request's target as RequestInfoFactory does: the path is decoded, never cleaned."""
+    """Parse a request's target as RequestInfoFactory does: decode the path, but never clean it."""
     url = urlsplit(target)
     path = unquote(url.path)
     parts = path.strip("/").split("/")
@@ -71,7 +71,7 @@ def parse(method: str, target: str) -> Request:
             return plain
         group = parts.pop(1)
     parts = parts[2:]
-    is_watch = parts[0] == "watch" and len(parts) > 1  # the old form, which a name can have
+    is_watch = parts[0] == "watch" and len(parts) > 1  # the deprecated form, also valid with a name
     parts = parts[is_watch:]
     namespace = ""
     if parts[0] == "namespaces" and len(parts) > 1:
@@ -111,8 +111,8 @@ class Grant:
 
     Attributes:
         subject: a user's name or ``group:NAME``.
-        rules: as RBAC has them: apiGroups, resources, verbs, resourceNames, nonResourceURLs.
-        namespace: where they hold; everywhere if empty.
+        rules: in RBAC's form: apiGroups, resources, verbs, resourceNames, nonResourceURLs.
+        namespace: where the rules apply; everywhere if empty.
     """
 
     subject: str
@@ -151,7 +151,7 @@ def _has(rule: Mapping[str, Any], key: str, value: str) -> bool:
 
 
 def node_refusal(user: User, request: Request) -> str | None:
-    """Say why the Node authorizer refuses the kubelet of a node; ``None`` if it does not."""
+    """Return why the Node authorizer refuses a kubelet's request; ``None`` if it does not."""
     node = user.name.removeprefix("system:node:")
     what = request.group, request.kind, request.verb
     if request.kind == "pods" and request.verb in ("list", "watch"):

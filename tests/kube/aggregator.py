@@ -1,7 +1,7 @@
-"""How an API server hands requests on: to an APIService behind it, or to a port of a node.
+"""How an API server forwards requests: to an APIService behind it, or to a port of a node.
 
-The user goes with it in headers, and the connection has the front proxy's certificate; to a port of
-a node it has neither. Bytes pass as they come.
+To an APIService, the user goes into headers, and the connection has the front proxy's certificate;
+to a port of a node, no user is sent. Bytes are passed on as they arrive.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ApiService:
 
 @dataclass
 class Forwarding:
-    """How to hand on; without a user to a port of a node."""
+    """Where and how to forward a request; ``user`` is None for a port of a node."""
 
     host: str
     port: int
@@ -67,7 +67,7 @@ def user_headers(user: User) -> list[tuple[str, str]]:
 
 
 def forwarded_target(target: str) -> str:
-    """Write a request's path and query anew, as the aggregator does: decoded and encoded."""
+    """Rewrite a request's path and query as the aggregator does: decode, then encode."""
     url = urlsplit(target)
     query = sorted(parse_qsl(url.query, keep_blank_values=True), key=lambda pair: pair[0])
     path = quote(unquote(url.path), safe="/:@!$&'()*+,;=~-._")
@@ -110,7 +110,7 @@ def forward(handler: Handler, how: Forwarding, target: str, body: bytes) -> None
 
 
 def _passed(client: socket.socket, upstream: socket.socket) -> Iterator[bool]:
-    """Pass bytes both ways until one side ends; yield for each piece whether it is an answer."""
+    """Pass bytes both ways until one side ends; yield whether each piece is an answer."""
     other = {client: upstream, upstream: client}
     while True:
         ready = [one for one in other if isinstance(one, ssl.SSLSocket) and one.pending()]
@@ -121,14 +121,14 @@ def _passed(client: socket.socket, upstream: socket.socket) -> Iterator[bool]:
             yield one is upstream
 
 
-# What the API server asks on its own
+# Requests that the API server makes itself
 
 
 OPENAPI_AGGREGATOR = User("system:aggregator")
 
 
 def schemas_of(service: ApiService, context: ssl.SSLContext) -> Document:
-    """Return where an APIService says its schemas are (OpenAPI v3); empty if it is down."""
+    """Return an APIService's index of its schemas (OpenAPI v3); empty if it is down."""
     connection = http.client.HTTPSConnection(
         service.host, service.port, context=context, timeout=_DIAL_S
     )

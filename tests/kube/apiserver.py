@@ -1,8 +1,8 @@
 """A stand-in for an API server: TLS, certificates, tokens, RBAC, objects, aggregation.
 
-What it lets a kubelet's credential do is what a real one does (Node authorizer): pods of its own
-node with the field selector, events by creating and patching. Everybody else needs a ``Grant``.
-Answers have the shape that a real one's have.
+A kubelet's credential has rights as with a real one (Node authorizer): to list and watch pods of
+its own node with the field selector, and to create and patch events. Others need a ``Grant``.
+Answers have the shape of a real server's.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ Answer = tuple[int, Any]
 
 @dataclass
 class ApiServer:
-    """What it answers, and what it was asked.
+    """The state of the server, and the requests it has received.
 
     Attributes:
-        front_proxy: the CA and the certificate by which it asks APIServices.
-        silence: until it is set, the next answers do not come.
-        drips: answers come a byte at a time and never end.
-        tokens: who has which bearer token.
-        grants: who may what, beside nodes and ``system:masters``.
-        agent: answers requests that are permitted, or returns False.
-        raw: what it answers instead of documents.
-        refusals: statuses that it refuses events with, by method.
-        restart: ends it and all its connections, and starts it again some seconds later.
+        front_proxy: its CA and client certificate for requests to APIServices.
+        silence: an event that the next answers wait for; None for none.
+        drips: answers are sent a byte at a time and never end.
+        tokens: the users by bearer token.
+        grants: rights, besides those of nodes and ``system:masters``.
+        agent: answers a permitted request, or returns False to leave it to the server.
+        raw: the body to send instead of documents.
+        refusals: statuses to refuse events with, by method.
+        restart: stops the server and its connections, and starts it again some seconds later.
     """
 
     certificates: Certificates
@@ -98,7 +98,7 @@ class ApiServer:
         self.objects.replace("", "pods", document)
 
     def front_proxy_context(self) -> ssl.SSLContext:
-        """Return TLS as the aggregator has it; who answers is not verified."""
+        """Return the aggregator's TLS context; it does not verify servers."""
         return believing((self.front_proxy.cert("client"), self.front_proxy.key("client")))
 
     def kubeconfig(
@@ -132,7 +132,7 @@ class ApiServer:
         }
 
     def may(self, user: User, request: Request) -> str | None:
-        """Say why a request is refused; ``None`` if it is not."""
+        """Return why a request is refused, or an empty reason; ``None`` if it is not."""
         if user.is_master or any(one.covers(user, request) for one in self.grants):
             return None
         if user.name.startswith("system:node:"):
@@ -155,7 +155,7 @@ class ApiServer:
 
 
 class _Handler(Handler):
-    """One request; ``api`` says what to answer."""
+    """Answers the requests of a connection, from the state of ``api``."""
 
     api: ApiServer
 
@@ -170,7 +170,7 @@ class _Handler(Handler):
             if not self._hand_on(api, content):
                 self._answer(api, *self._judge(api, body))
         except OSError:
-            self.close_connection = True  # the client had enough
+            self.close_connection = True  # the client has disconnected
 
     do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
 
@@ -233,7 +233,7 @@ class _Handler(Handler):
         return _stored(api, request, query, body)
 
     def _plain(self, api: ApiServer, path: str) -> Answer:
-        """Answer what is no resource: discovery, schemas, health."""
+        """Answer a non-resource request: discovery, schemas, health."""
         context = api.front_proxy_context() if api.services else believing()
         parts = path.strip("/").split("/")
         match parts:
@@ -338,7 +338,7 @@ def _access_review(api: ApiServer, body: Any) -> dict[str, Any]:
 
 @contextmanager
 def serve(certificates: Certificates, port: int = 0) -> Iterator[ApiServer]:
-    """Serve on the loopback; ``certificates`` are of ``make_node_certificates``."""
+    """Serve on the loopback; ``certificates`` are from ``make_node_certificates``."""
     made = ApiServer(certificates, Certificates(certificates.folder / "front-proxy"))
 
     class Bound(_Handler):

@@ -1,4 +1,4 @@
-"""The stand-in of an API server for the tests of this room."""
+"""The stand-in for an API server, for the tests of this folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The real kubectl, as a user of a kubeconfig."""
+"""The real kubectl, with a kubeconfig."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Done = subprocess.CompletedProcess[str]
 
 
 class Kubectl:
-    """Runs kubectl; what it keeps between runs is in ``folder``.
+    """Runs kubectl; its home and cache are in ``folder``.
 
     Args:
-        kubeconfig: a file.
-        folder: an existing one.
-        program: which kubectl.
+        kubeconfig: the path of the file.
+        folder: an existing folder.
+        program: the name or path of kubectl.
     """
 
     def __init__(self, kubeconfig: Path, folder: Path, program: str = "kubectl") -> None:
@@ -39,12 +39,12 @@ class Kubectl:
 
     @property
     def version(self) -> int:
-        """Its minor version."""
+        """The minor version of kubectl."""
         answer = json.loads(self.good("version", "--client", "-o", "json"))
         return int(re.sub(r"\D", "", answer["clientVersion"]["minor"]))
 
     def needs(self, minor: int) -> None:
-        """Skip a test of what an older kubectl cannot do: Debian 12 has 1.20."""
+        """Skip the test if kubectl is older than 1.``minor``: Debian 12 has 1.20."""
         if self.version < minor:
             pytest.skip(f"kubectl is 1.{self.version}, and this came with 1.{minor}")
 

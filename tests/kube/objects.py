@@ -1,4 +1,4 @@
-"""What a stand-in of an API server stores, and what it says it has (discovery)."""
+"""The objects that a stand-in for an API server stores, and its discovery."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Objects:
     def watch(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Iterator[Document]:
         """Iterate over the events of a watch since ``resourceVersion``.
 
-        An object that begins or ceases to fit the selectors is added or deleted, as in a real one.
+        An object that starts or stops matching the selectors is added or deleted, as in a real one.
         """
         version = int(query.get("resourceVersion") or self.version)
         ends_at = time.monotonic() + float(query.get("timeoutSeconds", 60))
@@ -220,7 +220,7 @@ def group_document(name: str, *versions: str) -> Document:
 
 
 def own_groups() -> list[Document]:
-    """Return the groups that the server has itself, but for the one without a name."""
+    """Return the server's own groups, except the core group, which has no name."""
     return [group_document(group, version) for group, version in _group_versions() if group]
 
 

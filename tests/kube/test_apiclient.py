@@ -1,4 +1,4 @@
-"""Calls to an API server, and everything that may be wrong with it."""
+"""Calls to an API server, and the ways in which they fail."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ REFUSED = r"^cannot reach the API server at https://127.0.0.1:"
 def test_no_connection(
     credential: Credential, other: Credential, changes: dict[str, str], error: str
 ) -> None:
-    """What is "other" is valid, but of another cluster."""
+    """Values marked "other" are valid, but belong to another cluster."""
     made: dict[str, Any] = {
         key: getattr(other, key) if text == "other" else text for key, text in changes.items()
     }

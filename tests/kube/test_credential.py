@@ -1,4 +1,4 @@
-"""The kubelet's credential, where kubelets keep it."""
+"""The kubelet's credential, in the places where kubelets keep it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When Events are due, and what they are called."""
+"""When Events are due, and their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kubelet's process and files say of it."""
+"""What the kubelet's process and files reveal about it."""
 
 from __future__ import annotations
 

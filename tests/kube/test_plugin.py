@@ -1,4 +1,4 @@
-"""A kubelet's credential that a program prints."""
+"""A kubelet's credential from a credential plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods need, as documents of the API server and manifests say it."""
+"""The images that pods need, by the API server's documents and by manifests."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_the_pods_of_the_node(
 
 
 LIMIT_S = 2.0
-"""Waiting a second time would take as long again; a busy machine takes less than that."""
+"""A second wait would take this long again; a busy machine delays the test by less."""
 
 
 @pytest.mark.parametrize("trouble", ["none", "unreachable", "slow"])

@@ -1,4 +1,4 @@
-"""Bearer tokens of a stand-in of an API server, and its TokenReviews."""
+"""Bearer tokens and TokenReviews of a stand-in for an API server."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ API_AUDIENCE = "https://kubernetes.default.svc"
 
 @dataclass(frozen=True)
 class Token:
-    """What a token says, as the server that has signed it knows."""
+    """The claims of a token, as known to the server that signed it."""
 
     user: User
     audiences: tuple[str, ...] = (API_AUDIENCE,)
     good_until: float = float("inf")
 
     def trouble(self, audiences: tuple[str, ...]) -> str:
-        """Say why it is no good for one of these audiences; nothing if it is."""
+        """Return why the token is invalid for all of these audiences; empty if it is valid."""
         if time.time() > self.good_until:
             return "[invalid bearer token, service account token has expired]"
         if not set(self.audiences) & set(audiences):

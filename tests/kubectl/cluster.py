@@ -1,5 +1,4 @@
-"""A cluster for the real kubectl: the stand-in of an API server, and an agent whose answers are
-scripts."""
+"""A cluster for the real kubectl: a stand-in for the API server, and a scripted agent."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from tests.serving import Handler
 
 @dataclass
 class Stream:
-    """What a connection gets, line by line; it ends by ``end``, ``cut``, or ``hold`` for ever."""
+    """The lines sent on a connection, and how it ends: ``end``, ``cut``, or ``hold`` for never."""
 
     lines: Sequence[Document]
     pause_s: float = 0.0
@@ -39,13 +38,13 @@ def _items(group: str, name: str) -> Any:
 
 @dataclass
 class Cluster:
-    """What the cluster has, and what it was asked.
+    """The contents of the cluster, and the requests it has received.
 
     Attributes:
-        pulls: what the agent lists, by turns; the last answer stays.
-        watches, streams: what each watch of ``imagepulls``, or of a pod, gets.
-        refusals: answers of the agent in place of all others.
-        users: who has asked the agent.
+        pulls: the agent's successive lists; the last one is repeated.
+        watches, streams: the response to each watch of ``imagepulls``, or of a pod.
+        refusals: the next answers of the agent, in place of all others.
+        users: the users whose requests reached the agent.
     """
 
     api: ApiServer
@@ -66,7 +65,7 @@ class Cluster:
 
     @property
     def versions(self) -> Sequence[str]:
-        """Those that the agent offers; none if it is not installed."""
+        """The API versions that the agent offers; none if it is not installed."""
         return [one.version for one in self.api.services]
 
     @versions.setter
@@ -85,7 +84,7 @@ class Cluster:
         return file
 
     def answer(self, handler: Handler, request: Request, user: User) -> bool:
-        """Answer in the agent's place; return False for what it does not serve."""
+        """Answer as the agent; return False for requests that it does not serve."""
         if self.versions and request.path == f"/apis/{GROUP}":
             handler.send_document(
                 200, {"kind": "APIGroup", **group_document(GROUP, *self.versions)}

@@ -1,4 +1,4 @@
-"""A stand-in of a cluster, and the program as kubectl finds it."""
+"""A stand-in for a cluster, and the plugin where kubectl finds it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cluster(run_folder: Path) -> Iterator[Cluster]:
 
 @pytest.fixture
 def impatient(plugin: Plugin) -> None:
-    """Let the plugin try again as often as always, but at once: not within 17 seconds."""
+    """Make the plugin retry as often as usual, but at once instead of over 17 seconds."""
     program = Path(plugin.environ["PATH"].partition(":")[0], "kubectl-image_pull_progress")
     first, rest = SCRIPT.split("\n", 1)
     program.write_text(f"{first}\n{_SHORTLY.format(len(REOPEN_PAUSES_S))}{rest}")
@@ -34,6 +34,6 @@ def impatient(plugin: Plugin) -> None:
 def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
     """The plugin, with a kubeconfig for the cluster and folders of its own."""
     assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
-    runtime = Path(tempfile.mkdtemp(prefix="run-"))  # paths of sockets are short
+    runtime = Path(tempfile.mkdtemp(prefix="run-"))  # a socket's path must be short
     yield plugin_in(tmp_path, runtime, cluster.kubeconfig(tmp_path))
-    runtime.rmdir()  # nothing is left in it
+    runtime.rmdir()  # fails if anything is left

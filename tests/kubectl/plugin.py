@@ -1,4 +1,4 @@
-"""Runs of the plugin in processes of its own, with the real kubectl."""
+"""Runs the plugin in processes of its own, with the real kubectl."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Plugin:
 
 
 def plugin_in(folder: Path, runtime: Path, kubeconfig: Path) -> Plugin:
-    """Make the plugins' programs in a folder, for a user of a kubeconfig."""
+    """Install the plugins' programs in a folder, to run them with a kubeconfig."""
     programs = folder / "bin"
     programs.mkdir()
     for name in _NAMES:
@@ -97,7 +97,7 @@ def plugin_in(folder: Path, runtime: Path, kubeconfig: Path) -> Plugin:
 
 
 def proxies_of(runtime: Path) -> list[int]:
-    """Return the processes of ``kubectl proxy`` that serve from a plugin's folders."""
+    """Return the PIDs of ``kubectl proxy`` processes that listen in a plugin's folders."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

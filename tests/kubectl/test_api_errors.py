@@ -1,4 +1,4 @@
-"""What kubectl and the API server refuse, in words that say what to do."""
+"""Refusals by kubectl and the API server, as messages that say what to do."""
 
 from __future__ import annotations
 

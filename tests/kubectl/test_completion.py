@@ -1,4 +1,4 @@
-"""What kubectl is answered when Tab is pressed."""
+"""Completions that kubectl gets when Tab is pressed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kubectl image-pull-progress`` with a real kubectl, against a stand-in of a cluster."""
+"""``kubectl image-pull-progress`` with a real kubectl, against a stand-in for a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MB = 1_000_000
 
 
 def records(steps: Sequence[int], phase: str = "downloading", **more: Any) -> list[Document]:
-    """The stream's records while two layers of 20 MB arrive."""
+    """Return a stream's records while two layers of 20 MB arrive."""
     return [
         {
             "image": "shop/web:1",
@@ -127,7 +127,7 @@ def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
 
 @pytest.mark.parametrize("how", ["plain", "bar", "json"])
 def test_nothing_of_a_name_moves_the_terminal(cluster: Cluster, plugin: Plugin, how: str) -> None:
-    """Whoever may create pods chooses images, and a node that is lost chooses everything else."""
+    """Users who create pods choose image names; a compromised node can send any other text."""
     evil = "\x1b]0;gone\x07\x1b[2J\r\u202e"
     one = pull(f"web{evil}", "Failed", node=f"n1{evil}", namespace=f"shop{evil}", image=evil)
     one["status"] |= {"error": f"no {evil}", "kubeletReason": f"Err{evil}"}
@@ -428,7 +428,7 @@ def test_killed(cluster: Cluster, plugin: Plugin) -> None:
 
 
 def test_killed_before_kubectl_listens(cluster: Cluster, plugin: Plugin) -> None:
-    """The next one removes what is left; a folder that is young stays."""
+    """The next run removes a leftover folder, but not a recent one, which may be in use."""
     cluster.pods = [pod("web")]
     cluster.streams = [Stream(ALL)]
     for name in ("left", "young"):
@@ -454,7 +454,7 @@ def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
 
 
 def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) -> None:
-    """Only the agent's API is to be had by its socket."""
+    """The proxy's socket must give access to the agent's API only."""
     cluster.pods = [pod("web")]
     cluster.streams = [Stream(records([4]), ending="hold")]
     process = plugin.start("web")

@@ -57,7 +57,7 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
 
 
 def test_what_was_over_before() -> None:
-    """It is no part of what is watched; a pod that comes later may find its image there."""
+    """A pull that had ended is not part of the watch; for a later pod, an image may be present."""
     pulls = PullObjects(Wanted())
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []

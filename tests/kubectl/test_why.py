@@ -1,4 +1,4 @@
-"""``kubectl why``: what it makes of what the API server knows."""
+"""``kubectl why``: the causes that it finds in the API server's objects."""
 
 from __future__ import annotations
 

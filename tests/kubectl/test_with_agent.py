@@ -1,4 +1,4 @@
-"""The plugin with the agent itself, through the stand-in of an API server and a real kubectl."""
+"""The plugin with the real agent, through a real kubectl and a stand-in for the API server."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) 
 def test_the_role_of_the_manifests_is_enough(
     standing_cluster: Cluster, plugin: Plugin, run_folder: Path
 ) -> None:
-    """And the message of who has it not says how to get it."""
+    """Without the role, the message must say how to get it."""
     standing_cluster.add_pod("web", state=STARTED, phase="Running")
     jane = _as(plugin, standing_cluster, "jane")
     for words in ((), ("web",), ("-A",)):

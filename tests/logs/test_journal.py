@@ -1,4 +1,4 @@
-"""The systemd journal, as journalctl prints it, and everything that may keep it from doing so."""
+"""The systemd journal as printed by journalctl, and what can go wrong with that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from pycrictl.logs import journal
 from pycrictl.logs.journal import JournalLine
 
-# As journalctl of systemd 252 prints them.
+# As printed by journalctl of systemd 252.
 RECORDED: list[dict[str, object]] = [
     {
         "__REALTIME_TIMESTAMP": "1795374000250000",
@@ -32,7 +32,7 @@ RECORDED: list[dict[str, object]] = [
 
 @pytest.fixture
 def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of that name that comes first."""
+    """A stand-in for journalctl that comes first in PATH."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
@@ -42,7 +42,7 @@ def journalctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 read = partial(journal.read, timeout_s=60)
-"""As the program does, on a machine that has much else to do."""
+"""As the program reads it, but with a timeout long enough for a busy machine."""
 
 
 def lines_of(*objects: object) -> str:

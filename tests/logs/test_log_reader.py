@@ -39,7 +39,7 @@ def read(path: Path, wanted: Selection = ALL) -> list[Chunk]:
 
 
 def follow(path: Path, *steps: Callable[[], object], wanted: Selection = ALL) -> list[Chunk]:
-    """Follow a log; what happens while the reader waits is a step, and the container then ends."""
+    """Follow a log; each wait of the reader runs a step, and the container exits after the last."""
     todo = list(steps)
     rounds = iter(range(ROUNDS))
 
@@ -96,7 +96,7 @@ def test_follow_to_the_containers_end(path: Path) -> None:
 
 
 def test_last_words_are_not_lost(path: Path) -> None:
-    """What is written before the runtime says that the container has ended is read."""
+    """Output written just before the runtime reports the container's end is still read."""
     path.write_bytes(b"")
 
     def is_alive() -> bool:
@@ -187,7 +187,7 @@ def test_a_log_that_stays_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_writer_that_never_pauses(path: Path) -> None:
-    """Rotations under a busy writer lose and tear nothing."""
+    """Rotating the log of a busy writer loses and splits no line."""
     total = 20_000
     path.touch()
     is_done = threading.Event()
@@ -197,8 +197,8 @@ def test_a_writer_that_never_pauses(path: Path) -> None:
         try:
             for number in range(total):
                 if number and number % 4000 == 0:
-                    # The reader has to know of each rotation before the next one: between two of
-                    # its waits it has looked.
+                    # The reader must notice each rotation before the next one: it checks between
+                    # any two of its waits.
                     for _ in range(2):
                         seen.clear()
                         assert seen.wait(30)

@@ -1,4 +1,4 @@
-"""Several logs as one: read at once, and followed while containers come and go."""
+"""Several logs merged into one: read once, or followed while containers start and end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(together: Together) -> str:
 
 
 class Told:
-    """What was said of logs that cannot be shown."""
+    """Records the warnings about missing logs and bad lines."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
@@ -72,7 +72,7 @@ def test_more_chunks_than_a_turn_has(tmp_path: Path) -> None:
 
 
 class Story:
-    """Steps that happen while logs are followed, one for each wait; then all containers end."""
+    """Steps that run while logs are followed, one per wait; after the last, all containers exit."""
 
     def __init__(self, together: Together, *steps: Callable[[], object]) -> None:
         self.todo = list(steps)
@@ -107,7 +107,7 @@ def test_what_is_written_meanwhile_is_followed(tmp_path: Path) -> None:
         together,
         write_late,
         lambda: None,
-        start_again,  # all of its log is wanted
+        start_again,  # its whole log is read, despite the tail
         lambda: append(a, line(8, "a8")[:-1]),
     )
     for path in (a, b):
@@ -140,7 +140,7 @@ def test_a_flood_keeps_no_other_from_its_turn(tmp_path: Path) -> None:
 
 
 def test_lines_have_their_prefix_and_in_part_their_times(tmp_path: Path) -> None:
-    """A time that goes back does not turn lines round; a line without one keeps its place."""
+    """A time that goes backwards does not reorder lines; a line without a time keeps its place."""
     append(tmp_path / "a", line(3, "a3"), line(1, "a1"), "nonsense\n", line(9, "x")[:22])
     append(tmp_path / "b", line(2, "b2"), "2024-99-99T00:00:00Z stdout F b?\n", line(4, "b4"))
     for has_timestamps, start in ((False, "[b] b2"), (True, "[b] 2024-01-02T03:04:02.5")):

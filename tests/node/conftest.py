@@ -1,4 +1,4 @@
-"""The program on the throwaway node, with a container to have sessions with."""
+"""Fixtures: the program on the throwaway node, a container for sessions, and servers."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def api(run_folder: Path) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def unknown_ca(tmp_path: Path) -> Iterator[str]:
-    """Where a registry serves whose certificate nobody has signed that containerd knows."""
-    name = os.uname().nodename  # containerd speaks plain HTTP with localhost and its addresses
+    """The address of a registry whose certificate is of a CA that containerd does not know."""
+    name = os.uname().nodename  # containerd uses plain HTTP for localhost and its addresses
     words = ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
     files = ["-keyout", "registry.key", "-out", "registry.pem"]
     names = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]

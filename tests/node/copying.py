@@ -1,4 +1,4 @@
-"""``pycrictl cp`` with containers of the real containerd, by every method."""
+"""Fixtures for ``pycrictl cp`` by every method, with containers of a real containerd."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ METHODS = ("rpc", "node", "exec")
 
 @dataclass
 class Cp:
-    """A container, and runs of the program that copy from and to it."""
+    """A container, and runs of the program that copy to and from it by one method."""
 
     program: Program
     endpoint: str
@@ -41,7 +41,7 @@ class Cp:
         return () if self.method == "rpc" else ("-a",)
 
     def words(self, *words: str | Path) -> list[str]:
-        """The command line of a copy; ``C`` at the beginning of a word is the container."""
+        """Return the arguments of a copy; ``C:`` at the beginning of a word means the container."""
         named = [re.sub("^C:", f"{self.id}:", str(word)) for word in words]
         return ["-t", "30s", "-r", self.endpoint, "cp", "--method", self.method, *named]
 
@@ -59,7 +59,7 @@ class Cp:
         return stderr
 
     def refused(self, *words: str | Path, stdin: bytes = b"") -> str:
-        """Copy, which must fail with one line; that line."""
+        """Copy, which must fail with one line of error, and return that line."""
         status, _, stderr = self(*words, stdin=stdin)
         assert status == 1, stderr
         reported = [line for line in stderr.splitlines() if not line.startswith("hint: ")]
@@ -83,7 +83,7 @@ def proxy(shared_lab: Lab) -> Iterator[Proxy]:
 def start_container(
     shared_lab: Lab, crictl: Program, request: pytest.FixtureRequest
 ) -> Iterator[Start]:
-    """Start a container of an image, by default busybox, and yield how to copy by a method."""
+    """Yield a function that starts a container, by default of busybox, and returns a ``Cp``."""
     kubelet = shared_lab.node.kubelet
 
     def start(
@@ -132,7 +132,7 @@ def containers(start_container: Start) -> Callable[[str], Cp]:
     started: dict[str, Cp] = {}
 
     def find(method: str) -> Cp:
-        # It may have gone with what another test has cleaned up.
+        # Another test's cleanup may have removed it.
         if method not in started or not (started[method].root / "tmp").exists():
             started[method] = start_container(method)
         root = started[method].root
@@ -149,7 +149,7 @@ def cp(request: pytest.FixtureRequest, containers: Callable[[str], Cp]) -> Cp:
 
 
 def processes_below(root: Path) -> dict[int, str]:
-    """The processes of a container but its first, whose root this is, and their commands."""
+    """Return PIDs and commands of a container's processes, except the first, which has ``root``."""
     namespace = (root.parent / "ns/mnt").readlink()
     found = {}
     for path in Path("/proc").glob("[0-9]*"):
@@ -161,7 +161,7 @@ def processes_below(root: Path) -> dict[int, str]:
 
 
 def make_tree(top: Path) -> None:
-    """All that can be copied, below ``top``."""
+    """Create everything that can be copied, below ``top``."""
     trees.make_tree(top)
     (top / "sub/deeper").mkdir()
     (top / "sub/deeper/big").write_bytes(os.urandom(3 * MIB + 1))
@@ -182,5 +182,5 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
 
 
 def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    """A listing without what is not kept: times, owners and set-id bits."""
+    """Return a listing without what copies do not keep: times, owners and set-id bits."""
     return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}

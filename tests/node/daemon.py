@@ -9,11 +9,11 @@ from pathlib import Path
 
 
 class DaemonFailed(Exception):
-    """A daemon did not come up; the message ends with the last lines of its log."""
+    """A daemon did not start; the message ends with the last lines of its log."""
 
 
 class Daemon:
-    """One background program; its output goes to `log_path`, which is kept over restarts."""
+    """One background program; its output goes to `log_path`, which is kept across restarts."""
 
     def __init__(self, command: Sequence[str | Path], log_path: Path) -> None:
         self.log_path = log_path
@@ -31,9 +31,9 @@ class Daemon:
         return self._process.pid
 
     def start(self, ready: Callable[[], bool], *, timeout_s: float = 30.0) -> None:
-        """Starts the program and returns when `ready()` says so."""
+        """Start the program and wait until `ready()` returns true."""
         with self.log_path.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal is for us, not for the daemon.
+            # In its own session: Ctrl-C in the terminal must not reach the daemon.
             self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.DEVNULL,
@@ -50,7 +50,7 @@ class Daemon:
             time.sleep(0.01)
 
     def terminate(self, *, timeout_s: float = 10.0) -> None:
-        """SIGTERM, then SIGKILL after the timeout; nothing when it does not run."""
+        """Send SIGTERM, then SIGKILL after the timeout; do nothing if it is not running."""
         if self._process is None:
             return
         self._process.terminate()

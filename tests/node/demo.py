@@ -1,4 +1,4 @@
-"""Shows pulls with their place in line, why a pod fails, and a copy without shell and tar."""
+"""Show pulls with their place in line, why a pod fails, and a copy without shell or tar."""
 
 from __future__ import annotations
 

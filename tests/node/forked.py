@@ -1,7 +1,7 @@
 """The real program, run many times without the cost of its start.
 
-A process imports the program once and then forks for every run: each is a process of its own, with
-its own standard streams, that ends as the installed command does.
+A process imports the program once and then forks for every run: each run is a separate process,
+with its own standard streams, that exits as the installed command does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TIMEOUT_S = 60
 
 
 class Ended(NamedTuple):
-    """How one run ended: ``status`` is negative after a signal, such as that of the time limit."""
+    """The result of one run; ``status`` is negative after a signal, such as the time limit's."""
 
     status: int
     stdout: bytes
@@ -30,7 +30,7 @@ class Ended(NamedTuple):
 
 
 class Program:
-    """Runs ``pycrictl`` with some words before those of each run, which may last ``limit_s``."""
+    """Runs ``pycrictl`` with ``words`` before those of each run, which may last ``limit_s``."""
 
     def __init__(self, *words: str, limit_s: int = TIMEOUT_S) -> None:
         self._words = words
@@ -59,7 +59,7 @@ class Program:
         return self.end()
 
     def start(self, *words: str | Path, stdin: Path) -> int:
-        """Start it, and return the number of its process; ``end`` must follow."""
+        """Start a run and return its process ID; ``end`` must follow."""
         request = {
             "words": [*self._words, *map(str, words)],
             "stdin": str(stdin),
@@ -78,7 +78,7 @@ class Program:
 
 
 def _serve(requests: socket.socket) -> None:
-    # What most runs import on their way.
+    # What most runs import.
     import pycrictl.__main__
     import pycrictl.cli.application
     import pycrictl.cli.copying

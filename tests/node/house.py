@@ -1,7 +1,7 @@
 """A node as an administrator finds it: sockets, files and image names at their usual places.
 
 Commands run as they are written in man pages and in the README, see `Machine`. The names that they
-use are there: a pod and a container ``web``, files ``pod.yaml`` and ``container.yaml``, and images
+use exist: a pod and a container ``web``, files ``pod.yaml`` and ``container.yaml``, and images
 of ``docker.io`` and ``registry.example``, which come from the node's own registry.
 """
 
@@ -70,7 +70,7 @@ class _Started:
 
 
 class House:
-    """A context manager that starts the node and what stands on it."""
+    """A context manager that starts the node and everything on it."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -100,7 +100,7 @@ class House:
         return Done(command.process.returncode, command.text)
 
     def watch(self, *lines: str) -> list[Done]:
-        """Runs command lines that watch the slow pull, which ends soon when they have seen it."""
+        """Run command lines that watch the slow pull, which speeds up once they have seen it."""
         with self._started(lines) as commands:
             for command in commands:
                 if "|" not in command.line or len(commands) == 1:
@@ -142,10 +142,10 @@ class House:
             start_new_session=True,
         )
 
-    # What stands on the node
+    # What is on the node
 
     def tidy(self) -> None:
-        """Puts back what commands have changed: pods, containers, images, files of ``/etc``."""
+        """Undo the changes of commands: to pods, containers, images, and files of ``/etc``."""
         assert self.run("rm -f /etc/crictl.yaml /etc/pycrictl.toml").code == 0
         for path in set(self.folder.iterdir()) - self._files:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -154,12 +154,12 @@ class House:
         if self._present() != _EXPECTED:
             self._furnish()
         assert self._present() == _EXPECTED
-        for image in (BUSYBOX, self.unused):  # an example removes the one, another the other
+        for image in (BUSYBOX, self.unused):  # two examples remove them
             self.lab.node.kubelet.pull(image)
 
     @contextmanager
     def slow_pull(self, kubelet: Kubelet | None = None, *, fails: bool = False) -> Iterator[None]:
-        """Somebody pulls an image for the pod ``web`` meanwhile, past the proxy or through it."""
+        """Pull an image for the pod ``web`` meanwhile, past the proxy or through it."""
         lab, name = self.lab, f"slow:{time.monotonic_ns()}"
         layers = lab.layout.random_layers([MIB] * 3, seed=time.monotonic_ns())
         image = lab.layout.image(name, layers)
@@ -179,7 +179,7 @@ class House:
         return self._machine.proxy(3)
 
     def require_login(self) -> None:
-        """The registry answers no one without the password, which is in the file ``password``."""
+        """Make the registry require a login with the password in the file ``password``."""
         self.lab.registry.require_login(*LOGIN)
 
     def _present(self) -> dict[str, list[str]]:

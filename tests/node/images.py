@@ -49,12 +49,12 @@ def random_file(path: str, size_bytes: int, seed: int) -> File:
 
 
 def zero_file(path: str, size_bytes: int) -> File:
-    """A file of zeros: gzip leaves about a thousandth, the unpacked snapshot is huge."""
+    """A file of zeros: gzip shrinks it to about a thousandth, but the unpacked snapshot is huge."""
     return File(path, size_bytes, lambda: Path("/dev/zero").open("rb"))
 
 
 def busybox(path: str) -> File:
-    """The program, static, under a name which says what it does."""
+    """The static busybox, whose file name selects the applet."""
     binary = Path("/bin/busybox")
     return File(path, binary.stat().st_size, lambda: binary.open("rb"), mode=0o755)
 
@@ -77,7 +77,7 @@ class Layer:
     """A gzip layer (one gzip member) in the layout."""
 
     digest: str
-    size_bytes: int  # what a registry sends
+    size_bytes: int  # as a registry sends it
     diff_id: str
     unpacked_bytes: int  # the length of the tar inside
 
@@ -111,7 +111,7 @@ class Layout:
         return self._blobs / digest.removeprefix("sha256:")
 
     def layer(self, files: Iterable[File], *, level: int = 1) -> Layer:
-        """Writes a layer. gzip `level` 0 stores: many times faster, right for random content."""
+        """Write a layer. gzip `level` 0 only stores: much faster, and right for random content."""
         temporary = self._blobs / "unfinished"
         with temporary.open("wb") as out:
             packed = _Hashing(out)
@@ -142,7 +142,7 @@ class Layout:
         config: Mapping[str, Any] | None = None,
         architecture: str = ARCHITECTURE,
     ) -> Image:
-        """Adds `repository:tag`. `config` holds Cmd, Entrypoint, Env, User, Labels and so on."""
+        """Add `repository:tag`. `config` holds Cmd, Entrypoint, Env, User, Labels and so on."""
         document = {
             "created": _CREATED,
             "architecture": architecture,
@@ -164,8 +164,8 @@ class Layout:
     def multi_platform_image(
         self, name: str, layers: Sequence[Layer], *, config: Mapping[str, Any] | None = None
     ) -> Image:
-        """Adds an image index: this machine's platform has `layers`, a foreign one a layer of its
-        own that no pull on this machine may fetch.
+        """Add an image index: `layers` for this machine's platform, and for a foreign platform
+        another layer, which no pull on this machine may fetch.
         """
         foreign = self.image(
             f"{name}-s390x", self.random_layers([50_000], seed=390), architecture="s390x"

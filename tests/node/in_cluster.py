@@ -1,6 +1,6 @@
 """Copies in a cluster of one node: kubectl, the stand-in of an API server, an agent, containerd.
 
-What API server and agent say to each other goes through a relay, which can be slow, and away.
+API server and agent communicate through a relay, which can be slowed down or interrupted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .test_agent import STARTED
 
 
 class Distroless:
-    """A container of pod ``NAME`` that has nothing but its program."""
+    """A container of the pod ``name`` that has nothing but its program."""
 
     def __init__(self, kubelet: Kubelet, reference: str, name: str, **fields: Any) -> None:
         self.name = name
@@ -45,7 +45,7 @@ class Distroless:
 
 
 class InCluster:
-    """A node with its agent, and the plugin of a user of the cluster."""
+    """A node with its agent, and the plugin of a cluster user."""
 
     def __init__(self, lab: Lab, cluster: Cluster, folder: Path, plugin: Plugin) -> None:
         self.lab, self.cluster, self.folder, self.plugin = lab, cluster, folder, plugin

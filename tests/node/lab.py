@@ -36,7 +36,7 @@ class Lab:
     def __enter__(self) -> Self:
         # /var/tmp: on disk, and short enough for a unix socket's 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="pcn-", dir="/var/tmp"))
-        self.folder.chmod(0o711)  # the root of a user namespace has its file system below it
+        self.folder.chmod(0o711)  # a user namespace's root must reach its file system below it
         self._janitor = start_janitor(self.folder)
         try:
             self._start()
@@ -49,7 +49,7 @@ class Lab:
         self._end()
 
     def image(self, name: str, *sizes_bytes: int) -> Image:
-        """An image of busybox and of layers that no other one has."""
+        """Make an image of busybox and of layers that no other image has."""
         layers = self.layout.random_layers(sizes_bytes, seed=next(self._seeds))
         return self.layout.image(name, [self.base, *layers])
 
@@ -67,7 +67,7 @@ class Lab:
     def container(
         self, pod: Pod, command: Sequence[str] = ("sleep", "1000000"), **more: Any
     ) -> str:
-        """A container of busybox that runs; more as of `Kubelet.create_container`."""
+        """Start a container of busybox; `more` goes to `Kubelet.create_container`."""
         kubelet, reference = self.node.kubelet, self.reference(self.busybox)
         kubelet.pull(reference)
         made = kubelet.create_container(pod, reference, command, **more)
@@ -80,7 +80,7 @@ class Lab:
         self.node.restart()
 
     def clean(self) -> None:
-        """Back to the state on entry: healed, no pods, one image, no pull under way."""
+        """Restore the state on entry: healed, no pods, one image, no unfinished pull."""
         self.registry.heal()
         self.registry.limit(None)
         if not self.node.running:

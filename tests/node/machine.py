@@ -1,8 +1,8 @@
-"""The throwaway node as a machine of its own: the usual sockets, and pycrictl installed.
+"""The throwaway node as a separate machine: the usual sockets, and pycrictl installed.
 
-What runs there is in a mount namespace of its own, where ``/run`` is new and whatever is written to
-``/etc``, ``/usr``, ``/opt`` and ``/var/lib`` goes nowhere. All of it ends with the lab, at the
-latest: `sweep` finds it by ``/run``.
+Programs run there in their own mount namespace, where ``/run`` is new and writes to ``/etc``,
+``/usr``, ``/opt`` and ``/var/lib`` are discarded. All of it ends with the lab at the latest, as
+`sweep` finds it by ``/run``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SETTINGS: Final = ("CONTAINER_RUNTIME_ENDPOINT", "IMAGE_SERVICE_ENDPOINT", "CRI
 
 
 class Machine:
-    """A context manager, as long as which command lines run there."""
+    """A context manager; until it exits, command lines can run on the machine."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -86,7 +86,7 @@ class Machine:
 
     @contextmanager
     def proxy(self, limit: int) -> Iterator[Kubelet]:
-        """A proxy serves meanwhile at its usual sockets, as the service."""
+        """Run a proxy meanwhile at its usual sockets, as its service does."""
         log = self._lab.folder / "proxy.log"
         words = ("--upstream", "unix:///run/containerd/containerd.sock")
         with log.open("wb") as output:
@@ -112,7 +112,7 @@ class Machine:
 
 
 def on_terminal(start: Callable[..., subprocess.Popen[str]], typed: str = "") -> tuple[int, str]:
-    """The status of a program on a terminal, and what it shows until its end."""
+    """Run a program on a terminal to its end; return its exit status and output."""
     ours, theirs = pty.openpty()
     process = start(stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -126,7 +126,7 @@ def on_terminal(start: Callable[..., subprocess.Popen[str]], typed: str = "") ->
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """The output of a process; one that does not end is killed with its group."""
+    """Return the output of a process; if it does not end in time, kill its group."""
     try:
         return process.communicate(timeout=WAIT_S)
     except subprocess.TimeoutExpired:

@@ -32,7 +32,7 @@ _CHANNEL_OPTIONS: Final = (
 
 
 class Node:
-    """A throwaway containerd. `kubelet` and `store` talk to it, also over restarts.
+    """A throwaway containerd. `kubelet` and `store` stay connected to it across restarts.
 
     Args:
         folder: An existing folder with a short path (a socket's path is limited to 107 bytes);
@@ -78,7 +78,7 @@ class Node:
         return self._daemon.pid
 
     def configure(self, cri: Mapping[str, Any]) -> None:
-        """Writes containerd's configuration; a running containerd takes it at its next start."""
+        """Write containerd's configuration, which takes effect at the next start."""
         settings: dict[str, Any] = {
             # Without CAP_SYS_RESOURCE nobody may lower an oom_score_adj.
             "restrict_oom_score_adj": True,
@@ -114,11 +114,11 @@ class Node:
         self._daemon.start(lambda: self.socket_path.exists() and self.kubelet.ready())
 
     def stop(self) -> None:
-        """Ends containerd as an administrator would; pods, images and leases stay."""
+        """Stop containerd as an administrator would; pods, images and leases stay."""
         self._daemon.terminate()
 
     def kill9(self) -> None:
-        """Ends containerd as a crash would: leases and ingests of running pulls stay behind."""
+        """Kill containerd as a crash would: leases and ingests of running pulls stay behind."""
         self._daemon.kill()
 
     def restart(self) -> None:

@@ -1,7 +1,7 @@
-"""A shell on a throwaway node; all of it is gone when the shell ends, however it ends.
+"""A shell on a throwaway node, which is removed when the shell ends, however it ends.
 
-An end of the shell ends this process, and an end of this process, by a closed terminal or a signal,
-is seen by the lab's janitor, which ends the shell as well.
+This process ends with the shell. If this process ends first, by a closed terminal or a signal, the
+lab's janitor notices and ends the shell as well.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def _furnish(stage: Stage) -> None:
 
 
 def _run_shell(stage: Stage) -> None:
-    """Has the terminal as it was when the shell has ended, or was killed."""
+    """Run the shell; restore the terminal when it has ended or was killed."""
     terminal = sys.stdin.fileno()
     settings = termios.tcgetattr(terminal)
     rc = stage.lab.folder / "playground.rc"
     rc.write_text(_RC)
-    # A shell that is killed leaves the terminal to nobody, and itself in the background.
+    # After a killed shell, no group has the terminal, and this process is in the background.
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     stage.start("bash", "--rcfile", str(rc), "-i").wait()
     os.tcsetpgrp(terminal, os.getpgrp())

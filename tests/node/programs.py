@@ -1,4 +1,4 @@
-"""The program as a process: on a terminal, as a forwarder; and what it talks to."""
+"""The program as a process, on a terminal or forwarding ports, and what it connects to."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Session:
         self.shown = self.shown.partition(text)[2]
 
     def talk(self, *turns: tuple[bytes, bytes]) -> None:
-        """Type, and wait for what that shows, turn by turn."""
+        """For each turn, type the keys and wait for the text."""
         for keys, shown in turns:
             self.type(keys)
             self.wait_for(shown)
@@ -52,7 +52,7 @@ class Session:
         return self.process.wait(60)
 
     def end(self) -> int:
-        """Wait for the end; the terminal must be as it was."""
+        """Wait for the exit and return its status; the terminal's settings must be as before."""
         status = self.process.wait(60)
         assert termios.tcgetattr(self._own) == self.settings
         os.close(self._own)
@@ -81,7 +81,7 @@ def closed_port() -> Iterator[int]:
 
 @contextmanager
 def forwarded(words: list[str]) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """The program, and the lines it began with: two for each port, or one with an address."""
+    """Run a forwarder; yield it and its first lines: two per port, or one with ``--address``."""
     specs = sum(":" in word and word[-1].isdigit() and word[0] == ":" for word in words)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(words, text=True, **pipes) as process:  # type: ignore[call-overload]  # pipes

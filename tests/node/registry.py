@@ -92,7 +92,7 @@ class _Connection:
         self._ask("PUT", path, content, {"Content-Type": media_type}, expected=201)
 
     def put_blob(self, digest: str, path: Path, *, known_in: str) -> None:
-        """Uploads a blob, or takes it over from a repository that has it."""
+        """Upload a blob, or mount it from a repository that has it."""
         more = f"?mount={digest}&from={known_in}" if known_in else ""
         expected = 201 if known_in else 202
         uploads = f"/v2/{self.repository}/blobs/uploads/{more}"

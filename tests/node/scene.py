@@ -2,7 +2,7 @@
 
 Three pods, five containers and five images, made with the program's own commands from the same
 configuration files. A recorded command line runs here with this scene's socket, registry, folder
-and IDs in the places of the recorded ones.
+and IDs in place of the recorded ones.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ WAIT_S: Final = 60
 
 REGISTRY: Final = "127.0.0.1:5555"
 SOCKETS: Final = ("run/proxy.sock", "node/containerd.sock")
-"""Below the scene's folder. Most recorded commands found the runtime at the first."""
+"""Paths below the scene's folder. Most recorded commands used the first socket."""
 
 FOLDER: Final = "/scene"
 LOGIN: Final = ("u1", "pw1")
 IN_FILES: Final = ("MA", "MB", "MC", "MI", "MP", "MT")
-"""Files of the scene's folder to which recorded command lines write the IDs of what they make."""
+"""Files in the scene's folder to which recorded commands write the IDs of what they create."""
 
 _DIGEST_OF_TOOL: Final = (
     "$(python3 $S/registry.py --digests"
     """ | python3 -c 'import json,sys; print(json.load(sys.stdin)["tool"])')"""
 )
 _NO_DEFAULTS: Final = "$S/noetc "
-"""Before what was run without a default configuration file."""
+"""Precedes commands that were run without a default configuration file."""
 
 _PLAIN: Final = re.compile(r"crictl [^|;&<>`]*")
 
@@ -102,13 +102,13 @@ class Scene:
         return outcome.stdout.strip()
 
     def run(self, command: str, *, in_shell: bool = False) -> Outcome:
-        """Runs a recorded command line, in this process where no shell is needed for it."""
+        """Run a recorded command line, in this process if it needs no shell."""
         if "/private/" in command:
             self.lab.registry.require_login(*LOGIN)
         else:
             self.lab.registry.heal()
         environ = {"CRI_CONFIG_FILE": str(self.folder / "crictl.yaml")}
-        if _NO_DEFAULTS in command:  # its caller may have measured the time
+        if _NO_DEFAULTS in command:  # also drops a ``time`` before it
             command, environ = command.partition(_NO_DEFAULTS)[2], {}
         command = self._here(command)
         if not in_shell and _PLAIN.fullmatch(command) and "$(" not in command:
@@ -136,7 +136,7 @@ class Scene:
         names = {identifier: name for name, identifier in self.ids.items()}
         names |= {(self.folder / name).read_text().strip(): name for name in IN_FILES}
         for name, image in self._images.items():
-            if name == "secret":  # which the recordings have no list of
+            if name == "secret":  # no recording lists it
                 continue
             role = "busybox" if name == "latest" else name
             names[image.config_digest.removeprefix("sha256:")] = role
@@ -145,7 +145,7 @@ class Scene:
 
     def _here(self, command: str) -> str:
         command = command.replace(_DIGEST_OF_TOOL, self._images["tool"].digest)
-        # A busy machine begins later than that of the recordings.
+        # On a busy machine, commands start later than in the recordings.
         command = re.sub(r"-s INT \d ", "-s INT 10 ", command)
         command = command.replace("$S/", f"{self.folder}/").replace(REGISTRY, self._host)
         return re.sub(rf"(?<![\w.-]){FOLDER}\b", str(self.folder), command)

@@ -1,4 +1,4 @@
-"""The program with another lifetime of an agent's copies, the word ``--lifetime=SECONDS``."""
+"""The program, where ``--lifetime=SECONDS`` sets how long an agent keeps inactive copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stage of the demo and of the playground: a slow registry, a proxy, and pods that are kept."""
+"""The stage of demo and playground: a slow registry, a proxy, and pods that are kept running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT: Final = 1
 """How many images the proxy pulls at once."""
 
 _QUICK: Final = 4
-"""How often what ends is started anew without a pause."""
+"""How often an ended container is restarted without a pause."""
 
 _BACK_OFF_S: Final = 60.0
 _PULL_S: Final = 3600.0
@@ -34,7 +34,7 @@ _LOOK_S: Final = 0.2
 
 @dataclass(frozen=True)
 class Workload:
-    """A pod of one container, ``main``. What ends is started anew, as the kubelet does it."""
+    """A pod of one container, ``main``, which is restarted as by the kubelet when it ends."""
 
     namespace: str
     name: str
@@ -55,14 +55,14 @@ API: Final = Workload(
 )
 BATCH: Final = Workload("jobs", "batch", "jobs/batch:7", ("sleep", "1000000"))
 CACHE: Final = "shop/cache:3"
-"""An image of no pod."""
+"""An image that no pod uses."""
 
 
 class Failed(Exception): ...
 
 
 def perform(name: str, play: Callable[[Stage], None]) -> int:
-    """Run what needs a stage, as a program with this name."""
+    """Run ``play`` on a stage, as the program ``name``; return the exit status."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         return _fail(name, "the throwaway node needs Linux and root")
     sys.stdout.write("Starting a throwaway node: containerd, a slow registry, and a proxy …\n")
@@ -121,7 +121,7 @@ class Stage:
         threading.Thread(target=self._keep, args=[workload], daemon=True).start()
 
     def pull(self, image: str) -> None:
-        # One that nobody refers to any longer is cancelled.
+        # A pull without a reference to it would be cancelled.
         self._pulls.append(self.kubelet.start_pull(f"{REGISTRY}/{image}", timeout_s=_PULL_S))
 
     def _keep(self, workload: Workload) -> None:

@@ -44,7 +44,7 @@ class Store:
         return [info.name for answer in answers for info in answer.info]
 
     def clear_unfinished(self) -> None:
-        """Drops the leases and ingests that a killed containerd left behind."""
+        """Delete the leases and ingests that a killed containerd left behind."""
         for ref in self.ingests():
             self._remove(_CONTENT + "Abort", content_pb2.AbortRequest(ref=ref))
         for lease in self.leases():
@@ -58,7 +58,7 @@ class Store:
                 raise
 
     def collect_garbage(self) -> None:
-        """Returns after containerd has removed every blob and snapshot that nothing refers to."""
+        """Make containerd remove all blobs and snapshots that nothing refers to; wait for it."""
         name = "collect-garbage"
         self._call(_LEASES + "Create", leases_pb2.CreateRequest(id=name), leases_pb2.CreateResponse)
         # Deleting a lease with `sync` is the API's way to wait for a whole collection.
@@ -67,7 +67,7 @@ class Store:
     def _call(
         self, path: str, request: Message, answer: type[Message], *, streams: bool = False
     ) -> Any:
-        """What is answered, or an iterator of it where it is a stream."""
+        """Return the response, or an iterator of the responses of a stream."""
         make: Any = self._channel.unary_stream if streams else self._channel.unary_unary
         method = make(path, type(request).SerializeToString, answer.FromString)
         return method(request, timeout=100, metadata=_METADATA)

@@ -1,7 +1,7 @@
-"""Removes whatever a throwaway node left: processes, mounts, cgroups, sockets and its folder.
+"""Remove whatever a throwaway node left: processes, mounts, cgroups, sockets and its folder.
 
-Everything is found by the node's folder, never by a program's name alone, so that a containerd of
-the machine itself is out of reach. Standard library only: `start_janitor` runs this file by path.
+Everything is found by the node's folder, never by a program's name alone: a containerd of the
+machine itself is out of reach. Standard library only: `start_janitor` runs this file by path.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _Kind = Callable[[Path, Path], bool]  # (process' folder in /proc, node's folder
 
 
 def start_janitor(folder: Path) -> subprocess.Popen[bytes]:
-    """A process of its own session that sweeps `folder` when this process ends, however it ends.
+    """Start a process in its own session that sweeps `folder` when this one ends, however it ends.
 
-    It waits for the end of its standard input: the kernel closes that even after SIGKILL.
+    It waits for the end of its standard input, which the kernel closes even after SIGKILL.
     """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", __file__, folder],
@@ -35,7 +35,7 @@ def start_janitor(folder: Path) -> subprocess.Popen[bytes]:
 
 
 def sweep(folder: Path, *, timeout_s: float = 90.0) -> None:
-    """Ends every process of the node in `folder` and removes all traces; safe to call again."""
+    """Kill every process of the node in `folder` and remove all traces; safe to call again."""
     for belongs in _KINDS:
         _kill_all(folder, belongs, timeout_s=timeout_s)
     _remove_shim_sockets(folder)
@@ -65,7 +65,7 @@ def _find(folder: Path, belongs: _Kind) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) not in own:
-            # A process that has ended, or waits for its parent to see that, has nothing to read.
+            # A process that has ended, or is a zombie, has nothing to read.
             with contextlib.suppress(OSError):
                 if belongs(entry, folder):
                     found.append(int(entry.name))

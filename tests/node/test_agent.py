@@ -1,4 +1,4 @@
-"""The agent beside a real containerd, as a program, behind the stand-in of an API server."""
+"""The agent program beside a real containerd, behind the stand-in of an API server."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
 
 
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:
-    """What only the proxy knows is in the objects: the place in the line, and who is ahead."""
+    """The objects show what only the proxy knows, such as the position in the line."""
     first, second = (lab.push(lab.image(f"shop/q{n}:1", 3 * MIB, MIB)) for n in (1, 2))
     lab.registry.limit(MIB / 2)
     kubectl = cluster.kubectl()
@@ -118,7 +118,7 @@ def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> N
             for thread in ends:
                 thread.start()
                 time.sleep(0.5)
-            # The first look is one: not "Waiting" because the proxy has not said anything yet.
+            # Even the first list is right: none is "Waiting" for lack of a report from the proxy.
             _heading, *rows = kubectl.good("get", "ipull", "-o", "wide").splitlines()
             assert sorted(row.split()[2] for row in rows) == ["Pulling", "Queued"]
             waiting = status_of(kubectl, "db.main")

@@ -1,4 +1,4 @@
-"""Commands on a real containerd, beyond what the recordings have (``test_replay``)."""
+"""Commands on a real containerd that the recordings (``test_replay``) do not cover."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 
 WAIT_S = 60
 SLOW_S = 60
-"""How long a pull lasts that ends as soon as somebody has seen it."""
+"""How long a slow pull would take; tests speed it up once they have seen its progress."""
 
 WATCH = ("image-pull-progress", "--interval", "0.2")
 _A_LAYER = re.compile(r'"layer": "sha256:|downloading')
@@ -41,7 +41,7 @@ def slow_image(lab: Lab, name: str, *, seed: int, seconds: float) -> tuple[Image
 
 
 def run_slowly(lab: Lab, *words: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program to its end; the network is slow until it has shown a layer."""
+    """Run the program to its end; the network is slow until the program has shown a layer."""
     with tempfile.TemporaryFile("w+") as stdout, tempfile.TemporaryFile("w+") as stderr:
         files = (stdout, stderr)
 
@@ -164,7 +164,7 @@ def test_a_failed_run_leaves_nothing(
 
 
 def test_a_pod_that_cannot_be_measured(lab: Lab, crictl: Program) -> None:
-    """One without a cgroup of its own; the others are."""
+    """A pod without its own cgroup gets a warning; the others are measured."""
     kubelet = lab.node.kubelet
     web = kubelet.run_pod("web")
     config = kubelet.pod_config("lost")

@@ -1,4 +1,4 @@
-"""Completion in real shells with what a real containerd knows."""
+"""Completion in real shells with IDs, names and paths from a real containerd."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = (
     "mkdir '/tmp/a dir'; echo > \"/tmp/a dir/it's 1:2\"; ln -s 'a dir' /tmp/link;"
     " echo > '/tmp/b\\1'"
 )
-"""Makes names that shells must quote, and a link that leads to a directory."""
+"""Creates files with names that shells must quote, and a link to a directory."""
 
 
 def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
     env = shells.environment(home, CONTAINER_RUNTIME_ENDPOINT=lab.node.endpoint)
     wait_until(lambda: "ready" in kubelet.run(container, "ls", "/tmp"))
 
-    # What is typed, the word that it becomes, and how shells quote that.
+    # The typed text, the word after completion, and the line with that word quoted.
     short, repository = container[:13], reference.rpartition(":")[0]
     file = "main:/tmp/a dir/it's 1:2"
     cases = [
@@ -63,7 +63,7 @@ def test_ids_names_and_paths_in_every_shell(lab: Lab, tmp_path: Path) -> None:
     ):
         careful.run("set -u; IFS=:")
         for case in cases:
-            # What must be quoted differs from shell to shell.
+            # Paths are tried in all shells, as each quotes differently.
             for shell in (bash, zsh, packaged, careful) if case in of_paths else (bash,):
                 assert shell.complete(f"pycrictl {case[0]}") == f"pycrictl {case[2]}"
         listed, line = bash.press("pycrictl logs ", "\t\t")

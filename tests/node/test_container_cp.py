@@ -22,7 +22,7 @@ from .in_cluster import Distroless, InCluster, in_cluster
 from .lab import MIB, Lab
 
 AWAY_S = 0.7
-"""How long something is away in a test."""
+"""How long each interruption lasts."""
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def _nothing_is_left(world: InCluster) -> Iterator[None]:
 def test_trees_both_ways(
     world: InCluster, container: Distroless, proxy: Proxy, tmp_path: Path, server: str
 ) -> None:
-    """The agent needs no more than the socket of the node's proxy."""
+    """The agent needs only the socket of the node's proxy."""
     world.start_agent(endpoint=proxy.endpoint if server == "proxy" else "")
     by_proxy = proxy.log().count(" copy direction=")
     make_tree(tmp_path / "tree")
@@ -76,7 +76,7 @@ def test_trees_both_ways(
 def test_all_that_breaks_on_the_way(
     world: InCluster, container: Distroless, tmp_path: Path, way: str
 ) -> None:
-    """One copy outlives five cuts, and what was acknowledged does not go again."""
+    """One copy survives five interruptions, and acknowledged data is not sent again."""
     content = os.urandom(24 * MIB)
     source, target, words = tmp_path / "f", container.root / "cut", (f"{tmp_path}/f", "web:/cut")
     if way == "from":
@@ -135,7 +135,7 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
 
 
 def test_nothing_is_half_done_when_somebody_is_killed(world: InCluster, proxy: Proxy) -> None:
-    """A few of the moments of ``make kills``; who dies in the middle is in other tests, too."""
+    """A sample of ``make kills``; other tests kill processes during a copy, too."""
     kills = Kills(world, proxy, seed=1)
     assert kills.run(3, ("resumed", "agent", "proxy")) == []
     assert sum(tally.completed for tally in kills.tallies.values()) > 0

@@ -27,23 +27,23 @@ from .copying import Cp, Start
 from .forked import Ended
 from .lab import Lab
 
-# Where archives with absolute names lead to, on the node as in the container.
+# Targets of archives with absolute names, on the node or in the container.
 ABSOLUTE: Final = ("tmp/pwned", "tmp/x", "etc/x")
 
-# A tar that writes what it finds in /tmp/evil, whatever it is asked.
+# A tar that outputs /tmp/evil, whatever its arguments.
 TAR: Final = """#!/bin/sh
 case "$*" in *--version*) echo "tar (busybox) 1.35"; exit 0;; esac
 cat /tmp/evil
 """
 
 _BESIDES: Final = ("pycrictl: warning:", "hint:")
-"""How lines begin that are not the error itself."""
+"""Prefixes of lines that are not the error itself."""
 
 
 def judge(
     cases: dict[str, Case], top: Path, cp: Cp, run: Callable[[Case, Path], Ended]
 ) -> dict[str, str]:
-    """Run every case in surroundings of its own below ``top``; return what went wrong."""
+    """Run each case in its own surroundings below ``top``; return the faults by case."""
     wrong: dict[str, str] = {}
     for name, case in cases.items():
         parent, dest = top / name, top / name / "dest"
@@ -82,7 +82,7 @@ def each(cases: dict[str, Case], step: int, *left_out: str) -> dict[str, Case]:
 
 
 def test_archives_into_a_container(cp: Cp) -> None:
-    """On the node the whole corpus; the other methods judge by the same code."""
+    """The whole corpus by ``node``; the other methods share its checks and get a sample."""
     cases = {**HOSTILE, **each(HONEST, 3)}
     if cp.method != "node":
         of_a_rule = {case.refused: name for name, case in HOSTILE.items() if not case.before}
@@ -107,7 +107,7 @@ def test_archives_that_a_container_makes(start_container: Start, tmp_path: Path)
         (cp.root / "tmp/evil").write_bytes(case.data)
         return cp("C:/root/src/.", dest)
 
-    # What no tar makes of a tree is refused, or a link to a link is kept as it is.
+    # Left out: what no tar makes of a tree (refused), and a link to a link (kept as it is).
     honest = each(HONEST, 6, "empty-archive", "hard-to-sym-shift", *REPLACED)
     cases = {**each(HOSTILE, 6), **honest}
     assert judge(cases, tmp_path / "play", cp, run) == {}
@@ -159,10 +159,10 @@ def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relat
     assert stages_in(play) == []
 
 
-# Kills, at a few points of the many that `make kills` can do
+# Kills, at a few of the many points that `make kills` tries
 
 
-@pytest.mark.timeout(400)  # half a minute, if nobody else is at work
+@pytest.mark.timeout(400)  # half a minute on an idle machine
 def test_nothing_is_half_done_when_somebody_is_killed(lab: Lab) -> None:
     points = dict.fromkeys(VICTIMS, 1) | {"client": 2}  # with each method
     with Scene(lab, seed=1) as scene:

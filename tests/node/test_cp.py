@@ -1,4 +1,4 @@
-"""``pycrictl cp`` as users meet it, with containers of the real containerd, by every method."""
+"""``pycrictl cp`` as users run it, with containers of the real containerd, by every method."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_what_is_not_kept_without_archive(cp: Cp, folder: Path) -> None:
         assert status.st_mtime > time.time() - 100
 
 
-# What is there before, source, destination, and what is new or other afterwards, or None where the
+# What exists before, source, destination, and what is new or changed afterwards, or None if the
 # copy is refused. The directory "src" has the files "f" and "sub/g".
 RULES = [
     ("", "src/f", "new", {"new": "f"}),
@@ -114,7 +114,7 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
             continue
         assert cp.refused(*words), (before, source, destination)
         found = contents(top)
-        # By exec, what had arrived stays.
+        # With exec, data that had arrived stays.
         assert (old.items() <= found.items()) if cp.method == "exec" else (found == old)
     assert stages_in(folder, cp.root / "tmp") == []
 
@@ -133,10 +133,10 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     assert len(members) == 15
     assert members["tree/sub/hard"].islnk() != members["tree/f"].islnk()
     assert members["tree/link"].linkname == "sub/deeper"
-    form = plain if cp.method == "rpc" else whole_seconds  # tarfile rounds them
+    form = plain if cp.method == "rpc" else whole_seconds  # tarfile rounds times
     there, expected = (listing(top / "tree", ids=True) for top in (cp.root / "root", folder))
     assert form(there) == form(expected)
-    # What is cut off or no archive changes nothing; but by exec, what had arrived stays.
+    # Input that is cut off or not an archive changes nothing, but exec keeps what had arrived.
     before = contents(cp.root / "root")
     cut_off = archive[: 5000 if cp.method == "exec" else -9000]
     for data in (cut_off, archive[:5000], b"", b"x" * 5000):
@@ -163,7 +163,7 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     assert "tree/pipe: it is a named pipe" in stderr
     assert 'tree/out: it points outside, to "/etc/passwd"' in stderr
     assert stderr.splitlines()[-1].endswith("left out 2")
-    # A link is copied as such only where it stays inside; -L copies what it leads to.
+    # A link is copied as a link only if it stays inside; -L copies its target.
     assert "it points outside" in cp("C:/root/away", folder / "x").stderr
     assert not (folder / "x").exists()
     cp.ok("C:/root/way", folder / "link")
@@ -241,7 +241,7 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
 
 
 def test_file_systems_of_the_kernel(start_container: Start, folder: Path) -> None:
-    """By whatever way a path leads there, nothing is written or read."""
+    """However a path leads to them, nothing on them is written or read."""
     kernel = Path("/proc/sys/kernel")
     cp = start_container("node", mounts=[(kernel, "/volume")])
     pattern = (kernel / "core_pattern").read_text()
@@ -306,7 +306,7 @@ def test_links_of_the_container_stay_in_it(cp: Cp, folder: Path) -> None:
 @pytest.mark.parametrize("cp", ["rpc", "exec"], indirect=True)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signal.Signals) -> None:
-    """As ``kills`` does with SIGKILL."""
+    """``kills`` does the same with SIGKILL."""
     for source, top, words in (
         (folder / "d", cp.root / "tmp", (folder / "d", "C:/tmp/new")),
         (cp.root / "root/d", folder, ("C:/root/d", folder / "new")),
@@ -334,7 +334,7 @@ def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signa
 def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> None:
     small, big = folder / "small", folder / "big"
     small.mkdir()
-    # Hardly too much: a runtime may lose what tar had to say if that leaves more to be read.
+    # Barely too large: a runtime may lose tar's error if more input is left unread.
     big.write_bytes(os.urandom(8 * MIB + 10_000))
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", small], check=True)
     try:
@@ -357,7 +357,7 @@ def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> No
 def test_what_a_killed_copy_has_left(
     containers: Callable[[str], Cp], folder: Path, how: str
 ) -> None:
-    """The next copy from the same container removes it, wherever it goes, and so does --sweep."""
+    """It is removed by the next copy from the same container to any destination, and by --sweep."""
     cp = containers("node")
     archive = tarred(Path("/bin/busybox"), "busybox")
     with cp.start("-", "C:/tmp", stdin=subprocess.PIPE) as process:
@@ -365,7 +365,7 @@ def test_what_a_killed_copy_has_left(
         process.stdin.write(archive[:MIB])
         process.stdin.flush()
         wait_until(lambda: stages_in(cp.root / "tmp") != [])
-        cp.ok("C:/bin/busybox", folder)  # the living are left alone
+        cp.ok("C:/bin/busybox", folder)  # running copies are left alone
         assert stages_in(cp.root / "tmp") != []
         process.kill()
         process.communicate()

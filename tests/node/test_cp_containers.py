@@ -1,4 +1,4 @@
-"""``pycrictl cp`` with unusual containers: another user, another tar, hardly any program."""
+"""``pycrictl cp`` with unusual containers: another user, another tar, hardly any programs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUSYBOX = Path("/bin/busybox")
 
 
 def huge(path: Path) -> Path:
-    """Make a file that no copy is done with before the test is."""
+    """Make a file so large that its copy does not end before the test does."""
     path.touch()
     os.truncate(path, 4096 * MIB)
     return path
@@ -79,7 +79,7 @@ def tars(cp: Cp) -> list[int]:
 def test_tar_that_is_killed(
     start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The runtime does not report the end of a program that has left input unread."""
+    """The runtime does not report the exit of a program that left input unread."""
     monkeypatch.setattr(over_exec, "_IDLE_S", 3.0)
     cp = start_container("exec")
     big = huge(folder / "big")
@@ -121,4 +121,4 @@ def test_no_program_outlives_this_one_in_the_container(
         is_over = settled(lambda: processes_below(cp.root) == {})
         assert is_over, (number, more_s, processes_below(cp.root))
         assert not (folder / "new").exists()
-    assert stages_in(folder) == []  # each copy has removed what a killed one before it had left
+    assert stages_in(folder) == []  # each copy removes what a killed one before it left

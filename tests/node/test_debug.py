@@ -28,7 +28,7 @@ def bare(start_container: Callable[..., Cp], shared_lab: Lab) -> Cp:
 
 @pytest.fixture
 def tools(shared_lab: Lab) -> str:
-    """An image of two layers, with a program that finds its interpreter and environment there."""
+    """An image of two layers, with a script that needs the image's interpreter and environment."""
     layout = shared_lab.layout
     more = [
         text_file("opt/look", "#!/bin/sh\necho $WHO; cat /container/etc/app.conf\n", 0o755),
@@ -40,7 +40,7 @@ def tools(shared_lab: Lab) -> str:
 
 
 def left(lab: Lab) -> Left:
-    """What a session could leave: mounts, folders, and views with what holds them."""
+    """Return what a session could leave behind: mounts, folders, and leases that hold views."""
     mounts = [line for line in Path("/proc/mounts").read_text().splitlines() if "debug" in line]
     names = {path.name for path in Path("/tmp").glob("pycrictl-*debug*")}
     return mounts, names, sum(name.startswith("pycrictl") for name in lab.node.store.leases())
@@ -59,7 +59,7 @@ def test_busybox_of_the_host(crictl: Program, bare: Cp, shared_lab: Lab) -> None
 
 def test_tools_of_an_image(crictl: Program, bare: Cp, tools: str, shared_lab: Lab) -> None:
     before, inside = left(shared_lab), set((bare.root / "etc").iterdir())
-    for _ in range(2):  # it is pulled, and then there
+    for _ in range(2):  # pulled first, then already present
         done = crictl.run(
             "debug", "--tools", tools, bare.id, "sh", "-c", "look; rm /opt/look; exit 7"
         )

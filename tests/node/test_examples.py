@@ -1,4 +1,4 @@
-"""Every example of the man pages and of ``--help``, run as it is written."""
+"""Every example of the man pages and of ``--help``, run as written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .house import Done, House
 
 
 class GoesOn(NamedTuple):
-    """What an example prints that goes on until Ctrl-C, and its status then."""
+    """Text printed by an example that runs until Ctrl-C, and its exit status after it."""
 
     text: str
     code: int = 0
@@ -40,10 +40,10 @@ TYPED: Final = {
     "pycrictl debug web": "echo $((40 + 2)); exit\n",
     "pycrictl exec -it --name web sh": "echo $((40 + 2)); exit\n",
 }
-"""What is typed where an example is for a terminal."""
+"""Input for the examples that need a terminal."""
 
 SILENT: Final = ("config --set", "update-runtime-config")
-"""Beginnings of examples that print nothing when all is well."""
+"""Beginnings of examples that print nothing on success."""
 
 SHOWS: Final = {
     "pycrictl cp ./pod.yaml web:/tmp/": "copied 1 file",
@@ -61,18 +61,18 @@ SHOWS: Final = {
     "pycrictl pull-limiter set 2": "limit 3 -> 2",
     "pycrictl rmi --prune --dry-run": "Would delete: registry.example/team/unused@sha256:",
 }
-"""What some examples print, beyond anything at all."""
+"""Text that some examples must print; for the others, any output will do."""
 
 FAILS: Final = {
     "pycrictl image-pull-progress --progress json | jq 'select(.phase == \"failed\")'": 1,
-    "pycrictl pull-limiter cancel default/training": 1,  # nobody waits
-    # Nobody knows why that pod's container is not running, and nobody has that name in the DNS.
+    "pycrictl pull-limiter cancel default/training": 1,  # no pull waits
+    # Why that pod's container is not running is unknown, and that name is not in the DNS.
     "pycrictl why default/web": 1,
     "pycrictl why default/web -o json | jq -r .cause.kind": 1,
     "pycrictl doctor --registry registry.example.com/shop/web": 1,
     "pycrictl doctor -o json | jq -r '.findings[] | select(.severity == \"serious\").text'": 1,
 }
-"""The status of examples that are about a failure."""
+"""The exit status of examples that fail."""
 
 NEWER: Final[dict[str, tuple[str, Answer | list[Message]]]] = {
     "checkpoint": ("CheckpointContainer", cri_pb2.CheckpointContainerResponse()),
@@ -89,7 +89,7 @@ NEWER: Final[dict[str, tuple[str, Answer | list[Message]]]] = {
         ),
     ),
 }
-"""Commands whose calls the node's containerd is too old for: a call, and another's answer."""
+"""Commands for which the node's containerd is too old: a call, and a newer runtime's answer."""
 
 
 ALL: Final = [

@@ -1,4 +1,4 @@
-"""The program in a root of its own, with the node's at ``/host``, as in a node's debug pod."""
+"""The program in its own root, with the node's root at ``/host``, as in a node's debug pod."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def container(lab: Lab, tmp_path: Path) -> str:
 
 
 def run(lab: Lab, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Run the program with the node's root at /host and nothing of a runtime in its own."""
+    """Run the program with the node's root at /host, and no trace of a runtime in its own root."""
     folder = folder / "root"
     folder.mkdir(exist_ok=True)
     program = [sys.executable, "-m", "pycrictl", "-t", "20s", *words]

@@ -24,7 +24,7 @@ Begin = Callable[..., str]
 
 @pytest.fixture
 def begin(lab: Lab, tmp_path: Path) -> Begin:
-    """Starts a container of the pod ``shop``, which writes to a log there."""
+    """A function that starts a container of the pod ``shop`` with a log in ``tmp_path``."""
     pod = lab.node.kubelet.run_pod(lab.node.kubelet.pod_config("shop", log_directory=str(tmp_path)))
 
     def start(script: str, name: str = "main", log: str = "0.log") -> str:
@@ -65,9 +65,9 @@ def test_follow_over_rotations_to_the_end(
         shown = [process.stdout.readline()]
         for number in range(5):
             log.rename(tmp_path / f"0.log.{number}")
-            time.sleep(0.1)  # the runtime goes on with the old file
+            time.sleep(0.1)  # the runtime keeps writing to the old file
             lab.node.kubelet.ask("ReopenContainerLog", container_id=container)
-            # Who follows has to know of each rotation before the next one.
+            # The follower must notice each rotation before the next one.
             wait_until(lambda: log.read_bytes().count(b"\n") > 1)
             newer = log.read_text().split()[4]
             while shown[-1] != f"line {newer}\n":

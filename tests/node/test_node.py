@@ -1,7 +1,7 @@
-"""A throwaway node leaves nothing behind, and what it needs does not start with the machine.
+"""A throwaway node leaves nothing behind, and what is installed for it does not start at boot.
 
-That is installed in a mount namespace of its own, where what is written to ``/etc`` and ``/usr``
-goes nowhere, by a package manager that does what Debian's packages do: it enables what it has.
+The installation runs in its own mount namespace, where writes to ``/etc`` and ``/usr`` are
+discarded, with a fake package manager that enables what it installs, as Debian's packages do.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ with Lab() as lab:
 
 
 def shim_sockets(folder: Path) -> list[Path]:
-    """The sockets of a node's own shims: other nodes have theirs in the same place."""
+    """Return the sockets of this node's shims; those of other nodes are in the same place."""
     addresses = [file.read_text() for file in folder.rglob("address") if file.is_file()]
     return [Path(address.removeprefix("unix://")) for address in addresses]
 
@@ -106,7 +106,7 @@ PATH=/usr/local/bin:$PATH
 
 
 def run(words: str) -> list[str]:
-    """The lines of the installation, and what is enabled and in force after it."""
+    """Return the output of the installation, then what is enabled and in force after it."""
     look = "find systemd rc2.d -name '*old*' -o -name '*new*'; ls /usr/sbin/policy-rc.d || true"
     script = f"{_PLACE}\n{INSTALL} {words}\n{look}"
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The playground on a terminal: what stands in it, and that nothing of it outlives its shell."""
+"""The playground on a terminal: what it offers, and that nothing of it outlives its shell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPT = rb"playground# "
 
 @contextmanager
 def playground() -> Iterator[tuple[Shell, list[Any]]]:
-    """One that was entered, and the settings that its terminal had before."""
+    """Enter a playground; yield its shell and the settings that the terminal had before."""
     env = {**os.environ, "TERM": "dumb", "PYCRICTL_COMPLETION_TIMEOUT": "50s"}
     shell = Shell([sys.executable, "-m", "tests.node.playground"], ROOT, env)
     settings = termios.tcgetattr(shell.terminal)
@@ -70,7 +70,7 @@ def test_what_the_greeting_says() -> None:
             shell.type(typed)
             found = shell.read(shown)[0].decode()
             shell.type("\x03")
-            shell.read(PROMPT)  # what is typed before belongs to nobody
+            shell.read(PROMPT)  # input before the prompt would be lost
             return found.replace("\a", "")
 
         tries = {
@@ -83,7 +83,7 @@ def test_what_the_greeting_says() -> None:
         }
         without_end = {
             "pycrictl image-pull-progress": ("\n", rb"jobs/batch queued, 1st, behind \S+:3"),
-            # Two pods begin with the first letters.
+            # The first letters match two pods.
             "pycrictl logs -f <Tab>": ("def\ta\t\n", rb"logs -f def\a.*no database\r"),
         }
         for line, expected in tries.items():
@@ -95,7 +95,7 @@ def test_what_the_greeting_says() -> None:
         assert {*re.findall(r"^  (pycrictl .*?)  ", GREETING, re.M)} == {*tries}
         assert "/usr/local/bin/pycrictl" in shell.run("type pycrictl")
         assert "index.html" in shell.run("ls")
-        # Ctrl-D is one only behind a prompt: before it, the terminal makes a NUL of it.
+        # Ctrl-D works only after a prompt: before, the terminal turns it into a NUL.
         shell.type("pwd\n")
         folder = Path(shell.read(rb"(/\S+)/desk\r\n" + PROMPT)[1].decode())
         shell.type("\x04")

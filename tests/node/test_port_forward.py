@@ -32,7 +32,7 @@ def local_ports(lines: list[str]) -> list[int]:
 def test_port_forward(
     command: list[str], pod: Pod, transport: str, count: int, size_bytes: int
 ) -> None:
-    """Many connections at once, and refused ones before them."""
+    """A refused connection does not affect the many parallel ones after it."""
     words = [*command, "port-forward", "-r", transport, pod.id]
     data = random.Random(6).randbytes(size_bytes)
     with web_server(data) as port, closed_port() as refused_port:
@@ -60,7 +60,7 @@ def test_port_forward(
 
 
 def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -> None:
-    """containerd reads no frame behind the data of a stream that it has given up."""
+    """containerd stops reading frames when data arrives for a stream that it has given up."""
     words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
     with web_server(b"here") as port, closed_port() as refused_port:
         with forwarded([*words, f":{port}", f":{refused_port}"]) as (process, lines):
@@ -77,7 +77,7 @@ def test_data_for_a_refused_port_stalls_no_other(command: list[str], pod: Pod) -
 
 
 def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
-    """containerd 1.6 takes it for the end of the whole after a second more."""
+    """containerd 1.6 ends the whole connection one second after a half-close."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         words = [*command, "port-forward", "--address", "127.0.0.1", pod.id, f":{port}"]

@@ -48,7 +48,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def rest(process: subprocess.Popen[str]) -> str:
-    """What it writes until it ends, beyond what was read before."""
+    """Return the output that was not read before, up to the end of the process."""
     assert process.stdout is not None
     with process:
         return process.stdout.read()
@@ -111,7 +111,7 @@ def test_errors_are_the_runtimes(lab: Lab, start: Callable[..., Program]) -> Non
 
 
 def test_another_client_library_works(lab: Lab, start: Callable[..., Program]) -> None:
-    """`ctr` is Go's: it compresses headers, sends metadata, streams content and leases."""
+    """`ctr` uses Go's gRPC: it compresses headers, sends metadata, streams content and leases."""
     proxy = start().socket_path
 
     def ctr(address: Path, *words: str) -> str:
@@ -134,7 +134,7 @@ def test_another_client_library_works(lab: Lab, start: Callable[..., Program]) -
 
 _MEASURED: Final = (
     (r'"\d+"(?=\s*[,}])', '"0"'),
-    # It grows meanwhile, and its column with it.
+    # The age grows meanwhile, and its column with it.
     (r"\b(CREATED|(Less than a second|\d+ seconds?|a minute) ago) +", "AGE "),
 )
 
@@ -155,7 +155,7 @@ def test_commands_answer_what_they_answer_directly(
     wait_until(lambda: "stdout F up" in (tmp_path / "main.log").read_text())
 
     def both(*words: str, status: int = 0) -> tuple[str, str]:
-        """What a command writes to its outputs, which is the same both ways."""
+        """Return what a command writes to its outputs, which must be the same both ways."""
         found = []
         for program, endpoint in zip(programs, endpoints, strict=True):
             ended = program.run(*words)
@@ -190,7 +190,7 @@ def test_commands_answer_what_they_answer_directly(
 
 
 def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Program]) -> None:
-    """A client pings because of what it gets, and containerd hangs up on too many pings."""
+    """A client pings when it receives data, and containerd disconnects after too many pings."""
     proxy = start()
     reference = lab.reference(lab.busybox)
     pod = proxy.kubelet.run_pod("web")
@@ -219,7 +219,7 @@ def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Pro
 def test_a_client_with_a_network_of_its_own(
     lab: Lab, start: Callable[..., Program], source: str
 ) -> None:
-    """As an agent in a pod is one: it has the socket, and another loopback."""
+    """Such as an agent in a pod: it has the socket, but another loopback interface."""
     proxy = start()
     reference = lab.push(lab.image(f"own{source}:1", 2 * MIB, MIB))
     pod = proxy.kubelet.run_pod(f"own-{source}")
@@ -227,7 +227,7 @@ def test_a_client_with_a_network_of_its_own(
     pull = proxy.kubelet.start_pull(reference, pod)
     wait_until(lambda: bool(status(proxy)["running"]))
     words = ["image-pull-progress", pod.id[:13], "--progress", "json", "--interval", "0.2"]
-    if source == "containerd":  # a proxy of before, or one whose folder is not seen
+    if source == "containerd":  # an older proxy, or one whose folder is not visible
         for path in proxy.socket_path.parent.glob("cri.sock.*/[0-9]*"):
             path.unlink()
     else:
@@ -249,7 +249,7 @@ def test_a_client_with_a_network_of_its_own(
 def test_a_tag_pushed_anew_after_a_look_that_ended_early(
     lab: Lab, start: Callable[..., Program]
 ) -> None:
-    """What was seen of a tag's last pull says nothing about its next one."""
+    """The layers seen in a tag's last pull must not be assumed for its next one."""
     proxy = start()
     name = "moved:1"
     old, new = (
@@ -309,7 +309,7 @@ def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Progra
     assert all(pull.result(timeout=60).image_ref for pull in pulls)
     shown = records(first + rest(watcher))
     assert watcher.returncode == 0
-    # Of a pull that waited, and was quick then, there may be nothing about its layers.
+    # A pull that waited and was then quick may have no records of its layers.
     last = {(record["image"], record.get("layer", "")): record["phase"] for record in shown}
     assert {image for image, _ in last} == set(references), shown
     assert {phase for (_, layer), phase in last.items() if layer} <= {"done", "present"}, shown

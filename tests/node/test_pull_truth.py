@@ -25,7 +25,7 @@ from .test_commands import SLOW_S, run_slowly
 PACE = Pace(0.05)
 
 read_journal = partial(journal.read, timeout_s=20)
-"""The journal, also where its program takes long to start."""
+"""Reads the journal with a long timeout, as ``journalctl`` may be slow to start."""
 
 
 def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCreating") -> None:
@@ -44,7 +44,7 @@ def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCr
 def test_a_pods_own_pulls_with_the_kubelets_credential(
     lab: Lab, api: ApiServer, tmp_path: Path
 ) -> None:
-    """Under the names that the pod uses, and without those of others."""
+    """They are shown under the names that the pod uses, and pulls of other pods are not shown."""
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     for folder in ("etc", "run", "proc/1", "proc/self"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def test_a_pods_own_pulls_with_the_kubelets_credential(
 
 
 def write_journal(lab: Lab, folder: Path) -> None:
-    """A journalctl that prints what the throwaway containerd has logged."""
+    """Write a journalctl that prints what the throwaway containerd has logged."""
     folder.mkdir()
     program = folder / "journalctl"
     program.write_text(
@@ -89,7 +89,7 @@ def write_journal(lab: Lab, folder: Path) -> None:
 def watched(
     lab: Lab, words: list[str], *wanted: Callable[[dict[str, Any]], object]
 ) -> list[dict[str, Any]]:
-    """What the program says of pulls that are slow until it has said all that is wanted."""
+    """Return the program's records; pulls are slow until each of ``wanted`` has matched one."""
     lines: list[dict[str, Any]] = []
     missing = [*wanted]
     words = [*words, "--progress", "json"]
@@ -107,7 +107,7 @@ def watched(
 def test_a_proxy_on_the_node_is_found_and_knows_better(
     lab: Lab, start: Callable[..., Program], command: list[str]
 ) -> None:
-    """Through the runtime's own socket, and without a pod: names, pods, and who is ahead."""
+    """Its names, pods and places in line are shown even via the runtime's socket, without a pod."""
     proxy = start("--max-parallel-image-pulls", "1")
     references = [lab.push(lab.image(f"shop/p{n}:1", 2 * MIB, MIB)) for n in range(3)]
     lab.registry.limit(MIB / 2)
@@ -136,7 +136,7 @@ def test_a_proxy_on_the_node_is_found_and_knows_better(
 
 
 def broken(lab: Lab, name: str, seed: int) -> Image:
-    """An image whose last layer is fetched whole, and is not what its config says."""
+    """Make an image whose last layer can be fetched whole, but does not match the config."""
     first, last = lab.layout.random_layers([2 * MIB, MIB], seed=seed)
     last = replace(last, diff_id="sha256:" + "0" * 64)
     return lab.layout.image(name, [lab.base, first, last])

@@ -1,7 +1,7 @@
-"""Every command of the README, run as it is written; what a test cannot do is listed with a reason.
+"""Every README command, run as written; those that a test cannot run are listed with a reason.
 
-The first ones, up to "Try it", print what the README shows. Of the others, one that is neither of a
-program in ``PROGRAMS`` nor in ``INSTEAD`` fails, so that nobody adds one that no test runs.
+The commands before "Try it" must print what the README shows. Any other must use only programs in
+``PROGRAMS`` or be listed in ``INSTEAD``, otherwise a test fails: no command stays untested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ BUILDING: Final = (ROOT / "docs" / "building.md").read_text("utf-8")
 PROGRAMS: Final = frozenset(
     ("pycrictl", "crictl", "cat", "curl", "install", "jq", "ls", "man", "tar")
 )
-"""Programs that run in the house: they change nothing outside."""
+"""Programs that may run in the house, as they change nothing outside it."""
 
 _DEMO: Final = "from tests.node import demo; raise SystemExit(demo.main(20))"
 _SERVICE: Final = """export STATE_DIRECTORY=/var/lib/pycrictl
@@ -86,14 +86,14 @@ INSTEAD: Final = {
         f"set -e\n{_SERVICE}", "no systemd is running: the unit's command is started by hand"
     ),
 }
-"""Commands that a test cannot run as they are."""
+"""Commands that a test cannot run as they are: a substitute, if any, and the reason."""
 
 GOES_ON: Final = {
     "pycrictl image-pull-progress --follow": ("downloading", 130),
     "pycrictl proxy --upstream unix:///run/containerd/containerd.sock"
     " --max-parallel-image-pulls 3": (" ready ", 0),
 }
-"""Commands that go on until Ctrl-C: what they print, and their status then."""
+"""Commands that run until Ctrl-C: text that they print, and their exit status after it."""
 
 SHOWS: Final = {
     "pycrictl image-pull-progress default/web": "done: 3 layers",
@@ -101,14 +101,14 @@ SHOWS: Final = {
     "pycrictl pull-limiter status": "WHEN FULL",
     "pycrictl -r unix:///run/pycrictl/cri.sock version": "RuntimeName:  containerd",
 }
-"""Patterns of what some commands print; of all others nothing is asked but a status of 0."""
+"""Patterns in the output of some commands; all others need only exit with 0."""
 
 
 _WATCH: Final = " image-pull-progress"
 
 
 class Block(NamedTuple):
-    """A block between fences, and the name behind the first of them."""
+    """A fenced block, and the language named in its opening fence."""
 
     language: str
     text: str
@@ -119,7 +119,7 @@ def blocks(text: str) -> list[Block]:
 
 
 def statements(block: Block) -> Iterator[str]:
-    """The commands of a block, each with its here-document and without its comment."""
+    """Yield the commands of a block, each with its here-document and without its comment."""
     lines = iter(block.text.splitlines())
     for line in lines:
         if block.language == "console":
@@ -173,7 +173,7 @@ def test_every_command_works(furnished: House) -> None:
     house.tidy()
     statements = list(dict.fromkeys(COMMANDS))
     with ThreadPoolExecutor(1) as pool:
-        demo = pool.submit(run, house, "make demo")  # it has a node of its own
+        demo = pool.submit(run, house, "make demo")  # it has its own node
         done_before = watch(house, statements)
         others = [each for each in statements if each not in (*done_before, "make demo")]
         everything = done_before | {each: run(house, each) for each in others}
@@ -188,7 +188,7 @@ def test_every_command_works(furnished: House) -> None:
 
 
 def watch(house: House, statements: list[str]) -> dict[str, Done]:
-    """What came of those that watch a pull to its end: all the same one, through the proxy."""
+    """Return the results of the commands that watch a pull: all the same one, via the proxy."""
     known = {*GOES_ON, *INSTEAD}
     lines = [each for each in statements if _WATCH in each and each not in known]
     with house.proxy() as kubelet, house.slow_pull(kubelet):
@@ -208,7 +208,7 @@ def run(house: House, statement: str) -> Done:
 
 @pytest.mark.node
 def test_the_first_commands_print_what_is_shown() -> None:
-    """On a terminal of 80 columns, but for figures, IDs, and bars, of which there are many."""
+    """On a terminal of 80 columns; figures, IDs and bars vary and are not compared."""
     shown = dict(examples(FIRST))
     with Stage() as stage:
         stage.keep(API)
@@ -243,7 +243,7 @@ def examples(text: str) -> Iterator[tuple[str, str]]:
 
 
 def alike(text: str) -> str:
-    """A text without what differs from run to run, and without line breaks."""
+    """Return a text with everything masked that varies between runs, and without line breaks."""
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
     text = re.sub(r"\|[\u2588-\u258f ]+\|", "|", text)
     text = re.sub(r"\b[0-9a-f]{12,13}\b", "ID", text)

@@ -1,7 +1,7 @@
-"""The recordings of crictl on a real containerd, replayed on one under the name ``crictl``.
+"""The recordings of crictl on a real containerd, replayed by this program as ``crictl``.
 
-The scene is built anew, and every recorded command that answers with data or changes state runs in
-it, in the order of the recordings. Output, exit status and kind of messages are compared.
+The scene is built anew, and every recorded command that returns data or changes state runs in it,
+in the order of the recordings. Output, exit status and kind of messages are compared.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .lab import Lab
 from .scene import Outcome, Scene, recorded_names
 
 pytestmark = pytest.mark.timeout(400)
-"""Whichever test comes first waits for all commands of the story."""
+"""The first test to run waits for all commands of the story."""
 
 NOT_HERE: Final = frozenset(("completion",))
 """Completion has tests of its own."""
@@ -71,7 +71,7 @@ CHANGES: Final = (
     "m-rmi-prune",
     "m-images-after-prune",
 )
-"""The recordings of changes in an order that they can have, with what was done between them."""
+"""The recordings of changes in a possible order, with the commands that are needed between them."""
 
 TEARDOWN: Final = (
     "t-stop-all",
@@ -93,17 +93,17 @@ TEARDOWN: Final = (
 )
 
 UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats|exec --name)\b")
-"""Commands that print in the order in which things end, of the runtime's list, or of IDs."""
+"""Commands whose order of output depends on what ends first, the runtime's list, or IDs."""
 
 SLOW: Final = (
     *("exec-sync-timeout", "logs-follow-sigint", "portforward-sigint"),
     *("noconfig-debug-retry", "noconfig-flag-endpoint-nosocket"),
     *("stats-all", "stats-id", "stats-pod", "stats-positional"),
 )
-"""Recordings that wait for seconds and change nothing: they run beside the others."""
+"""Recordings that wait for seconds and change nothing: they run in parallel with the others."""
 
 MEASURED: Final = ("stats", "t-stats", "imagefsinfo")
-"""The beginnings of names of recordings whose numbers are measurements."""
+"""Prefixes of the names of recordings whose numbers are measurements."""
 
 MASKS: Final = tuple(
     (re.compile(pattern), mask)
@@ -125,8 +125,8 @@ MASKS: Final = tuple(
         (r"root +(root|0)\b", "root root"),
     )
 )
-"""What varies from scene to scene: IDs, times, processes, ports that were free, how much was
-logged, names of groups, and sizes, in which busybox counts."""
+"""What varies between scenes: IDs, times, processes, free ports, the number of log lines, names of
+groups, and sizes, which include busybox."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def replayed() -> list[str]:
         and not NOT_HERE.intersection(re.split(r"[\s;()]+", recorded.command))
         and recorded.name not in ELSEWHERE
     ]
-    # What changes a container comes behind what shows it.
+    # Commands that change a container run after those that show it.
     return sorted(names, key=lambda name: name.startswith("update"))
 
 
@@ -179,7 +179,7 @@ def make_story() -> Story:
 
 def command_of(step: str) -> str:
     command = step if " " in step else capture(step).command
-    # What is typed before the prompt is dropped, and a start beside other tests takes long.
+    # Input before the prompt is dropped, and beside other tests the start takes long.
     return command.replace("(sleep 1;", "(sleep 5;")
 
 
@@ -216,13 +216,13 @@ def test_the_lists_hold_only_recordings() -> None:
         for recorded in everything()
         if recorded.name.startswith(("m-", "t-")) and recorded.name not in REPLAYED
     }
-    # They need a signal or a terminal; test_sessions and its neighbours have the same.
+    # They need a signal or a terminal; test_sessions and its neighbours cover them.
     streaming = ("m-attach", "m-exec", "m-logs", "m-portforward", "t-exec")
     assert all(name.startswith(streaming) for name in left_out)
 
 
 def comparable(recorded: Capture, text: str, names: Mapping[str, str]) -> Any:
-    """What of an output can be compared: JSON as its documents, other text line by line."""
+    """Return the comparable form of an output: JSON as its documents, other text as its lines."""
     for identifier, name in names.items():
         text = text.replace(identifier, f"<{name}>").replace(identifier[:13], f"<{name}>")
     for pattern, mask in MASKS:

@@ -24,7 +24,7 @@ TRANSPORTS = [["-r", "spdy"], ["-r", "websocket"], ["-r", "auto"], ["-s"]]
 
 @pytest.fixture(scope="module")
 def containers(shared_lab: Lab) -> Iterator[Callable[[], str]]:
-    """Finds a container that runs, and starts one if those that it has started are gone."""
+    """A function that returns a running container; it starts one only if the last is gone."""
     kubelet = shared_lab.node.kubelet
     found = ""
 
@@ -40,7 +40,7 @@ def containers(shared_lab: Lab) -> Iterator[Callable[[], str]]:
 
 @pytest.fixture
 def container(containers: Callable[[], str]) -> str:
-    """One for all tests: they leave nothing there that others would notice."""
+    """One container for all tests: they leave nothing in it that would affect others."""
     return containers()
 
 
@@ -76,7 +76,7 @@ def test_piped_input_ends_with_all_its_output(
 def test_many_mebibytes_come_back(
     command: list[str], container: str, transport: str, remote: list[str], size_mib: int
 ) -> None:
-    """Over WebSocket, where the end of the input cannot be signalled, less is enough."""
+    """WebSocket cannot signal the end of the input, so there ``head`` ends after 16 MiB."""
     blocks = [random.Random(number).randbytes(MIB) for number in range(8)]
     words = [*command, "exec", "-i", "-r", transport, container, *remote]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
@@ -178,7 +178,7 @@ def test_attaching_ends_nobodys_input(
     lab.node.kubelet.run(container_id, "sh", "-c", "kill -0 1")
 
 
-# On a terminal of their own
+# On a terminal
 
 
 def shell(command: list[str], container: str, *more: str) -> Session:
@@ -196,7 +196,7 @@ def test_a_terminal(command: list[str], container: str, transport: str) -> None:
     session.talk(
         (b"until stty size | grep '34 101'; do sleep 0.1; done\n", b"\r\n34 101\r\n"),
         (b"sh -c 'echo sleep$((1+1)); exec sleep 60'\n", b"sleep2\r\n"),
-        (b"\x03", b"# "),  # for the command, not for us
+        (b"\x03", b"# "),  # for the remote command only
     )
     session.type(b"exit 6\n")
     assert session.end() == 6
@@ -226,7 +226,7 @@ def test_the_terminal_is_sane_after_the_runtimes_death(
 
 def test_attach_and_detach(lab: Lab, pod: Pod, command: list[str]) -> None:
     container_id = lab.container(pod, ["sh"], tty=True, stdin=True)
-    for number in (1, 2):  # it goes on without us
+    for number in (1, 2):  # the shell survives detaching
         session = Session([*command, "attach", "-it", container_id])
         session.talk((b"echo here$((1+%d))\n" % number, b"here%d\r\n" % (1 + number)))
         session.type(b"\x10\x11")

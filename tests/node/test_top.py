@@ -1,4 +1,4 @@
-"""``top`` in a real terminal, above the real containerd."""
+"""``top`` in a real terminal, on a real containerd."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.node
 
 @pytest.fixture
 def crashed(lab: Lab, pod: Pod, container: str) -> str:
-    """A pod ``sessions`` whose container ``main`` runs, and ``bad`` has ended with 3."""
+    """A pod ``sessions``: its container ``main`` runs, and ``bad`` has exited with 3."""
     return lab.container(pod, ["sh", "-c", "echo no database; exit 3"], name="bad")
 
 
@@ -87,7 +87,7 @@ def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed:
         session.wait_for(b"last seen at")
     finally:
         os.kill(lab.node.pid, signal.SIGCONT)
-    session.talk((b"r", b"cpu "))  # no heading says so
+    session.talk((b"r", b"cpu "))  # only rows have this text
     session.type(b"q")
     assert session.end() == 0
 
@@ -96,7 +96,7 @@ def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed:
 def troubled(
     lab: Lab, start: Callable[..., Proxy], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[str]]:
-    """A node with a limit of one pull and a pod of each trouble; how ``top`` of it is started."""
+    """A node with a limit of one pull and a pod of each trouble; yields the command of ``top``."""
     write_journal(lab, tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     proxy = start("--max-parallel-image-pulls", "1", age_s=600)
@@ -128,7 +128,7 @@ def troubled(
 
 
 def run_out_of_memory(lab: Lab, pod: Pod) -> None:
-    """Until containerd has noticed why it was killed: on a busy machine it is late at times."""
+    """Retry until containerd reports an OOM kill, which it sometimes misses on a busy machine."""
     kubelet = lab.node.kubelet
     for _ in range(20):
         made = lab.container(pod, ("tail", "/dev/zero"), attempt=0, memory_bytes=8 * MIB)
@@ -161,7 +161,7 @@ KEYS = {
     "queued": {"w": "Sandbox", "c": "cancel the pull of"},
     "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
 }
-"""For the row of a pod: what a key makes the screen say."""
+"""For the row of each pod: keys, and the text that each brings to the screen."""
 
 BACK = {
     **dict.fromkeys("w\ri", b"q"),
@@ -170,10 +170,10 @@ BACK = {
     "p": b"\x03",
     "e": b"exit\r",
 }
-"""What leads back from what a key has opened."""
+"""The input that closes what a key has opened."""
 
 MESSAGES = ("there is", "this ", "not waiting", "no queued", "lower", "sorted")
-"""How what needs no way back begins."""
+"""Beginnings of messages, which need not be closed."""
 
 
 def test_every_trouble_and_every_key(troubled: list[str]) -> None:
@@ -202,7 +202,7 @@ def press_every_key(session: Session) -> None:
             typed = ""
             if says.startswith(MESSAGES):
                 continue
-            if key == "l":  # the log of what has ended
+            if key == "l":  # at the end of an exited container's log
                 session.wait_for(b"Enter goes back")
             back = b"nothing was done" if key in "c+" else b"default/" + pod.encode()
             session.talk((BACK[key], back))

@@ -1,4 +1,4 @@
-"""Pulls on a real containerd, as they are seen from outside."""
+"""Pulls on a real containerd, as seen from outside."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDER = [Phase.WAITING, Phase.DOWNLOADING, Phase.WAITING, Phase.EXTRACTING, Phas
 
 @pytest.fixture
 def client(lab: Lab) -> ContainerdClient:
-    # The limit is for a machine that runs many tests at once.
+    # The timeout allows for a machine that runs many tests at once.
     return ContainerdClient(lab.node.endpoint.removeprefix("unix://"), timeout_s=20)
 
 
@@ -37,7 +37,7 @@ def shown_name(image: Image) -> str:
 
 
 def assert_whole(watch: Watch, image: Image) -> None:
-    """Every byte of the manifest is accounted for, and nothing else."""
+    """Assert that the bytes of the manifest are accounted for, and nothing else."""
     found = watch.layers(shown_name(image))
     assert [item.layer for item in found] == [layer.digest for layer in image.layers]
     assert [item.progress for item in found] == [layer.size_bytes for layer in image.layers]
@@ -101,7 +101,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     assert watch.endings[0][2].startswith("containerd was restarted during the pull (")
     assert not watch.results[-1].active
 
-    late = Watch(watch.client)  # sees the traces of the dead pull, and no pull
+    late = Watch(watch.client)  # sees traces of the dead pull, but no pull
     for _ in range(3):
         assert not late.poll(time.monotonic()).active
     assert late.items == {}
@@ -119,7 +119,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
 
 
 def test_pods_and_containers_are_no_pulls(lab: Lab, watch: Watch) -> None:
-    """containerd takes a lease to create a container as well."""
+    """containerd also takes a lease to create a container."""
     lab.node.kubelet.pull(lab.reference(lab.busybox))
     watch.until(lambda: not watch.results[-1].active)
     seen = len(watch.results)

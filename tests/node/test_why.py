@@ -1,7 +1,7 @@
 """The first line of ``why`` on a real node, for the causes that administrators meet most.
 
-The kubelet's part is played by the tests' own calls, and by the stand-in of an API server, which
-says what the kubelet would: why a container waits, in the runtime's own words.
+The tests act as the kubelet: they make its calls to the runtime, and a stand-in of an API server
+reports, as the kubelet would, why a container waits, in the runtime's own words.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from .test_pull_truth import add_pod, read_journal, write_journal
 
 
 class Scene:
-    """A pod ``default/web`` of the node, and what is said of it."""
+    """A pod ``default/web`` of the node, and its status in the API server."""
 
     def __init__(self, lab: Lab, api: ApiServer, root: Path) -> None:
         self.lab = lab
@@ -46,7 +46,7 @@ class Scene:
         self.output = ""
 
     def say(self, image: str, reason: str = "ContainerCreating", message: str = "") -> None:
-        """Let the API server say that the pod waits for an image."""
+        """Make the API server report that the pod waits for an image."""
         self.api.pods["items"].clear()
         add_pod(self.api, "web", image, waiting=reason)
         (status,) = self.api.pods["items"][0]["status"]["containerStatuses"]
@@ -54,7 +54,7 @@ class Scene:
         status["name"] = self.api.pods["items"][0]["spec"]["containers"][0]["name"] = "main"
 
     def fail_to_pull(self, image: str) -> None:
-        """Pull in vain, as the kubelet does, and say what it says then."""
+        """Pull an image, which must fail, and report the error as the kubelet does."""
         if not self.api.pods["items"]:
             self.say(image)
             self.lab.node.kubelet.run_pod("web")
@@ -63,7 +63,7 @@ class Scene:
         self.say(image, "ErrImagePull", error.details() or "")
 
     def why(self, **sources: Any) -> str:
-        """The first line, without the pod's name; the node's disk counts as one with space."""
+        """Return the first line without the pod's name, as if the node's disks had free space."""
         path = self.lab.node.endpoint.removeprefix("unix://")
         asked = {
             "pods": NodePods(root=self.root, timeout_s=20),
@@ -130,7 +130,7 @@ CANNOT_BE_PULLED = {
 def test_an_image_that_cannot_be_pulled(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, unknown_ca: str, trouble: str
 ) -> None:
-    monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # not due before it is seen
+    monkeypatch.setattr("pycrictl.progress.failures.BACK_OFF_S", 100.0)  # no retry is due meanwhile
     lab = scene.lab
     reference = {
         "missing": f"{lab.registry.host}/nosuch/why:1",
@@ -218,7 +218,7 @@ def test_a_sandbox_that_is_gone(scene: Scene) -> None:
     answer = lab.node.kubelet.ask("PodSandboxStatus", pod_sandbox_id=pod.id, verbose=True)
     os.kill(json.loads(answer.info["info"])["pid"], signal.SIGKILL)
     gone = "is not running: its sandbox is gone (not ready any more)"
-    wait_until(lambda: scene.why(pods=None) == gone)  # its container may be seen to end first
+    wait_until(lambda: scene.why(pods=None) == gone)  # its container may end first
 
 
 def test_a_healthy_pod(scene: Scene, crictl: Program) -> None:
@@ -231,7 +231,7 @@ def test_a_healthy_pod(scene: Scene, crictl: Program) -> None:
 
 
 def test_the_doctor_on_a_node(lab: Lab, crictl: Program) -> None:
-    """The way to the registry is whole; a lease and a download that were killed are found."""
+    """The route to the registry is good; the lease and download of a killed pull are found."""
     reference = lab.push(
         lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750))
     )

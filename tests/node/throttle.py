@@ -1,4 +1,4 @@
-"""A slow and unreliable network in front of a registry, switched while pulls run."""
+"""A slow and unreliable network in front of a registry, adjustable while pulls run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Final, Self
 from tests.serving import Handler, serving
 
 _TLS: Final = b"\x16"
-"""How a handshake of TLS begins."""
+"""The first byte of a TLS handshake."""
 
 _HOP_HEADERS: Final = {"connection", "keep-alive", "transfer-encoding"}
 _CHUNKS_PER_S: Final = 20
@@ -24,11 +24,11 @@ _MAX_CHUNK_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to requests whose path `pattern` (a regular expression) is found in.
+    """A fault of requests in whose path `pattern`, a regular expression, is found.
 
-    With `status` the request is answered so, without asking the registry. Otherwise no byte of the
-    file from `after_bytes` on is sent, also not to a request that resumes with a Range: the answer
-    stands still there, or the connection is cut.
+    With `status` the response has that status, without a request to the registry. Otherwise no byte
+    of the file from `after_bytes` on is sent, not even to a request that resumes with a Range: the
+    response stalls there, or the connection is cut.
     """
 
     pattern: str
@@ -40,7 +40,7 @@ class Fault:
 class Throttle:
     """A context manager: an HTTP proxy at `host` for `127.0.0.1:upstream_port`. Thread-safe.
 
-    Only GET and HEAD pass: pushes go to the registry itself.
+    Only GET and HEAD pass: pushes go directly to the registry.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Throttle:
     # Switches
 
     def limit(self, bytes_per_s: float | None) -> None:
-        """Limits the bodies of all connections together; None is no limit, 0 lets nothing pass."""
+        """Limit the bodies of all connections together; None is no limit, 0 blocks everything."""
         with self._changed:
             self._rate_bytes_per_s = bytes_per_s
             self._next_byte_at = time.monotonic()
@@ -81,11 +81,11 @@ class Throttle:
         self._add(Fault(pattern, status=status))
 
     def cut(self, pattern: str, *, after_bytes: int = 0) -> None:
-        """Cuts the connection after so many bytes of the file; before the head if none is left."""
+        """Cut the connection after `after_bytes` of the file; before the head if none is left."""
         self._add(Fault(pattern, after_bytes=after_bytes))
 
     def stall(self, pattern: str, *, after_bytes: int = 0) -> None:
-        """Stands still after so many bytes of the file (before the head if none is left)."""
+        """Stall after `after_bytes` of the file; before the head if none is left."""
         self._add(Fault(pattern, after_bytes=after_bytes, stall=True))
 
     def require_login(self, username: str, password: str) -> None:
@@ -94,7 +94,7 @@ class Throttle:
             self._authorization = f"Basic {token}"
 
     def heal(self) -> None:
-        """Removes all faults and the login; what stalled goes on. The rate limit stays."""
+        """Remove all faults and the login; stalled responses continue. The rate limit stays."""
         with self._changed:
             self._faults = ()
             self._authorization = None
@@ -104,7 +104,7 @@ class Throttle:
 
     @property
     def sent_bytes(self) -> int:
-        """The bytes of all bodies passed on so far."""
+        """The total size of the bodies passed on so far."""
         with self._changed:
             return self._sent_bytes
 
@@ -136,7 +136,7 @@ class Throttle:
         return int(min(max(rate / _CHUNKS_PER_S, 512), _MAX_CHUNK_BYTES))
 
     def wait_for_turn(self, size_bytes: int) -> None:
-        """Returns when the limit lets the next `size_bytes` pass.
+        """Wait until the limit lets the next `size_bytes` pass.
 
         Raises:
             ConnectionAbortedError: The throttle was stopped meanwhile.
@@ -154,7 +154,7 @@ class Throttle:
             self._sent_bytes += size_bytes
 
     def wait_for_heal(self, fault: Fault) -> None:
-        """Stands still while `fault` is switched on; ConnectionAbortedError as above."""
+        """Wait while `fault` is active; raise ConnectionAbortedError as above."""
         with self._changed:
             self._changed.wait_for(lambda: self._closing or fault not in self._faults)
             if self._closing:
@@ -176,7 +176,7 @@ class _Handler(Handler):
     throttle: Throttle
 
     def handle(self) -> None:
-        """Answer TLS as Go's servers do; containerd 2 tries that first, then goes on without."""
+        """Answer TLS as Go's servers do; containerd 2 tries it first and then plain HTTP."""
         if self.connection.recv(1, socket.MSG_PEEK) == _TLS:
             self.connection.recv(65536)
             self.connection.sendall(b"HTTP/1.0 400 Bad Request\r\n\r\n")
@@ -204,7 +204,7 @@ class _Handler(Handler):
     def _pass_on(self, fault: Fault | None, left_bytes: int) -> None:
         upstream = http.client.HTTPConnection("127.0.0.1", self.throttle.upstream_port, timeout=30)
         try:
-            # The Host header goes along, so that the registry's own links lead back here.
+            # The Host header is kept, because the registry's own links must lead back here.
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
             for name, value in self.headers.items():
                 if name.lower() not in _HOP_HEADERS:

@@ -1,4 +1,4 @@
-"""Builds what `make dist` builds, once for all processes of pytest."""
+"""Run the builds of `make dist`, once for all processes of pytest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.once import locked
 
 ROOT: Final = Path(__file__).parents[2]
 PYTHON: Final = ROOT / ".venv-dist" / "bin" / "python"
-"""What `make dist` runs with; tests of what it has built may use it."""
+"""The interpreter of `make dist`; tests of its output may use it."""
 
 _DONE: Final = "SHA256SUMS"
-"""What is written last into a folder of built files."""
+"""The file that a build writes last into its folder."""
 
 _FOR_THIS_PYTHON: Final = """
 import sys
@@ -31,11 +31,11 @@ bundle.WHEELS = bundle.WHEELS.with_name("wheels-for-tests")
 import dist
 sys.exit(dist.main())
 """
-"""The zipapp serves the Python of the tests alone: modules of all take longer than all else."""
+"""The zipapp is for the tests' Python alone: modules for all would take longest to build."""
 
 
 def dist(folder: Path) -> Path:
-    """The folder, made in `folder`, of what needs no interpreter of its own."""
+    """Build the packages that have no interpreter of their own; return their folder."""
     output = folder / "dist"
     with locked(output):
         if not (output / _DONE).exists():
@@ -44,13 +44,13 @@ def dist(folder: Path) -> Path:
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks by the program, as before Python 3.11.4 the module cannot be told what to trust."""
+    """Unpack with tar(1), since before Python 3.11.4 the tarfile module has no filters."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(["tar", "-C", folder, "-xf", archive], check=True)
 
 
 def built(released: Path, pattern: str) -> Path:
-    """A file of a release; without one, which is of aarch64, the test is skipped."""
+    """Return a file of a release; skip the test if it is missing, as it may be for aarch64."""
     found = list(released.glob(pattern))
     if not found:
         pytest.skip("make dist image ARCH=arm64")
@@ -58,7 +58,7 @@ def built(released: Path, pattern: str) -> Path:
 
 
 class Layout:
-    """An OCI layout, unpacked in a folder: what its tags stand for."""
+    """An OCI layout, unpacked in a folder, with access by tag."""
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self.folder = folder

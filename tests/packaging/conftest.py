@@ -1,4 +1,4 @@
-"""What `make dist` builds, built once for all tests and all processes of pytest."""
+"""The output of `make dist`, built once for all tests and all processes of pytest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUILD_S = 1800  # a cold and busy machine; about 20 otherwise
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whichever test comes first waits for the build."""
+    """Allow more time for tests that may have to wait for the build."""
     for item in items:
         if {"dist", "released"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.timeout(_BUILD_S))

@@ -1,4 +1,4 @@
-"""Installs what was built, each in an empty place, with the way to run it there."""
+"""Install built packages, each in an empty place, and run them there."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ LINK = "/bin/crictl"
 QEMU = "/qemu-aarch64-static"
 
 INTERPRETER = Path(sys.base_prefix, "bin", "python{}.{}".format(*sys.version_info))
-"""One that has no modules but its own."""
+"""An interpreter with the standard library only."""
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A program in its place."""
+    """An installed program."""
 
     command: Callable[..., list[str]]
     program: str
@@ -48,7 +48,7 @@ class Installed:
 
 @contextmanager
 def wheel(dist: Path, folder: Path) -> Iterator[Installed]:
-    """As `pip install` does, in an environment of its own."""
+    """Install the wheel by pip, in a virtual environment of its own."""
     (file,) = dist.glob("*.whl")
     place = folder / "venv"
     venv.create(place, symlinks=True)
@@ -102,7 +102,7 @@ def install(root: Root, package: Path) -> None:
     else:
         done = _rpm(root, "-U", "--replacepkgs", str(package))
     assert done.returncode == 0, done.stderr
-    assert "scriptlet failed" not in done.stderr  # of which rpm only warns
+    assert "scriptlet failed" not in done.stderr  # rpm only warns of it
 
 
 def remove(root: Root, kind: str) -> None:
@@ -112,7 +112,7 @@ def remove(root: Root, kind: str) -> None:
 
 
 def _rpm(root: Root, *words: str) -> subprocess.CompletedProcess[str]:
-    """By this machine's rpm, into a root of Debian, since there is no other."""
+    """Run this machine's rpm on a root of Debian, since there is no root with RPM packages."""
     inside = ("rpm", "--force-debian", "--root", str(root.path), "--nodeps", *words)
     return subprocess.run(root.outside(*inside), capture_output=True, text=True, check=False)
 
@@ -129,10 +129,10 @@ def directory(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
 
 @contextmanager
 def aarch64(dist: Path, folder: Path, suite: str) -> Iterator[Installed]:
-    """Under qemu-user: nothing here was on a real machine of that kind.
+    """Run the program under qemu-user: none of this was tested on a real aarch64 machine.
 
-    A kernel that does not know qemu cannot start such programs for others: scripts of packages do
-    not run, nor does the proxy hand over.
+    Unless qemu is registered with the kernel, such programs cannot be started by others: scripts of
+    packages do not run, nor does the proxy hand over.
     """
     file = built(dist, "*-linux-aarch64.tar.xz")
     name = file.name.removesuffix(".tar.xz")

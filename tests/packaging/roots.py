@@ -1,4 +1,4 @@
-"""A root of its own for programs: nothing that they do reaches this machine's files."""
+"""Throwaway roots for programs, which cannot change this machine's files from there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.packaging.building import ROOT
 _END_S = 10
 
 _SHARED = ("/proc", "/dev", "/var/tmp")
-"""What is the machine's own in every root; `/var/tmp` has the throwaway node's sockets."""
+"""Folders of the machine in every root; `/var/tmp` has the throwaway node's sockets."""
 
 SUITES = ("bullseye", "bookworm", "trixie")
 """Debian 11, 12 and 13, with C libraries 2.31, 2.36 and 2.41."""
@@ -30,7 +30,7 @@ def debian(suite: str, architecture: str = "") -> str:
 
 
 def unpacked(suite: str, architecture: str = "") -> Path:
-    """The folder of a bare Debian, made once for all runs; not set up if for another machine."""
+    """Return a minimal Debian's folder, made once for all runs; unconfigured if foreign."""
     folder = ROOT / "build" / "roots" / (f"{suite}-{architecture}" if architecture else suite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with locked(folder):
@@ -50,7 +50,7 @@ def emulator(root: Path) -> list[str]:
 
 
 class Root:
-    """A context manager around a root in memory, which is gone when it ends."""
+    """A root in memory, as a context manager that removes it."""
 
     def __init__(self, folder: Path, contents: str) -> None:
         self.path = folder / "root"

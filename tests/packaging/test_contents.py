@@ -1,4 +1,4 @@
-"""What the packages carry, and where it goes."""
+"""The contents of the packages, and where they are installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PLUGINS = ("image_pull_progress", "container_cp", "why")
 
 
 def test_the_sdist_builds_the_same(released: Path, tmp_path: Path) -> None:
-    """Elsewhere, and in another environment."""
+    """A difference means that a build depends on its folder, time zone, locale or hash seed."""
     (wheel,) = released.glob("*.whl")
     name = "-".join(wheel.name.split("-")[:2])
     sources = tmp_path / "sources" / name

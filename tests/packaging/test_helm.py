@@ -1,4 +1,4 @@
-"""The Helm chart: what it makes is what kustomize makes of the manifests."""
+"""The Helm chart renders the same objects as kustomize makes from the manifests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_HELM = {
     "toJson": (lambda value: json.dumps(value), 1, 1),
     "b64enc": (lambda text: base64.b64encode(text.encode()).decode(), 1, 1),
 }
-"""All functions that the chart takes beside those of Go's templates."""
+"""All functions that the chart uses besides those of Go templates."""
 
 ON = {"enabled": True}
 SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
@@ -57,7 +57,7 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
         },
     ),
 }
-"""What kustomize takes for it, and what Helm does."""
+"""For each case, the components for kustomize and the values for Helm."""
 
 Render = Callable[[dict[str, Any]], list[dict[str, Any]]]
 
@@ -70,7 +70,7 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_templates(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Helm's way as far as the chart goes it: Go's templates, and two functions."""
+    """Render the chart as Helm does, with those features that it uses."""
     data = {"Values": values, "Release": {"Namespace": "pycrictl"}}
     texts = [GoTemplate(path.read_text()).render(data) for path in TEMPLATES]
     return [each for text in texts for each in yaml.safe_load_all(text) if each]

@@ -84,7 +84,7 @@ def start(
     name: str = "main",
     more: cri_pb2.ContainerConfig | None = None,
 ) -> Ran:
-    """Runs the image's program as a pod with these words, or as `kubectl debug node` does."""
+    """Run the image's program with these arguments in a pod, or as `kubectl debug node` does."""
     kubelet = lab.node.kubelet
     kubelet.pull(image)
     logs = folder / name
@@ -233,7 +233,7 @@ def test_one_tag_is_for_both_machines(released: Path, tmp_path: Path) -> None:
 
 
 def described(layout: Layout, image: dict[str, Any]) -> tuple[Any, Any]:
-    """The configuration of an image, and the list of contents that is attached to it."""
+    """Return the configuration of an image, and the list of contents attached to it."""
     attached = layout.read(layout.tagged()[f"{image['digest'].replace(':', '-')}.sbom"])
     assert attached["subject"]["digest"] == image["digest"]
     return layout.read(layout.read(image)["config"]), attached["layers"][0]

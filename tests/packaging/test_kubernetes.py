@@ -1,4 +1,4 @@
-"""The manifests: they build with a real kubectl, and what refers to something refers to what is."""
+"""The manifests build with a real kubectl, and all references in them resolve."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ WHOLE = [
     [name for name in COMPONENTS if name not in (RUNTIMES | AUTHORITIES) - {runtime, authority}]
     for runtime, authority in product(sorted(RUNTIMES), sorted(AUTHORITIES))
 ]
-"""All components at once but for those of which a node can have only one."""
+"""The largest sets of components that fit together: one runtime and one authority each."""
 PAIRS = sorted({pair for names in WHOLE for pair in combinations(names, 2)})
-"""Which a real API server takes in `tests/cluster`."""
+"""In `tests/cluster` a real API server accepts each of them."""
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Document = dict[str, Any]
 
@@ -46,7 +46,7 @@ def build(overlay: str, scratch: Path) -> list[Document]:
 
 
 def manifests(scratch: Path) -> Path:
-    """A copy of all manifests, with the files of a CA."""
+    """Return a copy of all manifests, with the files of a CA."""
     copy = scratch / "manifests"
 
     def make() -> None:
@@ -66,7 +66,7 @@ def built(folder: Path) -> list[Document]:
 
 
 def combined(names: Sequence[str], scratch: Path) -> list[Document]:
-    """The base with some components, as somebody's own kustomization has them."""
+    """Build the base with some components, as a user's own kustomization would."""
     require_kustomize()
     folder = manifests(scratch) / f"of {' and '.join(names)}"
 
@@ -124,7 +124,7 @@ def container(objects: list[Document]) -> Document:
 
 @pytest.mark.parametrize("names", [*WHOLE[::2], WHOLE[1]], ids="+".join)
 def test_components_beside_each_other(names: list[str], run_folder: Path) -> None:
-    """Each has beside all others, in either order, all that it has alone."""
+    """Combined in either order, each component changes all that it changes alone."""
     base = leaves(build("base", run_folder))
     together = leaves(combined(names, run_folder))
     assert together == leaves(combined(names[::-1], run_folder))
@@ -135,7 +135,7 @@ def test_components_beside_each_other(names: list[str], run_folder: Path) -> Non
 
 
 def leaves(objects: list[Document]) -> set[str]:
-    """All values with their paths; of lists, the order does not matter."""
+    """Return all values with their paths, ignoring the order of lists."""
     found: set[str] = set()
 
     def look(path: str, value: Any) -> None:
@@ -178,7 +178,7 @@ def test_with_a_ca_agents_have_no_authority_of_their_own(name: str, run_folder: 
 
 
 def verify_certificate(authority: bytes, secret: Document) -> None:
-    """The certificate is of that CA, and for the names that clients dial."""
+    """Check that the CA issued the certificate, for the names that clients use."""
     certificate = {key: base64.b64decode(text) for key, text in secret["data"].items()}
     assert certificate["ca.crt"] == authority
     with TemporaryDirectory() as folder:
@@ -204,7 +204,7 @@ def test_who_scrapes_may_ask_for_the_figures_only(run_folder: Path) -> None:
 
 
 def test_nothing_is_left_behind(objects: list[Document]) -> None:
-    """Whatever has a namespace is in one of its own, or is named: deleting it deletes all."""
+    """An object in another namespace, or without the label, would outlive an uninstallation."""
     names = [(each["kind"], each["metadata"]["name"]) for each in objects]
     assert len(set(names)) >= len(names) - 1  # RoleBindings in two namespaces
     for each in objects:
@@ -276,7 +276,7 @@ def test_the_agent_has_few_privileges(objects: list[Document]) -> None:
     if is_copying:
         assert added == ["SYS_PTRACE", "DAC_OVERRIDE", "CHOWN", "FOWNER", "FSETID"]
     else:
-        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O takes
+        assert added in ([], ["SYS_PTRACE"])  # nothing, or what CRI-O needs
     assert pod.get("hostPID", False) == ("SYS_PTRACE" in added)
     assert found["readOnlyRootFilesystem"] is True
     assert found["allowPrivilegeEscalation"] is False

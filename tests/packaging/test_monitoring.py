@@ -1,6 +1,6 @@
 """The alert rules and the dashboard fit the metrics, and alerts fire when they should.
 
-The rules are evaluated on a scrape of a proxy that had pulled, failed and refused a little.
+The rules are evaluated on a scrape of a proxy with some pulls, failures and refusals.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ needs_promtool = pytest.mark.skipif(
 
 
 def series(changes: dict[str, str]) -> list[dict[str, str]]:
-    """All series of the scrape as they stand for two hours, with other values where a key begins
-    what a series is called."""
+    """Return the scrape's series, constant for two hours; ``changes`` has other values, by the
+    beginning of a series' name."""
     found = []
     samples = [sample for family in FAMILIES.values() for sample in family.samples]
     for name, labels, value in [
@@ -55,7 +55,7 @@ def series(changes: dict[str, str]) -> list[dict[str, str]]:
 
 
 def slow(metric: str, *fast: str) -> dict[str, str]:
-    """A histogram that gets a value above the buckets ``fast`` each minute."""
+    """Return a histogram that gets a value above the buckets ``fast`` each minute."""
     return {
         **{f"{metric}_bucket{{{bucket}": "0x120" for bucket in fast},
         f"{metric}_bucket": "0+1x120",

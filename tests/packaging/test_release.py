@@ -1,4 +1,4 @@
-"""What goes with the packages of a release, and what Python's own tools make of it."""
+"""The files that accompany a release's packages, and the packages checked by twine."""
 
 from __future__ import annotations
 

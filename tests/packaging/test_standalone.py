@@ -1,4 +1,4 @@
-"""The standalone program: what it needs of a node, what it weighs, and where it unpacks itself."""
+"""The standalone program: its requirements, its size, and where it unpacks itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.packaging.roots import SUITES, Root, debian, emulator, unpacked
 GLIBC = (2, 31)
 MIB = 1024 * 1024
 PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
-"""The largest pages of kernels for each machine."""
+"""The largest page size of kernels for each machine."""
 
 PROBE = """
 import importlib, os, ssl, sys
@@ -44,8 +44,8 @@ def run():
     sys.stdout.flush()
     os._exit(0)
 """
-"""In place of the program: imports all but what needs extras of pycrictl, and begins a handshake of
-TLS (record type 22)."""
+"""Replaces the program: imports all modules that need no extras of pycrictl, and begins a TLS
+handshake (record type 22)."""
 
 
 @pytest.fixture(scope="module", params=PAGE_BYTES)
@@ -61,7 +61,7 @@ def folder(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def needs_old_c_library(file: Path) -> bool:
-    """Whether it needs a C library at all; a newer one it must not need."""
+    """Return whether a file needs a C library, and check that it needs no newer one."""
     command = ["readelf", "--wide", "--version-info", str(file)]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     needed = {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_([\d.]+)", shown)}
@@ -132,4 +132,4 @@ def test_another_user_does_not_run_what_root_unpacked(released: Path, tmp_path: 
         assert (done.returncode, done.stderr) == (0, "")
         owner = root.run("stat", "-c", "%a %u", "/var/tmp/pycrictl-65534")
         assert owner.stdout == "700 65534\n"
-        root.run("rm", "-r", "/var/tmp/pycrictl-65534")  # it is the machine's
+        root.run("rm", "-r", "/var/tmp/pycrictl-65534")  # shared with the machine

@@ -1,6 +1,6 @@
-"""The zipapp's cache: filled once, at once, and never where somebody else can change it.
+"""The zipapp's cache is filled once, atomically, and never where other users can change it.
 
-With a program of three lines in place of pycrictl.
+A program of three lines stands in for pycrictl.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts; makes files o
 
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A zipapp with compiled modules of all the Pythons that it serves."""
+    """Return a zipapp with compiled modules for all supported Pythons."""
     return build(tmp_path_factory.mktemp("pyz"), PROGRAM)
 
 
@@ -81,7 +81,7 @@ def names(folder: Path) -> list[str]:
 
 
 def elsewhere(pyz: Path, setup: str) -> subprocess.CompletedProcess[str]:
-    """A start with the cache `/mnt/cache`, all places in memory; it ends with the files there."""
+    """Start with the cache `/mnt/cache`, all folders on tmpfs; print the files there at the end."""
     script = f"""set -e
         mount -t tmpfs -o mode=755 tmpfs /mnt
         cp "$1" /mnt/pycrictl.pyz

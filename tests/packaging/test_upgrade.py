@@ -55,7 +55,7 @@ def test_the_proxy_hands_over_to_the_new_version(
             words = root.command("pycrictl", "-r", listen, "-t", "60s", "pull", reference)
             pull = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
             wait_until(lab.node.store.ingests)
-            root.run("rm", "-f", "/run/reloads")  # rpm's script cannot tell a first installation
+            root.run("rm", "-f", "/run/reloads")  # rpm's script cannot detect a first installation
             install(root, new)
             assert root.run("cat", "/run/reloads").stdout == "reloaded\n"
             assert root.run("cat", "/etc/pycrictl.toml").stdout == settings
@@ -90,7 +90,7 @@ def programs(root: Root) -> list[int]:
 
 def older(package: Path, folder: Path) -> Path:
     if package.suffix == ".rpm":
-        return package  # installed again, as `rpm --reinstall` has it, which runs all scripts
+        return package  # installed again, as by `rpm --reinstall`, which runs all scripts
     unpacked, made = folder / "older", folder / "older.deb"
     subprocess.run(["dpkg-deb", "-R", package, unpacked], check=True)
     control = unpacked / "DEBIAN" / "control"

@@ -1,4 +1,4 @@
-"""Each of the things that are built, in an empty place, at work on a real containerd."""
+"""Each built package, installed in an empty place and used with a real containerd."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def lists(program: Installed, lab: Lab) -> None:
 
 @contextmanager
 def pulls(program: Installed, lab: Lab, *, seed: int) -> Iterator[None]:
-    """A pull, and somebody who watches it; both end by themselves meanwhile."""
+    """Start a pull and a watch of it; both must end by themselves after the block."""
     at = ("-r", lab.node.endpoint)
-    # The node keeps layers for a while: each program has its own.
+    # The node keeps layers for a while, so each program gets layers of its own.
     image, reference = slow_image(lab, f"packaged:{seed}", seed=seed, seconds=SLOW_S)
     pull = program.start(*at, "pull", "--progress", "json", reference)
     wait_until(lab.node.store.ingests)

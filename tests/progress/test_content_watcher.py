@@ -33,7 +33,7 @@ def watch(client: ContainerdClient) -> Watch:
 
 
 def play(watch: Watch, replay: Replay, *, interval_s: float = 0.25) -> None:
-    """Polls from the start of a recording until a while after its end."""
+    """Poll from the start of a recording until a second after its end."""
     at_s = 0.0
     while at_s < replay.end + 1.0:
         watch.poll(at_s, replay.advance(at_s))
@@ -90,7 +90,7 @@ def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: Fake
     failed = [item for item in watch.ways[big, others[0].layer] if item.phase is Phase.FAILED]
     assert failed[0].error == "the pull ended without an image (1 of 6 layers seen complete)"
     assert 30_000_000 < failed[0].progress < 80_011_248
-    # Layers that containerd 1.6 had not opened are there from the start, with their sizes.
+    # Layers that containerd 1.6 had not opened are listed from the start, with their sizes.
     assert watch.phases(big, others[-1].layer)[0] is Phase.WAITING
     assert {item.total for item in watch.ways[big, others[-1].layer]} == {80_011_248}
 
@@ -107,10 +107,10 @@ def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) ->
     assert sum(item.total for item in watch.layers(big)) == 402_186_348
     assert all(item.progress == item.total for item in watch.items.values())
     assert watch.shares[multi] == sorted(watch.shares[multi])
-    # While containerd downloads as much as it may, the second pull still asks for its index.
+    # While containerd is at its limit of downloads, the second pull still waits for its index.
     queued = [one for result in watch.results for one in result.active if not one.image]
     assert queued
-    # All layers are open at once, but no more than three are said to be downloading.
+    # All layers are open at once, but no more than three are shown as downloading.
     assert max(watch.downloading) == 3
     second = watch.layers(big)[1].layer
     assert watch.phases(big, second) == [
@@ -122,7 +122,7 @@ def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) ->
 
 
 def test_a_watch_that_begins_late(watch: Watch, fake: FakeContainerd) -> None:
-    """What the pull did before the first look is done, not present."""
+    """Layers that the pull fetched before the first poll are done, not present."""
     replay = Replay(fake, DATA / "pull-ctd16-abort.jsonl")
     big = "127.0.0.1/big@sha256:ba08c26baae1"
     watch.poll(19.4, replay.advance(19.4))
@@ -145,7 +145,7 @@ def test_present_layers(watch: Watch, fake: FakeContainerd) -> None:
     assert phases == [Phase.PRESENT] * 3 + [Phase.WAITING]
     assert [item.progress for item in watch.layers(made.shown_name)] == [1000, 1000, 1000, 0]
 
-    made.extract(1, 700)  # it need not be fetched, but unpacked
+    made.extract(1, 700)  # it is only to be unpacked
     watch.poll(1.0, START_S + 2)
     item = watch.layers(made.shown_name)[1]
     assert (item.phase, item.progress, item.extracted) == (Phase.EXTRACTING, 1000, 700)
@@ -173,7 +173,7 @@ def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeCo
     one.commit(0, at_s=START_S + 2.4)
     one.complete(1)
     one.commit(1, at_s=START_S + 2.5)
-    one.end()  # all between two looks
+    one.end()  # all between two polls
     watch.poll(0.6, START_S + 2.6)
     assert watch.items[two.shown_name, one.layers[0]].phase is Phase.DONE
     assert watch.endings == [(one.shown_name, PullEnding.DONE, "")]
@@ -197,7 +197,7 @@ def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
 
 
 def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContainerd) -> None:
-    """It is told with all its layers, though it never had a name while it ran."""
+    """It is reported with all its layers, though it had no name while it ran."""
     made = Made(fake, "app", ["a"])
     made.lease = fake.leases["lease"] = Lease(START_S)
     made.add_manifest(source=None)
@@ -299,7 +299,7 @@ def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContaine
 def test_what_is_not_among_the_images_at_the_end_is_not_done(
     watch: Watch, fake: FakeContainerd, is_artifact: bool, is_answered: bool
 ) -> None:
-    """The image is looked for once more, unless the call has been answered."""
+    """The image is looked up once more, unless the PullImage call has returned."""
     made = Made(fake, "chart", ["a", "b"])
     made.diff_ids = [] if is_artifact else made.diff_ids
     expected = Expected("host:5000/chart:1", START_S)
@@ -327,7 +327,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
     assert watch.tracker.view(0.9).totals.percent != 100
 
 
-# Pulls that nobody has followed, as they were
+# Finished pulls that were not watched
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_what_is_not_among_the_images_at_the_end_is_not_done(
 def test_what_a_pull_took(
     watch: Watch, fake: FakeContainerd, change: str, got: int, reused: int, extracted: int
 ) -> None:
-    """Of three layers of 1,000 bytes; the first was there a minute before the pull."""
+    """The image has three layers of 1,000 bytes; the first existed a minute before the pull."""
     image = Made(fake, "a", ["one", "two", "three"])
     image.begin("lease")
     for number in range(3):
@@ -379,7 +379,7 @@ def test_an_image_that_is_gone_again(watch: Watch, fake: FakeContainerd) -> None
     assert watch.watcher.ended("host/a:1", START_S) is None
 
 
-# Leases that are no running pulls
+# Leases that are not running pulls
 
 
 def test_leases_of_others_are_ignored(watch: Watch, fake: FakeContainerd) -> None:
@@ -402,12 +402,12 @@ def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContaine
 
 
 def be_the_daemon(fake: FakeContainerd) -> None:
-    """Makes the test's own process the daemon, so that its age is known."""
+    """Pass the test's own process off as the daemon, so that its age is known."""
     fake.pid, fake.pidns = os.getpid(), Path("/proc/self/ns/pid").stat().st_ino
 
 
 def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
-    """All leases of the time before the daemon began are dead."""
+    """Leases from before the daemon's start are dead."""
     be_the_daemon(fake)
     for number in range(300):
         fake.leases[str(number)] = Lease(START_S, [("ingests", f"layer-{digest_of('x')}")])
@@ -487,4 +487,4 @@ def test_garbage_in_a_lease_is_no_pull(watch: Watch, fake: FakeContainerd) -> No
     assert [one.image for one in result.active] == [""]
     reads = fake.calls["read"]
     watch.poll(0.3, START_S + 1.3)
-    assert fake.calls["read"] == reads  # each was looked into once
+    assert fake.calls["read"] == reads  # each was read once

@@ -1,4 +1,4 @@
-"""Sights in, phases out."""
+"""Phases of layers, derived from sights."""
 
 from __future__ import annotations
 

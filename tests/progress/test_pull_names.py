@@ -1,4 +1,4 @@
-"""What pulls are called."""
+"""Names of pulls."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_an_image_that_the_node_has(images: list[str], expected: str) -> None:
 
 
 def test_a_name_stays() -> None:
-    """A retry is another lease; and by its end the pull has left a record of the image."""
+    """The name outlasts a retry, which has another lease, and the record that a pull leaves."""
     names = Names()
     first = choose(names)
     assert choose(names, lease_id="retry", images=["host:5000/app:1"]) == first

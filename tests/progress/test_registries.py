@@ -42,7 +42,7 @@ BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    """A registry; there is time for answers, also on a busy machine."""
+    """Serve a registry, with a timeout that is long enough for a busy machine."""
     monkeypatch.setattr(registries, "TIMEOUT_S", 30.0)
     with fake_registry() as registry:
         yield registry
@@ -152,7 +152,7 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
 
 
 def files(folder: Path, registries: str, auths: dict[str, Any] | None = None) -> str:
-    """A node's files below a folder, which is returned as the root."""
+    """Write a node's files below a folder; return it as the root."""
     conf = folder / "etc/containers/registries.conf.d/50-own.conf"
     conf.parent.mkdir(parents=True)
     conf.write_text(registries)

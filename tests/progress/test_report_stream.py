@@ -44,7 +44,7 @@ END = close_frame(1000)
 
 
 class Watcher:
-    """Follows a stream and remembers what it is told."""
+    """Follows a stream, and records its reports and notes."""
 
     def __init__(self) -> None:
         self.reports: list[Report] = []
@@ -55,7 +55,7 @@ class Watcher:
         await follow(url, on_report=take, on_note=note, timeout_s=10.0, silence_s=silence_s)
 
     def watch(self, handler: Handler, silence_s: float = 10.0) -> Watcher:
-        """Follow what a server says to its end."""
+        """Follow a server's stream to its end."""
 
         async def scenario() -> None:
             async with serve(handler) as address:
@@ -80,7 +80,7 @@ def websocket(*pieces: bytes, pause_s: float = 0.0, stays: bool = True) -> Handl
 
 
 def plain(*pieces: bytes, stays: bool = False) -> Handler:
-    """Return a server that knows no WebSocket."""
+    """Return a server without support for WebSocket."""
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
@@ -178,6 +178,6 @@ def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:
             writer.write(pings)
             await writer.drain()
         writer.write(FRAMES + END)
-        await reader.read()  # what is left unread would break the connection
+        await reader.read()  # data left unread would break the connection
 
     assert watch(handler).reports == REPORTS

@@ -32,9 +32,9 @@ class Enough(Exception):
 
 
 class Recorder:
-    """Keeps what it is shown; ``on_view`` plays the next step of the pull, or ends the watch.
+    """Records what it is shown; ``on_view`` plays the next step of the pull, or ends the watch.
 
-    ``events`` has the images of each view, and what has ended between them.
+    ``events`` has the images of each view, and the images that ended in between.
     """
 
     def __init__(self, on_view: Callable[[View], object] = id) -> None:
@@ -74,7 +74,7 @@ def watch(
 
 
 def run_out(made: Made) -> None:
-    """The pull's lease goes, with nothing of the image left."""
+    """Remove the pull's lease and everything of its image."""
     fake = made.fake
     for table in (fake.leases, fake.blobs, fake.ingests, fake.snapshots):
         table.clear()
@@ -141,8 +141,7 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
 
 
 def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
-    """A stream that ended says that all its pulls are over. A server may repeat them in the next
-    one, and the next one may bring others."""
+    """The end of a stream ends all its pulls; the next one may repeat them, and bring others."""
     record = {"progress": 5, "total": 5, "phase": "done"}
     first = {"image": "one", "layer": "a", **record}
     second = {"image": "two", "layer": "b", **record}
@@ -162,11 +161,11 @@ def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
     assert not sink.views[-1].items
 
 
-# The ends of pulls that a stream tells of, in a watch without end
+# Ends of pulls reported by a stream, in a watch without end
 
 
 class Stream:
-    """A tracker that a test feeds, and what is told of it."""
+    """A tracker that a test feeds, and a sink for the ends of its pulls."""
 
     def __init__(self) -> None:
         self.tracker, self.sink = Tracker(), Recorder()

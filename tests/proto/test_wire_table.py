@@ -1,7 +1,7 @@
-"""The generated classes against data/api.facts: the facts of the gRPC APIs, one a line.
+"""The generated classes against data/api.facts: the facts of the gRPC APIs, one per line.
 
-The lines were made of the tables of the Kubernetes API and of containerd, not of our own sources;
-those of the proposals KEP-5334 and KEP-4582 were added. Each begins with what it is a part of::
+The lines were made from the tables of the Kubernetes API and of containerd, not from our own
+sources; those of the proposals KEP-5334 and KEP-4582 were added. Each begins with its parent::
 
     service NAME rpc METHOD REQUEST -> RESPONSE unary|server-stream|client-stream|bidi
     enum NAME NUMBER VALUE
@@ -56,7 +56,7 @@ def line_of(field: FieldDescriptor) -> str:
         key, value = entry.fields_by_name["key"], entry.fields_by_name["value"]
         kind = f"map<{type_name(key)},{type_name(value)}>"
     flags = {
-        # Messages have presence anyway: the keyword shows in the oneof that protoc makes for it.
+        # Messages have presence anyway; the keyword shows in the oneof that protoc makes for it.
         "optional": field.containing_oneof is not None,
         "deprecated": options.deprecated,
         "debug_redact": options.debug_redact,

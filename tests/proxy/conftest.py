@@ -21,7 +21,7 @@ __all__ = ["channel", "container", "copier", "fake", "runtime", "serve", "stack"
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A short one: the path of a socket may have 107 bytes."""
+    """A folder with a short path: the path of a socket may have at most 107 bytes."""
     path = Path(tempfile.mkdtemp(prefix="px-"))
     yield path
     shutil.rmtree(path)
@@ -29,7 +29,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def start(folder: Path, fake: FakeServer) -> Iterator[Callable[..., Program]]:
-    """Starts a proxy in front of ``fake``, with these flags; it ends with the test."""
+    """A function that starts a proxy with some flags in front of ``fake``, until the test ends."""
     started: list[Program] = []
 
     def run(*flags: str, upstream: str = fake.endpoint, **options: Any) -> Program:

@@ -1,4 +1,4 @@
-"""A pretended container, and a client that copies through a proxy in front of it."""
+"""A fake container, and a client that copies through a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ ARCHIVE = member(b"f", FILE, b"content") + END_OF_ARCHIVE
 
 
 class Pretended:
-    """What the fake runtime says of the container.
+    """A fake container, and the fake runtime's responses about it.
 
     Attributes:
         root: its root directory.
-        state: of the container.
-        runtime_type: how containerd calls what runs it.
+        state: its state.
+        runtime_type: the type of its runtime, as containerd reports it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -90,7 +90,7 @@ def container(fake: FakeServer) -> Iterator[Pretended]:
 
 
 class Copier(BaseCopier):
-    """The method rpc at a whole proxy, and its calls alone."""
+    """Copies with the method ``rpc`` through a whole proxy; can also make single calls."""
 
     def __init__(self, proxy: Program) -> None:
         super().__init__(CriClient(str(proxy.socket_path), timeout_s=10), ID)
@@ -106,7 +106,7 @@ class Copier(BaseCopier):
         return self.proxy.kubelet.call(RUNTIME + "CopyToContainer", request, response).url
 
     def send_archive(self, path: str, container: str = ID) -> SocketLink:
-        """Begin to copy ``ARCHIVE``, and send it but for its end."""
+        """Open a copy and send ``ARCHIVE``, without the message that ends it."""
         connection = stream(self.ask_to(path, len(ARCHIVE), zlib.crc32(ARCHIVE), container))
         connection.send(TO_CONTAINER, ARCHIVE)
         return connection
@@ -121,14 +121,14 @@ class Copier(BaseCopier):
         return self.proxy.copies
 
     def wait_until_idle(self) -> None:
-        """Nothing is left of any copy: no slot, no spool, no stage."""
+        """Wait until no copy holds a slot, and check that no spool is left."""
         wait_until(lambda: self.copies == [])
         assert spools(self.proxy.pid) == []
 
 
 @pytest.fixture
 def copier(container: Pretended, start: Start, request: pytest.FixtureRequest) -> Iterator[Copier]:
-    """At a proxy with the flags of the fixture's parameter, if it has one."""
+    """A copier at a proxy with the flags in the fixture's parameter, if any."""
     copier = Copier(start(*getattr(request, "param", ())))
     with copier.client:
         yield copier
@@ -136,7 +136,7 @@ def copier(container: Pretended, start: Start, request: pytest.FixtureRequest) -
 
 
 def spools(pid: int) -> list[str]:
-    """Files without a name that a process holds on disks; none once it has ended."""
+    """Return the deleted files in /var/tmp that a process holds open; none once it has ended."""
     pattern = re.compile(r"/var/tmp/(.*/)?#\d+ \(deleted\)")
     with suppress(FileNotFoundError):
         return [name for name in descriptors(pid) if pattern.fullmatch(name)]
@@ -158,7 +158,7 @@ CHANNELS = f"Sec-WebSocket-Protocol: {STREAM_PROTOCOL}"
 
 
 def asked(url: str, *fields: str, early: bytes = b"") -> socket.socket:
-    """A connection on which a URL was asked for, with these fields."""
+    """Send a GET request for a URL with these header fields; return the connection."""
     target = parse_url(url)
     head = [f"GET {target.path} HTTP/1.1", f"Host: {target.host}:{target.port}", *fields, "", ""]
     sock = socket.create_connection((target.host, target.port), 5)

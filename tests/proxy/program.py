@@ -1,4 +1,4 @@
-"""The proxy as a program of its own, for tests that need a whole one."""
+"""The proxy as a process of its own, for tests that need a whole one."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 5000),  # how long a busy machine may take to answer
+    ("grpc.min_reconnect_backoff_ms", 5000),  # the timeout for connecting, on a busy machine
     ("grpc.max_reconnect_backoff_ms", 200),
     ("grpc.max_receive_message_length", -1),
 )
 
 
 AGE_S = 1.0
-"""How old connections get in tests: nobody shall wait for a minute."""
+"""Maximum age of connections in tests, where the default of a minute is too long."""
 
 _AGED = """
 from pycrictl.proxy import app, server
@@ -43,7 +43,7 @@ run()
 
 
 class Program:
-    """A context manager that starts ``pycrictl proxy`` and ends it; ``folder`` has a short path."""
+    """A context manager that runs ``pycrictl proxy``; ``folder`` must have a short path."""
 
     def __init__(
         self,
@@ -100,28 +100,28 @@ class Program:
 
     @property
     def successors(self) -> list[int]:
-        """The processes that it has handed over to, one after another."""
+        """PIDs of the processes after each hand-over, in order."""
         return [int(pid) for pid in re.findall(r"handed_over\b.*?\bpid\W+(\d+)", self.log())]
 
     @property
     def main_pid(self) -> int:
-        """The process that serves, after a reload as well."""
+        """PID of the process that serves now, also after reloads."""
         return [self.pid, *self.successors][-1]
 
     @property
     def streams(self) -> str:
-        """The address of its streams, or of those of its latest successor."""
+        """Address of the stream server, after reloads that of the latest successor."""
         return str(re.findall(r" streams=(\S+)", self.log())[-1])
 
     def older(self) -> list[int]:
-        """The processes that have handed over and have not ended."""
+        """Return the PIDs of processes that have handed over and still run."""
         if self._process is not None:
             self._process.poll()
         *older, _ = self.pid, *self.successors
         return [pid for pid in older if is_running(pid)]
 
     def reload(self) -> int:
-        """Have it hand over to a new program; the new one's process, which ends with this too."""
+        """Hand over to a new process, which is also killed on exit; return its PID."""
         answer = admin.ask(str(self.admin_path), "reload", timeout_s=START_S)
         return int(answer["pid"])
 
@@ -132,7 +132,7 @@ class Program:
 
     @contextmanager
     def second(self, *flags: str) -> Iterator[subprocess.Popen[str]]:
-        """Another program with the same flags and these; SIGTERM ends it."""
+        """Run a second proxy with the same flags and ``flags``; SIGTERM ends it."""
         with subprocess.Popen(
             [*self._command, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
@@ -141,7 +141,7 @@ class Program:
             process.communicate(timeout=60)
 
     def terminate(self) -> None:
-        """SIGTERM, without waiting for the end."""
+        """Send SIGTERM without waiting for the end."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
 
@@ -156,7 +156,7 @@ class Program:
 
     @property
     def copies(self) -> list[dict[str, Any]]:
-        """What it says of the copies that are under way."""
+        """Running copies, from the admin socket."""
         return list(admin.ask(str(self.admin_path), "status", timeout_s=10)["copies"])
 
     def log(self) -> str:

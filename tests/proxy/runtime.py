@@ -1,4 +1,4 @@
-"""A runtime with methods that no CRI has, a proxy in front of it, and calls of its clients."""
+"""A runtime with methods that are not in the CRI, a proxy in front of it, and client calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pycrictl.proxy.upstream import Upstream
 from tests.fakecri import serve as serve_fake
 
 MIB = 1024 * 1024
-# No test waits so long unless it fails.
+# Only a test that fails waits this long.
 PATIENCE_S = 20.0
 OWN = "/test.v1.Test/Own"
 UNLIMITED = [
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 class Runtime(grpc.GenericRpcHandler):
-    """The fake runtime, which also answers by the last part of a method's name.
+    """The fake runtime with additional methods, found by the last part of their names.
 
     Attributes:
-        seen: ``begin`` and ``end`` of calls of ``Hang`` or ``Events``, as they come.
-        sent_bytes: what ``Flood`` handed to gRPC.
-        release: lets the calls end that wait for it.
+        seen: ``begin`` and ``end`` of each call of ``Hang`` or ``Events``, in order.
+        sent_bytes: bytes that ``Flood`` passed to gRPC.
+        release: ends ``Hang``, ``Events`` and ``Flood``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,7 +70,7 @@ class Runtime(grpc.GenericRpcHandler):
         self._stack.enter_context(serve_fake(str(self.path), self))
 
     def stop(self) -> None:
-        """Goes at once, as if killed."""
+        """Stop at once, as if killed."""
         self._stack.close()
         self.release.set()
 
@@ -122,7 +122,7 @@ def _hang_up(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterat
 
 
 class Proxy:
-    """A server of clients on an event loop of its own, in a thread."""
+    """The proxy's server, with its own event loop in a thread."""
 
     def __init__(
         self, path: Path, upstream: Path, own: dict[str, Handler] | None = None, **options: Any
@@ -145,7 +145,7 @@ class Proxy:
 
     @contextmanager
     def busy(self) -> Iterator[None]:
-        """The loop does nothing meanwhile, as if it had much else to do."""
+        """Stop the event loop while the block runs, as if the proxy were busy."""
         is_over = threading.Event()
         self._loop.call_soon_threadsafe(is_over.wait, PATIENCE_S)
         yield
@@ -164,7 +164,7 @@ class Proxy:
 
 @contextmanager
 def channel_to(path: Path) -> Iterator[grpc.Channel]:
-    """A client's channel without limits, that comes back soon after a failure."""
+    """Open a client's channel without size limits that reconnects soon after a failure."""
     options = [
         *UNLIMITED,
         ("grpc.use_local_subchannel_pool", 1),
@@ -217,7 +217,7 @@ def own(channel: grpc.Channel) -> grpc.UnaryUnaryMultiCallable[bytes, bytes]:
 
 
 def failure(call: Callable[[], object]) -> Any:
-    """The error, which is a call as well, with code, details and trailing metadata."""
+    """Return the RpcError of a call, which has code, details and trailing metadata."""
     with pytest.raises(grpc.RpcError) as caught:
         call()
     return caught.value
@@ -228,13 +228,13 @@ def pairs(metadata: Any) -> list[tuple[str, str | bytes]]:
 
 
 def unavailable(channel: grpc.Channel, path: Path) -> str:
-    """The reason why the runtime is unavailable, which is told at once."""
+    """Return why the runtime is unavailable; calls must fail without delay."""
     for _ in range(10):
         began = time.monotonic()
         error = failure(lambda: unary(channel, "Echo")(b"", timeout=PATIENCE_S))
         assert time.monotonic() - began < PATIENCE_S / 2
         assert error.code() is grpc.StatusCode.UNAVAILABLE
-        # The connection may have ended under this very call.
+        # The connection may have closed during this call.
         if error.details() != "Socket closed":
             break
     prefix = f'pycrictl proxy: the runtime at "unix://{path}" '
@@ -243,7 +243,7 @@ def unavailable(channel: grpc.Channel, path: Path) -> str:
 
 
 def back_again(channel: grpc.Channel) -> None:
-    """Calls must succeed again within a moment."""
+    """Check that calls succeed again within 2 s."""
     until = time.monotonic() + 2.0
     while True:
         try:
@@ -254,7 +254,7 @@ def back_again(channel: grpc.Channel) -> None:
 
 
 def hand_made(path: Path, stack: ExitStack, answer: bytes, count: int) -> None:
-    """A runtime that is a socket, and answers so to so many connections, if it answers."""
+    """Start a server that sends ``answer`` to ``count`` clients, or hangs if it is empty."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
@@ -266,7 +266,7 @@ def hand_made(path: Path, stack: ExitStack, answer: bytes, count: int) -> None:
                 connection, _ = listener.accept()
                 connection.settimeout(PATIENCE_S)
                 if number == count - 1:
-                    listener.close()  # who comes now is refused, and need not wait for an answer
+                    listener.close()  # further clients are refused at once
                 with connection, suppress(ConnectionResetError):
                     connection.sendall(answer)
                     while not answer and connection.recv(65536):

@@ -1,4 +1,4 @@
-"""The program as a whole: its start, its end, what it says."""
+"""The program as a whole: start, shutdown, log and status."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_it_tells_systemd(fake: FakeServer, folder: Path, systemd: socket.socket
         assert systemd.recv(100) == b"READY=1"
         assert proxy.socket_path.exists()
         pid = proxy.reload()
-        # Only the service's main process is listened to.
+        # systemd accepts notifications from the main process only.
         assert systemd.recv(100) == b"MAINPID=%d" % pid
         assert systemd.recv(100) == b"READY=1"
         os.kill(pid, signal.SIGTERM)
@@ -251,7 +251,7 @@ def test_nothing_is_loaded_once_it_has_settled(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its modules may be those of a newer version by then."""
+    """After an upgrade on disk, a late import would load a module of the newer version."""
     monkeypatch.setenv("PYTHONPROFILEIMPORTTIME", "1")
     gate = Gate()
     prepare(fake, gate)

@@ -1,4 +1,4 @@
-"""What one client can make a whole proxy do: memory, work and log, while another one is served."""
+"""The memory, work and log lines that a client can cause, while another one is served."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def attackers(proxy: Program) -> Iterator[Callable[[], Attacker]]:
 
 @contextmanager
 def bounded(proxy: Program, *, cpu_s: float) -> Iterator[None]:
-    """What happens costs the proxy no more than that, little memory and few lines."""
+    """Check that the block costs the proxy less than ``cpu_s``, little memory and few log lines."""
     lines = proxy.log().count("\n")
-    clock = ~proxy.pid << 3 | 2  # as clock_getcpuclockid(3) makes it
+    clock = ~proxy.pid << 3 | 2  # as clock_getcpuclockid(3) computes it
     before_s = time.clock_gettime(clock)
     yield
     good_client(proxy)
@@ -94,7 +94,7 @@ def test_calls_that_are_refused_give_their_memory_back(
 def test_bodies_that_never_end(
     proxy: Program, attackers: Callable[[], Attacker], fake: FakeServer, size: int
 ) -> None:
-    """Who asks for little is served all the same."""
+    """A client with a small request is still served."""
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
     fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"))
     with bounded(proxy, cpu_s=5.0):
@@ -115,7 +115,7 @@ def test_pulls_that_are_given_up_are_counted(
         assert proxy.log().count(" pull image=") <= 2 * limits.FAULT_LINES
 
 
-# More clients than there are file descriptors for
+# More clients than file descriptors
 
 
 @pytest.fixture
@@ -127,7 +127,7 @@ def few(fake: FakeServer, start: Start) -> Program:
 
 @contextmanager
 def crowd(few: Program) -> Iterator[None]:
-    """More clients than the proxy can take, who say nothing."""
+    """Connect more clients than the proxy can accept; they send nothing."""
     with ExitStack() as stack:
         for _ in range(CLIENTS):
             client = stack.enter_context(closing(socket.socket(socket.AF_UNIX)))
@@ -136,7 +136,7 @@ def crowd(few: Program) -> Iterator[None]:
 
 
 def test_who_is_connected_is_served_while_others_are_turned_away(few: Program) -> None:
-    """Descriptors are left for what clients ask for, and when there is room, others are served."""
+    """Some descriptors stay free for requested work; once the crowd leaves, others are served."""
     assert version(few) == "fake"
     for _ in range(2):
         with crowd(few):

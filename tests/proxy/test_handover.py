@@ -1,4 +1,4 @@
-"""A running proxy hands over to a new program, and its clients do not notice."""
+"""A running proxy hands over to a new process without its clients noticing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def ask(proxy: Program, kubelet: Kubelet, number: int) -> Any:
 
 
 def await_pulls(fake: FakeServer, count: int) -> None:
-    """Wait until so many pulls in all have reached the runtime, and no more."""
+    """Wait until exactly ``count`` pulls in total have reached the runtime."""
     wait_until(lambda: len(pulls(fake)) >= count)
     assert len(pulls(fake)) == count
 
@@ -173,7 +173,7 @@ def test_the_old_program_goes_on_when_the_new_one_ends(
     assert "Traceback" not in proxy.log()
 
 
-# Who watches
+# Watchers and copies
 
 
 def streams_of(proxy: Program) -> Path:
@@ -265,7 +265,7 @@ def test_a_fixed_port_is_the_new_programs(container: Pretended, start: Start) ->
     assert sorted(path.name for path in (container.root / "to").iterdir()) == ["late", "under-way"]
 
 
-# What changes nothing
+# Failed hand-overs, and other ways to request one
 
 
 def refused_reload(proxy: Program) -> str:
@@ -287,7 +287,7 @@ def test_a_new_program_that_does_not_start_changes_nothing(
     os.kill(proxy.pid, signal.SIGHUP)
     wait_until(lambda: " reload_failed " in proxy.log())
     assert len(status(proxy)["waiting"]) == 1
-    # Then it starts, and has read its configuration anew.
+    # Now the new process starts, with the changed configuration.
     config.write_text("max-parallel-image-pulls = 2\n")
     os.kill(proxy.pid, signal.SIGHUP)
     wait_until(lambda: " handed_over " in proxy.log())
@@ -387,7 +387,7 @@ def test_take_over_by_hand_at_the_same_or_another_socket(
 
 
 def test_kubelet_does_not_notice() -> None:
-    """A few rounds of ``restarts``."""
+    """Run a few rounds of ``tools/torture/restarts.py``; each returns what kubelet noticed."""
     with restarts.node(0.1) as found:
         for way in (found.reload, found.failed_upgrade, found.restart, found.kill):
             assert way() == []

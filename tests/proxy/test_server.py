@@ -1,4 +1,4 @@
-"""Calls through the proxy: everything arrives as it was sent, is recorded, or is answered here."""
+"""Calls through the proxy: passed on unchanged, or answered by the proxy itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def conversation(channel: grpc.Channel, name: str) -> grpc.StreamStreamMultiCall
     return channel.stream_stream(f"/test.v1.Test/{name}")
 
 
-# Everything arrives
+# Calls that are passed on
 
 
 def test_calls_of_three_kinds(channel: grpc.Channel) -> None:
@@ -80,7 +80,7 @@ def test_metadata_goes_both_ways(channel: grpc.Channel) -> None:
 def test_status_message_and_details(channel: grpc.Channel) -> None:
     for code in grpc.StatusCode:
         number = code.value[0]
-        # The second is longer than a frame, and than what gRPC's clients accept unless told.
+        # The second exceeds a frame and the default metadata limit of gRPC clients.
         for message in (f"{code.name}: größer\n\t100% ☃ \x7f", "runc said: " + "x" * 20_000):
             if number:
                 call = json.dumps([number, message]).encode()
@@ -122,7 +122,7 @@ def test_how_large_messages_may_be(channel: grpc.Channel) -> None:
     for size in (15 * MIB, 0):
         message = hashlib.shake_128(b"seed").digest(size)
         assert unary(channel, "Echo")(message) == message
-    # Of an answer the client says it; a request has the limit of runtimes.
+    # The client limits responses; the proxy limits requests, as runtimes do.
     assert len(unary(channel, "Large")(b"%d" % (20 * MIB))) == 20 * MIB
     error = failure(lambda: unary(channel, "Echo")(bytes(17 * MIB)))
     assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
@@ -175,7 +175,7 @@ def test_handler_is_cancelled_at_the_deadline(
         return Answer()
 
     with channel_to(serve({OWN: answer}).path) as channel:
-        back_again(channel)  # connecting must not count for the deadline
+        back_again(channel)  # connecting must not count towards the deadline
         call = own(channel).future(b"", timeout=1.0)
         assert began.wait(PATIENCE_S)
         assert failure(call.result).code() is grpc.StatusCode.DEADLINE_EXCEEDED

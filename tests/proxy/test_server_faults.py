@@ -1,4 +1,4 @@
-"""Calls through the proxy while one side is gone, hangs, talks nonsense, gives up or is slow."""
+"""Calls while the runtime or a client is gone, hangs, sends garbage, cancels or is slow."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ CROWD, CALLS = 5, 2048
 def test_calls_that_others_reset_at_once_are_not_paid_by_a_good_client(
     runtime: Runtime, serve: Callable[..., Proxy], stack: ExitStack
 ) -> None:
-    """While the proxy is busy, so that none of them has been noticed (CVE-2023-44487)."""
+    """The resets arrive while the proxy is busy, before it reads any of them (CVE-2023-44487)."""
     proxy = serve()
     channel = stack.enter_context(channel_to(proxy.path))
     back_again(channel)
@@ -133,7 +133,7 @@ def test_calls_that_others_reset_at_once_are_not_paid_by_a_good_client(
 def test_keepalives_of_a_client_in_go_are_allowed(
     runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as it may send them: every ten seconds, without a call."""
+    """Clients in Go may ping every ten seconds, even without a call."""
     monkeypatch.setattr(server, "PING_S", 0.05)
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(PATIENCE_S)

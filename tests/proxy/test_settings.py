@@ -42,7 +42,7 @@ KEYS: dict[str, tuple[str, str, object]] = {
     "events": ('"kubelet"', "events", "kubelet"),
     "no-manifest": ("true", "wants_manifests", False),
 }
-"""What each is in the file, and as a setting."""
+"""For each key its value in the file, and the field and value of the setting."""
 
 
 def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> None:

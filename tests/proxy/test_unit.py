@@ -1,4 +1,4 @@
-"""The systemd units fit the program."""
+"""The systemd units match the program."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AGENT = UNIT.with_name("pycrictl-agent.service")
 def entries(unit: Path = UNIT) -> dict[str, str]:
     lines = [line for line in unit.read_text().splitlines() if "=" in line and line[0] != "#"]
     found = dict(line.split("=", 1) for line in lines)
-    assert len(found) == len(lines)  # nothing is said twice
+    assert len(found) == len(lines)  # no key occurs twice
     return found
 
 
@@ -37,7 +37,7 @@ def test_it_starts_this_program(unit: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_understands_that_of_the_agent(tmp_path: Path) -> None:
-    """In that of the proxy are keys that the systemd of Debian 12 does not know yet."""
+    """The proxy's unit has keys that the systemd of Debian 12 does not support."""
     copy = tmp_path / AGENT.name
     copy.write_text(AGENT.read_text().replace("/usr/local/bin/pycrictl", "/bin/true"))
     words = ["systemd-analyze", "verify", "--man=no", str(copy)]
@@ -86,5 +86,5 @@ def test_all_that_can_be_configured_can_be_reached() -> None:
 
 
 def test_what_clears_up_after_a_killed_proxy_is_spared() -> None:
-    """It would be killed with the rest of the service's processes otherwise; see ``Survivor``."""
+    """systemd must not kill a process that still serves after its hand-over."""
     assert entries()["KillMode"] == "process"

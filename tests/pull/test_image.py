@@ -1,4 +1,4 @@
-"""A pull that waits, on a containerd in memory that answers ``PullImage`` as well."""
+"""A pull that waits, on an in-memory containerd that also serves ``PullImage``."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ class Display(Recorder):
 
 @pytest.fixture
 def answered() -> Event:
-    """Set when the runtime is to answer ``PullImage``."""
+    """Set to let the runtime answer ``PullImage``."""
     return Event()
 
 
 @pytest.fixture
 def begun() -> Event:
-    """Set when ``PullImage`` has come."""
+    """Set when the runtime has received ``PullImage``."""
     return Event()
 
 
 @pytest.fixture
 def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContainerd]:
     def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> object:
-        context.add_callback(answered.set)  # a call that was cancelled has no use for an answer
+        context.add_callback(answered.set)  # a cancelled call needs no answer
         begun.set()
         assert answered.wait(WAIT_S)
         return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
@@ -64,8 +64,8 @@ def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContaine
 
 
 def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered: Event) -> None:
-    """First for the runtime, then for the registry, and that for good: a lease that holds nothing
-    for long is not taken for a pull any more."""
+    """It waits for the runtime, then for the registry, and never for the runtime again, although a
+    lease that stays empty for long no longer counts as a pull."""
 
     def play(view: View) -> None:
         if len(sink.views) == 2:
@@ -93,9 +93,9 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
 def test_an_interrupt_while_the_call_begins_cancels_the_pull(
     fake: FakeContainerd, begun: Event, answered: Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A signal is held back until the call has begun, and takes effect before anybody has it."""
+    """A signal is held until the call has begun, and is raised before ``pull`` has the call."""
     begin = CriClient.start
-    kept: list[object] = []  # gRPC cancels what nobody has any more
+    kept: list[object] = []  # gRPC cancels calls that are no longer referenced
 
     def interrupted(*arguments: Any, **options: Any) -> NoReturn:
         kept.append(begin(*arguments, **options))

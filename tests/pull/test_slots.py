@@ -16,7 +16,7 @@ from pycrictl.pull.slots import Retry, default_directory, pull_slot
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parent.parent.parent
 
-# Tells its place, holds the slot until its input ends or for a while, and tells when that was.
+# Prints its place, holds the slot for hold_s or until its input ends, and prints both times.
 WORKER = """
 import sys, time
 from pathlib import Path
@@ -32,7 +32,7 @@ say("end", end)
 
 
 class Worker:
-    """Another process that wants a slot."""
+    """Another process that takes a slot."""
 
     def __init__(self, directory: Path, *, limit: int = 1, hold_s: float = 0) -> None:
         self.process = subprocess.Popen(
@@ -66,7 +66,7 @@ Start = Callable[..., Worker]
 
 @pytest.fixture
 def start(directory: Path) -> Iterator[Start]:
-    """Starts workers; none outlives the test."""
+    """Return a function that starts workers; they are killed at the end of the test."""
     workers: list[Worker] = []
 
     def started(*, limit: int = 1, hold_s: float = 0) -> Worker:

@@ -1,4 +1,4 @@
-"""The work that is left: downloads and unpacking together, one image and all."""
+"""Remaining work: downloads and unpacking together, for one image and for all."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def look(tracker: Tracker, now: float, *reports: Report) -> View:
 def test_the_share_is_that_of_the_time_that_it_takes() -> None:
     tracker = Tracker()
     totals = look(tracker, 0.0, downloading(50)).totals
-    assert totals.percent == 33  # 2.5 s of 5 to download, and 2.5 to unpack, as is supposed
+    assert totals.percent == 33  # assumed: 2.5 of 5 s to download, then 2.5 s to unpack
     assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
     assert totals.is_estimated
     totals = look(tracker, 1.0, extracting(0)).totals
-    assert totals.percent == 33  # 2 s are over, and 4 to come: it never falls
+    assert totals.percent == 33  # 2 s have passed, 4 s remain: it never falls
     assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
     assert not totals.is_estimated
-    # 100 MiB at 25 MiB/s, and half of 400 MiB at 100 MiB/s, as is supposed.
+    # 100 MiB at 25 MiB/s, and half of 400 MiB at the assumed 100 MiB/s.
     assert look(tracker, 2.0, extracting(200)).totals.percent == 75
     assert look(tracker, 3.0, extracting(400)).totals.percent == 99
     done = extracting(400)._replace(phase="done")
@@ -58,11 +58,11 @@ def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() 
 
 
 def test_what_has_arrived_fast_is_unpacked_in_no_time() -> None:
-    """A slow network and layers that do not shrink: all was said to be at half."""
+    """On a slow network, a complete download used to count as only half of the work."""
     tracker = Tracker()
     for second in range(11):
         totals = look(tracker, second, downloading(10 * second)._replace(layer="l")).totals
-    assert totals.percent == 80  # 10 s, and 2.5 s for what it may be unpacked
+    assert totals.percent == 80  # 10 s, and an estimated 2.5 s to unpack
 
 
 def test_what_layers_shrink_by_is_learned() -> None:
@@ -76,21 +76,21 @@ def test_what_layers_shrink_by_is_learned() -> None:
     tracker.forget("host:1/b:2")
     tracker.apply(known._replace(image="host:1/b:1"), now=2.0)
     tracker.forget("host:1/b:1")
-    assert look(tracker, 3.0, other).items[0].extracted_total == 10 * MIB  # of an earlier pull
+    assert look(tracker, 3.0, other).items[0].extracted_total == 10 * MIB  # as in an earlier pull
 
 
 def test_a_time_that_would_be_wrong_is_not_said() -> None:
     tracker = Tracker()
     for second in range(5):
         totals = look(tracker, second, downloading(25 * second)).totals
-    assert totals.eta_s is None  # all is here, and nobody knows how large it will be
+    assert totals.eta_s is None  # all is downloaded, but the unpacked size is unknown
     assert totals.unpacking == "unpacking, 0 of 1 layer"
     totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).totals
     assert totals.unpacking == ""
 
 
 def test_what_is_unpacked_counts_by_its_own_size() -> None:
-    """A layer of zeros: few bytes, and most of the time."""
+    """A layer of zeros has few bytes to download, but takes most of the time."""
     tracker = Tracker()
     tracker.apply(Report("a", "large", 99 * MIB, 99 * MIB, phase="present"), now=0.0)
     percents = []
@@ -110,7 +110,7 @@ def test_unpacking_comes_after_the_download() -> None:
             extracting(second * 50, layer="first"),
             downloading(second * 10, layer="second"),
         )
-    # 60 MiB at 10 MiB/s, and then 400 MiB, as of the first one, at 50 MiB/s.
+    # 60 MiB at 10 MiB/s, then 400 MiB, estimated from the first layer, at 50 MiB/s.
     assert view.totals.eta_s == pytest.approx(6 + 8)
 
 
@@ -126,7 +126,7 @@ def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpack
 
 
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:
-    """Image b waits for a layer that image a's pull downloads, and its own source lags behind."""
+    """Image b waits for a layer that image a's pull downloads; the reports of b lag behind."""
     tracker = Tracker()
     for second in range(6):
         view = look(
@@ -159,7 +159,7 @@ Step = tuple[str, str, int]
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[tuple[float, list[Report]]]:
-    """Pulls of up to three images with shared layers, as a source sees them, from begin to end."""
+    """Whole pulls of up to three images with shared layers, as a source reports them."""
     sizes = draw(st.lists(st.integers(1, 50), min_size=1, max_size=6))
     images = {
         image: draw(st.sets(st.sampled_from(range(len(sizes))), min_size=1))
@@ -180,7 +180,7 @@ def histories(draw: st.DrawFn) -> list[tuple[float, list[Report]]]:
 
 
 def _life(draw: st.DrawFn, size: int) -> list[tuple[int, int, str, str, int, int, int]]:
-    """What is reported of a layer: progress, total, error, phase, place, unpacked, of how much."""
+    """Reports of a layer: progress, total, error, phase, place, unpacked, unpacked total."""
     if draw(st.booleans()) and draw(st.booleans()):
         return [(size, size, "", "present", 0, 0, 0)]
     unpacked = draw(st.integers(1, 200))

@@ -1,4 +1,4 @@
-"""What a tracker makes of reports."""
+"""How a tracker turns reports into views."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_shared_layer_that_goes_on_elsewhere_has_not_failed() -> None:
     assert (view.totals.done, view.totals.failed) == (0, 0)
 
 
-# Standing still
+# Stalls
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_source_may_know_more_about_standing_still() -> None:
     assert only(tracker.view(120.0)).idle_s == 12.0
 
 
-# What changed
+# Changes
 
 
 def test_changed() -> None:
@@ -190,7 +190,7 @@ def test_what_has_all_its_bytes_does_not_download_again() -> None:
         found.append(str(only(tracker.view(0.0)).phase))
     assert found == ["downloading", "waiting", "waiting", "extracting", "extracting"]
     tracker.apply(Report("a", "l", 10, 100, phase="downloading"), now=1.0)
-    assert only(tracker.view(1.0)).phase is Phase.DOWNLOADING  # it is fetched once more
+    assert only(tracker.view(1.0)).phase is Phase.DOWNLOADING  # it is downloaded again
 
 
 def test_a_failure_whose_cause_others_say() -> None:
@@ -202,7 +202,7 @@ def test_a_failure_whose_cause_others_say() -> None:
     assert found == [(Phase.FAILED, ""), (Phase.DONE, "")]
 
 
-# How much it keeps
+# Limits
 
 
 def test_items_beyond_the_limit_are_dropped_and_counted() -> None:

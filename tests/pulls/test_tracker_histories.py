@@ -1,4 +1,4 @@
-"""What holds of a tracker's views whatever is reported."""
+"""Properties of a tracker's views that hold for any reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ any_reports = st.builds(
     Report, few_names, few_names, numbers, numbers, st.sampled_from(["", "boom"]), phases,
     numbers, numbers, numbers, numbers, sums=st.none(),
 )  # fmt: skip
-# A report and the time after it; every so often the tracker is looked at.
+# A report, the pause after it, and whether the tracker's view is then requested.
 histories = st.lists(st.tuples(any_reports, st.floats(0.0, 5.0), st.booleans()), max_size=30)
 
 
@@ -80,7 +80,7 @@ def check_levels(view: View, reported: set[tuple[str, str]]) -> None:
 
 
 def check_changes(views: list[View]) -> None:
-    """What changed adds up to the last view."""
+    """The changes of all views together result in the last view."""
     known = {(item.image, item.layer): item for view in views for item in view.changed}
     for item in views[-1].items:
         told = known[item.image, item.layer]

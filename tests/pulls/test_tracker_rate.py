@@ -1,4 +1,4 @@
-"""How fast it goes, and how long it will take."""
+"""Rates and times left."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_resumed_layer_counts_from_first_sight() -> None:
     tracker.view(0.0)
     tracker.apply(Report("a", "l", 68 * MIB, 100 * MIB, resumed=40 * MIB), now=4.0)
     totals = tracker.view(4.0).totals
-    assert totals.resumed == 40 * MIB  # and 20 had come before anybody watched
+    assert totals.resumed == 40 * MIB  # and 20 MiB arrived before the first report
     assert totals.rate == pytest.approx(2 * MIB)
     assert totals.eta_s == pytest.approx(16)
 
@@ -82,7 +82,7 @@ def test_nothing_is_left_of_failed_items() -> None:
 
 
 def test_a_rate_that_is_measured_anew() -> None:
-    """When one of three images has ended, those that are left have their own rates."""
+    """After one of three pulls has ended, the overall rate no longer includes its bytes."""
     tracker = Tracker()
 
     def look(second: float, *images: str) -> View:
@@ -99,7 +99,7 @@ def test_a_rate_that_is_measured_anew() -> None:
     assert (view.totals.rate, view.images["a"].rate) == (None, MIB)
     look(6.0, "a", "b")
     assert look(7.0, "a", "b").totals.rate == 2 * MIB
-    assert look(7.0).totals.eta_s is None  # for three seconds, as at the start
+    assert look(7.0).totals.eta_s is None  # unknown for three seconds, as at the start
     tracker.forget("b")
     assert tracker.view(7.0).totals.rate == MIB
 
@@ -122,7 +122,7 @@ def test_rare_samples_reach_back_beyond_the_window() -> None:
         assert speed.rate(second) == pytest.approx(100.0)
 
 
-# Whole pulls of containerd: three downloads at once, unpacked in order
+# Whole pulls as by containerd: three parallel downloads, unpacked in order
 
 STEP_S = 0.25
 PACE = 100 * MIB
@@ -130,7 +130,7 @@ PARALLEL = 3
 
 
 def pulled(layers: list[tuple[int, int]], rate: float) -> Iterator[list[Report]]:
-    """Yield what is reported every quarter of a second of layers of so many MiB, and unpacked."""
+    """Yield the reports of each quarter of a second; ``layers``: MiB packed and unpacked."""
     got, unpacked = [0.0] * len(layers), [0.0] * len(layers)
     sizes = [(packed * MIB, whole * MIB) for packed, whole in layers]
     while True:
@@ -164,7 +164,7 @@ DEMO = [(2, 5), (12, 30), (6, 15), (3, 8), (10, 25)]
     ids=["demo", "incompressible", "compressible"],
 )
 def test_the_time_left_of_a_pull(layers: list[tuple[int, int]], rate: float) -> None:
-    """From its half on; before that nobody knows what its layers shrink by."""
+    """Tested from halfway on; before that, the compression ratio of the layers is unknown."""
     tracker = Tracker()
     shown = []
     for step, reports in enumerate(pulled(layers, rate)):

@@ -1,4 +1,4 @@
-"""Reports into a tracker, and what is to be seen of them."""
+"""Helpers that feed reports into a tracker and read its views."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINISHED = {Phase.DONE, Phase.PRESENT, Phase.FAILED}
 def see(
     *reports: Report | tuple[str, str, int, int], tracker: Tracker | None = None, now: float = 0.0
 ) -> View:
-    """Apply reports all at once; return what is to be seen."""
+    """Apply all reports at the same time; return the view."""
     tracker = tracker or Tracker()
     for report in reports:
         tracker.apply(Report(*report), now=now)
@@ -26,7 +26,7 @@ def see(
 def sums(
     progress: int, total: int, rate: float | None = None, eta_s: float | None = None, **more: float
 ) -> Totals:
-    """The sums of a pull that only downloads, unless ``more`` says something else."""
+    """Return the totals of a pull that only downloads; ``more`` overrides fields."""
     found = Totals(progress, total, 0, 1, 0, 0, rate, eta_s, share=progress / total)
     return replace(found, **more)  # type: ignore[arg-type]  # checked where it is used
 

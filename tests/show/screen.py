@@ -1,7 +1,7 @@
-"""A terminal for tests: a pseudo-terminal whose output is put on a model of a screen.
+"""A terminal for tests: a pseudo-terminal whose output is rendered on a model of a screen.
 
-The model knows what the displays may send, and nothing else: any other escape sequence or control
-character is an error. Its window changes size in both ways that real terminals have.
+The model accepts only what the displays may send: any other escape sequence or control character is
+an error. Its window is resized in both ways that real terminals have.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Row:
 
 
 class Screen:
-    """Rows with the scrollback above them. ``x`` may be ``columns``: the next character wraps."""
+    """Rows with the scrollback above them. If ``x`` is ``columns``, the next character wraps."""
 
     def __init__(self, columns: int, rows: int, encoding: str = "utf-8") -> None:
         self.columns = columns
@@ -95,7 +95,7 @@ class Screen:
         elif (private, number, letter) == ("", "", "H"):
             self.x, self.y = 0, self.top
         elif (private, number, letter) == ("", "2", "J"):
-            # What was there goes into the scrollback, as in tmux.
+            # The old content goes into the scrollback, as in tmux.
             self.buffer += [Row() for _ in range(self.rows)]
             self.y += self.rows
             self.top = len(self.buffer) - self.rows
@@ -106,13 +106,13 @@ class Screen:
             del self.buffer[self.y + 1 :]
         elif (private, number) == ("?", "7") and letter in "hl":
             self.is_wrapping = letter == "h"
-        elif letter != "m":  # colours are not looked at
+        elif letter != "m":  # colours are ignored
             raise AssertionError(f"unknown control: {private}{number}{letter}")
 
     def _erase_row(self) -> None:
         row = self.buffer[self.y]
         del row.cells[min(self.x, self.columns - 1) :]
-        if self.x == 0:  # as in tmux, only a row that is erased whole forgets that it was wrapped
+        if self.x == 0:  # as in tmux, only a row that is erased whole is no longer wrapped
             row.wraps = False
             if self.y:
                 self.buffer[self.y - 1].wraps = False
@@ -139,8 +139,8 @@ class Screen:
         self.x += width
 
     def resize(self, columns: int, rows: int, *, rewraps: bool) -> None:
-        """Changes the window. ``rewraps``: long rows are broken anew, as in tmux and VTE; else
-        they are cut, as in xterm. The cursor stays on its text; rows below it give way first."""
+        """Resize the window. With ``rewraps``, long rows wrap again, as in tmux and VTE; else they
+        are cut, as in xterm. The cursor stays on its text; rows below it are dropped first."""
         surplus = len(self.buffer) - self.top - rows
         if surplus > 0:
             del self.buffer[max(self.y + 1, len(self.buffer) - surplus) :]
@@ -176,14 +176,14 @@ class Screen:
 
 
 class Terminal:
-    """A pseudo-terminal: what is written to ``stderr`` comes out on ``screen``."""
+    """A pseudo-terminal: what is written to ``stderr`` appears on ``screen``."""
 
     def __init__(self, columns: int = 80, rows: int = 24, encoding: str = "utf-8") -> None:
         self._outer, inner = os.openpty()
         self.stderr = os.fdopen(inner, "w", encoding=encoding)
         self.screen = Screen(columns, rows, encoding)
         self.sent = b""
-        """All that was written, without what the model made of it."""
+        """All output, before its rendering by the model."""
         self.set_size(columns, rows)
 
     def __enter__(self) -> Self:
@@ -197,12 +197,12 @@ class Terminal:
         termios.tcsetwinsize(self.stderr.fileno(), (rows, columns))
 
     def mark_end(self) -> None:
-        """Tells `read` where the output ends, with a byte that no display sends."""
+        """Mark the end of the output for `read`, with a byte that no display sends."""
         self.stderr.flush()
         os.write(self.stderr.fileno(), b"\0")
 
     def read(self) -> None:
-        """Puts the output on the screen, up to the mark; it may still be on its way."""
+        """Put the output on the screen, up to the mark, waiting for what is still on its way."""
         data = b""
         while not data.endswith(b"\0"):
             data = os.read(self._outer, 65536)
@@ -210,7 +210,7 @@ class Terminal:
             self.screen.feed(data.removesuffix(b"\0"))
 
     def read_until(self, is_enough: Callable[[bytes], object]) -> None:
-        """Puts the output of another process on the screen until all that came is enough."""
+        """Put the output of another process on the screen until there is enough of it."""
         ends_at = time.monotonic() + LIMIT_S
         while not is_enough(self.sent):
             assert time.monotonic() < ends_at, self.sent
@@ -225,7 +225,7 @@ class Terminal:
         return True
 
     def look(self) -> list[str]:
-        """Reads all that was written and returns the visible lines."""
+        """Read all output and return the visible lines."""
         self.mark_end()
         self.read()
         return self.screen.lines

@@ -57,7 +57,7 @@ def test_a_field_that_nothing_has() -> None:
     assert key.sorted([], []) == []
     with pytest.raises(UsageError, match=r'no listed object has the field "\.nosuch"'):
         key.sorted(DOCUMENTS, DOCUMENTS)
-    known = SortKey(".n")  # of a watched list, it may go away
+    known = SortKey(".n")  # in a watched list, the field may disappear
     assert known.sorted(["x"], [{"n": None}]) == ["x"]
     assert known.sorted(["y", "z"], [{}, {}]) == ["y", "z"]
 

@@ -1,4 +1,4 @@
-"""JSON and YAML text against the libraries that read them."""
+"""JSON and YAML text, checked with the libraries that read them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCALARS: dict[int, st.SearchStrategy[Any]] = {
 
 @cache
 def messages(descriptor: Descriptor, depth: int = 3) -> st.SearchStrategy[Message]:
-    """Messages of one type with any of their fields set, down to ``depth`` levels."""
+    """Return messages of one type with any of their fields set, down to ``depth`` levels."""
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field in descriptor.fields:
         inner = field.message_type
@@ -51,7 +51,7 @@ def messages(descriptor: Descriptor, depth: int = 3) -> st.SearchStrategy[Messag
 
 
 def scalars(field: FieldDescriptor) -> st.SearchStrategy[Any]:
-    """Values of a field that is no message; of enums also numbers that have no name."""
+    """Return values for a field that is not a message; for enums also numbers without a name."""
     if field.enum_type is not None:
         numbers = [value.number for value in field.enum_type.values]
         return st.sampled_from(numbers) | st.integers(-(2**31), 2**31 - 1)
@@ -69,8 +69,8 @@ TYPES = [
 def test_messages_are_in_the_proto3_json_mapping(message: Message) -> None:
     text = document_json(message_document(message), is_ordered=True)
     expected = json_format.MessageToJson(message, always_print_fields_with_no_presence=True)
-    expected = expected.replace('"SIGNAL_', '"')  # shorter in crictl's
-    # Integers are compared as floats, for Go writes the double 2.0 as 2.
+    expected = expected.replace('"SIGNAL_', '"')  # crictl has shorter names
+    # Integers are compared as floats, since Go writes the double 2.0 as 2.
     assert json.loads(text, parse_int=float) == json.loads(expected, parse_int=float)
     assert all(char == "\n" or char >= " " for char in text)
 

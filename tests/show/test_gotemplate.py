@@ -59,7 +59,7 @@ def rendered(text: str, data: Any = DATA) -> str:
         # loops
         ("{{range $i, $e := .items}}{{if $i}} {{end}}{{$i}}{{$e.name}}{{end}}", "0x 1y"),
         ("{{range $k, $v := .labels}}{{$k}}={{$v}};{{end}}", "a=1;a-b=3;b=2;"),
-        # in {{else}} each variable holds what is ranged over, as kubectl shows
+        # in {{else}} each variable holds the value of the range, as in kubectl
         ("{{range $e := .empty.list}}x{{else}}[{{$e}}]{{end}}", "[[]]"),
         ("{{range $i, $e := .empty.map}}x{{else}}{{$i}} {{$e}}{{end}}", "map[] map[]"),
         ("{{$e := 1}}{{range $e = .empty.list}}{{else}}{{$e}}{{end}}{{$e}}", "[][]"),

@@ -36,7 +36,7 @@ def rendered(text: str) -> str:
     return JsonPathTemplate(text, aliases={"items": "containers"}).render(DOCUMENT)
 
 
-# What kubectl 1.32 prints of the same data.
+# What kubectl 1.32 prints for the same data.
 AS_KUBECTL = r"""
 {.items[*].metadata.name} -> a b
 {$.items[*].metadata.name} -> a b
@@ -90,7 +90,7 @@ def test_what_kubectl_prints() -> None:
 @pytest.mark.parametrize(
     ("template", "text"),
     [
-        # where kubectl knows only an error, or less
+        # where kubectl fails, or prints less
         ("{.items[0].labels['a.b']}", "w"),
         ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
         ("{.items[::-1].id}", "2 1"),

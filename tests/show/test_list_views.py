@@ -1,4 +1,4 @@
-"""Rows and blocks beyond those that whole commands are replayed with."""
+"""Rows and blocks that the replays of whole commands do not cover."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 def by_id(stats: Any) -> list[Any]:
-    """Samples come in this order."""
+    """Return samples sorted by ID, as ``cri.inspection.stats`` returns them."""
     return sorted(stats, key=lambda each: each.attributes.id)
 
 

@@ -66,7 +66,7 @@ def test_what_templates_make_keeps_its_lines() -> None:
     assert text == "a\tb\n\\x1b[31m\\r\\x85é\u200d\n"
 
 
-# On a terminal they fit it, and what matters is whole
+# On a terminal tables fit it, and important cells are whole
 
 HEADER = ("NAME", "STATE", "EXIT", "POD", "IMAGE", "ID")
 ROWS = [

@@ -18,7 +18,7 @@ DEMO = "127.0.0.1:5000/demo:1"
 
 
 def digest(number: int) -> str:
-    """A digest whose short form is the number in hexadecimal, twelve digits."""
+    """Return a digest whose short form is the number as twelve hexadecimal digits."""
     return f"sha256:{number:012x}{'0' * 52}"
 
 
@@ -32,7 +32,7 @@ def layer(
     name: str | None = None,
     **more: Any,
 ) -> PullItem:
-    """An item; ``name`` in place of a digest made of ``number``."""
+    """Return an item; ``name`` replaces the digest made from ``number``."""
     known: dict[str, Any] = {"error": "", "queue_position": 0, "extracted": 0, "extracted_total": 0}
     layer = digest(number) if name is None else name
     return PullItem(image, layer, phase, progress, total, **{**known, "idle_s": 0.0, **more})
@@ -51,7 +51,7 @@ def view(
     images: Mapping[str, Totals] | None = None,
     **more: Any,
 ) -> View:
-    """A view of these items, all of them changed unless told otherwise.
+    """Return a view of these items, all of them changed unless ``changed`` is given.
 
     ``more`` are fields of the totals.
     """
@@ -69,7 +69,7 @@ def view(
 
 
 def sums(items: Sequence[PullItem], **more: Any) -> Totals:
-    """The sums of items; ``more`` are fields of them."""
+    """Return the sums of items; ``more`` overrides their fields."""
     known = [item for item in items if item.total]
     found = Totals(
         progress=sum(item.progress for item in known or items),

@@ -1,4 +1,4 @@
-"""Servers on 127.0.0.1 that behave exactly as badly as a test wants, and certificates for them."""
+"""Servers on 127.0.0.1 that misbehave exactly as a test wants, and certificates for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 def run(scenario: Coroutine[Any, Any, Result]) -> Result:
-    """Run a scenario in a loop of its own, with a limit."""
+    """Run a scenario in its own event loop, with a timeout."""
     return asyncio.run(asyncio.wait_for(scenario, 60))
 
 
@@ -39,11 +39,11 @@ async def serve(
         tasks.add(task)
         try:
             await handler(reader, writer)
-            if not writer.is_closing():  # a second time, Python 3.11.2 could not abort TLS
+            if not writer.is_closing():  # after a second close, Python 3.11.2 cannot abort TLS
                 writer.close()
-            await writer.wait_closed()  # with all that was written
+            await writer.wait_closed()  # until everything is sent
         except (OSError, asyncio.IncompleteReadError):
-            writer.transport.abort()  # the client went away
+            writer.transport.abort()  # the client disconnected
         except asyncio.CancelledError:
             # The scenario is over; raising would be logged as an error of the server.
             writer.transport.abort()
@@ -63,7 +63,7 @@ async def serve(
 
 
 async def write(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """Return when the system has all of it: a connection that is closed then does not lose it."""
+    """Write, and return once the kernel has all data: closing the connection then loses none."""
     writer.transport.set_write_buffer_limits(0)
     writer.write(data)
     await writer.drain()
@@ -77,7 +77,7 @@ async def send(
     pause_s: float,
     stays: bool,
 ) -> None:
-    """Send piece by piece; then leave, unless the server ``stays`` until the client leaves."""
+    """Send piece by piece; if the server ``stays``, then wait until the client disconnects."""
     for piece in pieces:
         await write(writer, piece)
         await asyncio.sleep(pause_s)
@@ -86,7 +86,7 @@ async def send(
 
 
 async def read_head(reader: asyncio.StreamReader) -> dict[str, str]:
-    """Read a request; return its fields in lower case, and its first line under an empty name."""
+    """Read a request head; return its fields by lower-case name, its first line under ``""``."""
     lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
     fields = {"": lines[0]}
     for line in lines[1:-2]:
@@ -96,7 +96,7 @@ async def read_head(reader: asyncio.StreamReader) -> dict[str, str]:
 
 
 def accept_upgrade(fields: dict[str, str], *more: str) -> bytes:
-    """Return the answer that opens a WebSocket, with more header lines."""
+    """Return the response that opens a WebSocket, with additional header lines."""
     accept = accept_key(fields["sec-websocket-key"])
     lines = ["Upgrade: websocket", "Connection: Upgrade", f"Sec-WebSocket-Accept: {accept}", *more]
     return "\r\n".join(["HTTP/1.1 101 Switching Protocols", *lines, "", ""]).encode()
@@ -141,10 +141,10 @@ NAMES = "DNS:node.test,IP:127.0.0.1"
 def make_certificates(
     folder: Path, names: str = NAMES, is_bare: bool = False, /, **clients: str
 ) -> Certificates:
-    """Make a CA and what it signs, with the openssl program.
+    """Make a CA, and the certificates that it signs, with the openssl program.
 
-    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates. Bare ones
-    lack what Python asks for since 3.13.
+    ``names`` are the server's; ``clients`` are the subjects of the clients' certificates. Bare
+    certificates lack extensions that Python requires since 3.13.
     """
     clients = clients or {"client": "/CN=client"}
     issuer = "" if is_bare else "authorityKeyIdentifier=keyid\n"
@@ -175,7 +175,7 @@ def make_certificates(
 
 @contextmanager
 def in_thread(handler: Handler, *, context: ssl.SSLContext | None = None) -> Iterator[str]:
-    """Serve as ``serve`` does, beside a test that runs no loop of its own."""
+    """Serve as ``serve`` does, but in a thread, for tests without an event loop."""
     loop = asyncio.new_event_loop()
     addresses: SimpleQueue[str] = SimpleQueue()
     over = asyncio.Event()

@@ -1,4 +1,4 @@
-"""The server's side of a command over SPDY, by hand, for servers that behave badly."""
+"""The server's side of a command over SPDY, step by step, for servers that misbehave."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class SpdyPeer:
     """A connection that was just upgraded.
 
     Attributes:
-        ids: the numbers of the streams by their headers ``streamtype``.
-        stdin: what came on the standard input.
+        ids: the stream numbers by the value of the header ``streamtype``.
+        stdin: the data received on standard input.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -49,7 +49,7 @@ class SpdyPeer:
         self._frames: list[Frame] = []
 
     async def next_frame(self) -> Frame | None:
-        """The client's next frame, None at the end."""
+        """Return the client's next frame, None at the end."""
         while not self._frames:
             data = await self._reader.read(65536)
             if not data:
@@ -58,19 +58,19 @@ class SpdyPeer:
         return self._frames.pop(0)
 
     async def open(self, count: int) -> None:
-        """Wait for as many streams."""
+        """Wait until the client has opened this many streams."""
         while len(self.ids) < count:
             frame = await self.next_frame()
             assert isinstance(frame, SynStream)
             self.ids[dict(frame.headers)["streamtype"]] = frame.stream_id
 
     async def accept(self, count: int) -> None:
-        """Wait for as many streams and accept all."""
+        """Wait for this many streams and accept them."""
         await self.open(count)
         self.send(*map(SynReply, self.ids.values()))
 
     async def read_stdin(self) -> None:
-        """Take in the standard input to its end."""
+        """Read standard input to its end."""
         while frame := await self.next_frame():
             if isinstance(frame, Data) and frame.stream_id == self.ids["stdin"]:
                 self.stdin += frame.data
@@ -78,7 +78,7 @@ class SpdyPeer:
                     return
 
     async def until_unread(self) -> None:
-        """Wait until the system holds input that was not read, so that closing is a reset."""
+        """Wait until the kernel holds unread input, which makes closing the connection a reset."""
         sock = self.writer.get_extra_info("socket")
         unread = array.array("i", [0])
         while not unread[0]:
@@ -86,7 +86,7 @@ class SpdyPeer:
             fcntl.ioctl(sock.fileno(), termios.FIONREAD, unread)
 
     async def answer_ping(self) -> None:
-        """Wait for a ping among whatever comes, and answer it."""
+        """Wait for a ping, ignoring other frames, and answer it."""
         while frame := await self.next_frame():
             if isinstance(frame, Ping):
                 self.send(frame)

@@ -1,4 +1,4 @@
-"""Reading and writing an open connection, as far as ``test_dial`` does not come by it."""
+"""Reading and writing an open connection, beyond the cases of ``test_dial``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_who_does_not_read_holds_the_peer_back() -> None:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
             before = -1
-            while connection._held_bytes <= HELD_BYTES or before != sent:  # until it cannot go on
+            while connection._held_bytes <= HELD_BYTES or before != sent:  # until the server blocks
                 before = sent
                 await asyncio.sleep(0.05)
             held_bytes = connection._held_bytes

@@ -100,7 +100,7 @@ def test_plain(host: str) -> None:
 
 
 def test_what_the_peer_has_closed_may_be_closed_and_aborted(certificates: Certificates) -> None:
-    """Before Python 3.11.4, TLS that was closed twice cannot be aborted."""
+    """Before Python 3.11.4, a TLS connection cannot be aborted after a second close."""
 
     async def leave(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pass
@@ -117,7 +117,7 @@ def test_what_the_peer_has_closed_may_be_closed_and_aborted(certificates: Certif
 
 
 def test_nobody_there() -> None:
-    with socket.socket() as taken:  # so that nobody else listens there meanwhile
+    with socket.socket() as taken:  # keeps other programs from listening there
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/secret"
         with pytest.raises(ConnectError) as caught:
@@ -131,10 +131,10 @@ def test_connecting_takes_too_long(certificates: Certificates) -> None:
         await reader.read()
 
     async def scenario() -> None:
-        async with serve(mute) as address:  # which never answers the TLS handshake
+        async with serve(mute) as address:  # it never answers the TLS handshake
             await dial(parse_url(f"https://{address}/secret"), timeout_s=0.1)
 
-    # Which is told before the limit of the scenario.
+    # Reported before the timeout of the scenario.
     with pytest.raises(ConnectError, match=r"^cannot connect to \"https://127.*\": no connection"):
         run(scenario())
 

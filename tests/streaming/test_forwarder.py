@@ -1,4 +1,4 @@
-"""Forwarding local ports to servers that behave exactly as badly as wanted."""
+"""Forwarding local ports to servers that misbehave exactly as a test wants."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Scene:
 
     Attributes:
         port: the local port.
-        asked: the ports that each URL was asked for with.
-        refusal: what the runtime says instead of a URL.
-        running: ends when forwarding does.
+        asked: the ports of each request for a URL.
+        refusal: the error to raise in place of a URL, if any.
+        running: the task that forwards.
     """
 
     def __init__(self, address: str, transport: Transport, timeout_s: float = LIMIT_S) -> None:
@@ -62,7 +62,7 @@ class Scene:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def get(self, data: bytes = b"") -> bytes:
-        """What a local connection gets for ``data``, which it ends."""
+        """Send ``data`` on a local connection, then its end; return what is received."""
         reader, writer = await self.connect()
         writer.write(data)
         writer.write_eof()
@@ -99,7 +99,7 @@ def spdy(talk: Talk) -> Handler:
 
 
 def accepting(on_data: Callable[[SpdyPeer, list[int], Data], Awaitable[None]]) -> Talk:
-    """Accept every stream; ``on_data`` gets the numbers of all, in their order, and the data."""
+    """Accept every stream; call ``on_data`` with all stream numbers, in order, and the data."""
 
     async def talk(peer: SpdyPeer) -> None:
         ids: list[int] = []
@@ -114,7 +114,7 @@ def accepting(on_data: Callable[[SpdyPeer, list[int], Data], Awaitable[None]]) -
 
 
 async def answering(peer: SpdyPeer) -> None:
-    """Answer at the end of the data, by what that was."""
+    """Respond at the end of the data, in a way that depends on the data."""
     heard = b""
 
     async def take(peer: SpdyPeer, ids: list[int], data: Data) -> None:
@@ -141,7 +141,7 @@ async def answering(peer: SpdyPeer) -> None:
 
 
 def test_many_connections_over_spdy() -> None:
-    """Each asks for a URL, after the one that carries nothing."""
+    """Each one requests a URL, after one request for the idle connection."""
 
     async def scenario() -> None:
         async with forwarding(spdy(answering)) as scene:
@@ -231,7 +231,7 @@ def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_answer_that_comes_before_all_is_sent() -> None:
-    """The client has it whole, although nobody reads the rest of what it sends."""
+    """The client receives all of it, although the rest of what it sends is never read."""
     answer = b"x" * 8_000_000
 
     async def reply(peer: SpdyPeer, ids: list[int], data: Data) -> None:
@@ -251,7 +251,7 @@ def test_an_answer_that_comes_before_all_is_sent() -> None:
 
 
 def test_nothing_is_left_of_a_slow_client_that_has_ended_its_side() -> None:
-    """Python 3.11.2 cannot abort what was closed with bytes unsent, once they have gone out."""
+    """Python 3.11.2 cannot abort a transport that sent its last bytes after it was closed."""
     answer = b"x" * 12_000_000
 
     async def reply(peer: SpdyPeer, ids: list[int], data: Data) -> None:
@@ -327,7 +327,7 @@ HEADS = frame(BINARY, b"\x00\x50\x00") + frame(BINARY, b"\x01\x50\x00")
 
 
 async def websocket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection: five bytes are answered, and then that is the end."""
+    """Serve one connection: respond to five bytes, then close it."""
     fields = await read_head(reader)
     writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io") + HEADS)
     data = b""

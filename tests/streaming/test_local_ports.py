@@ -1,4 +1,4 @@
-"""Local ports to forward, and where they are listened on."""
+"""Parsing the local ports to forward, and listening on them."""
 
 from __future__ import annotations
 

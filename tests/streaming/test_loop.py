@@ -1,4 +1,4 @@
-"""The loop of a command: signals end it in order, and threads do not hold it back."""
+"""The event loop of a command: signals end it cleanly, and no thread delays its end."""
 
 from __future__ import annotations
 

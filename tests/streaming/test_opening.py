@@ -39,7 +39,7 @@ def receive(*pieces: bytes, eof: bool = False) -> Opening:
 
 
 def violation_of(*pieces: bytes) -> str:
-    """Feed what breaks the protocol; return what was said about it."""
+    """Feed data that breaks the protocol; return the error message."""
     with pytest.raises(RemoteProtocolError) as caught:
         receive(*pieces)
     return caught.value.message
@@ -120,7 +120,7 @@ def exchanged(
     timeout_s: float = 10.0,
     stays: bool = False,
 ) -> object:
-    """Send a request to a server that answers in pieces; return what ``use`` makes of it."""
+    """Send a request to a server that responds in pieces; return the result of ``use``."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
@@ -161,7 +161,7 @@ def test_no_answer(is_dripping: bool) -> None:
 
 def test_a_refusal_does_not_wait_for_its_body() -> None:
     head = b"HTTP/1.1 500 X\r\nContent-Length: 99\r\n\r\nbecause"
-    # It would wait for longer than the scenario may last.
+    # Waiting for it would exceed the timeout of the scenario.
     refusal = exchanged(head, use=Exchange.refused, stays=True)
     assert isinstance(refusal, UpgradeRefused)
     assert refusal.message.endswith('" answered with status 500: "because"')

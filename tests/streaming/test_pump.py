@@ -1,4 +1,4 @@
-"""Standard streams of every kind as ends of a command."""
+"""Standard streams of every kind as the input and outputs of a command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.streaming.servers import run
 
 
 def test_a_slow_pipe_holds_the_writer_back_and_loses_nothing() -> None:
-    """Meanwhile the loop goes on, which the reading end needs."""
+    """The event loop must keep running meanwhile: the reader needs it."""
     reading, writing = os.pipe()
     data = os.urandom(HELD_BYTES * 4)
 
@@ -57,7 +57,7 @@ def test_a_pipe_that_nobody_reads() -> None:
 
 
 def test_many_pieces_and_views_keep_their_order(tmp_path: Path) -> None:
-    """More than the system takes in one call."""
+    """There are more pieces than one system call can write."""
     data = os.urandom(5000)
     pieces = [memoryview(data)[start : start + 1] for start in range(len(data))]
 

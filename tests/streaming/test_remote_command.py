@@ -1,4 +1,4 @@
-"""Remote commands against servers that behave exactly as badly as wanted."""
+"""Remote commands on servers that misbehave exactly as a test wants."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MIB = 2**20
 
 
 class Scene:
-    """The server chooses a protocol and goes on with ``talk``, after it refused some requests."""
+    """A server that refuses some requests, then chooses a protocol and runs ``talk``."""
 
     def __init__(
         self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
@@ -139,7 +139,7 @@ def test_the_end_of_the_input(version: int) -> None:
         if version == 5:
             received.append((await read_frame(reader))[1])
         else:
-            await scene.is_noted.wait()  # that the end cannot be told
+            await scene.is_noted.wait()  # the client notes that it cannot signal the end
         writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
         await reader.read()
 
@@ -191,7 +191,7 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    # What the server of the test has in hand counts as well: at most one piece.
+    # The memory of the test's server counts, too: at most one piece.
     assert peak < max(map(len, pieces)) + 8 * MIB
 
 
@@ -208,8 +208,8 @@ SPDY = ("spdy", ("v4.channel.k8s.io",))
         ("websocket", PIPED, False, [ANY]),
         ("websocket", PIPED, True, [ANY]),
         ("spdy", PIPED, False, [SPDY]),
-        # A server takes the input to have ended with every protocol but the newest: nobody ends
-        # that of what was there before.
+        # With older protocols a server ends an input that was not requested: attaching must not end
+        # that of a running container.
         ("auto", OUTPUT_ONLY, True, [NEWEST, SPDY]),
         ("websocket", OUTPUT_ONLY, True, [NEWEST]),
     ],
@@ -250,7 +250,7 @@ async def until_gone(peer: SpdyPeer) -> None:
 
 
 def test_the_outcome_survives_a_reset() -> None:
-    """A server that closes with input of ours unread resets the connection."""
+    """If a server closes the connection with unread input, the connection is reset."""
 
     async def talk(peer: SpdyPeer) -> None:
         await peer.accept(4)
@@ -315,7 +315,7 @@ def test_a_server_that_never_opens_the_streams() -> None:
 
 
 def test_input_that_the_server_refuses() -> None:
-    """The command goes on without it."""
+    """The command continues without it."""
 
     async def talk(peer: SpdyPeer) -> None:
         await peer.accept(4)

@@ -97,7 +97,7 @@ def test_the_size_is_told_when_it_changes(pty: tuple[int, int]) -> None:
     assert signal.getsignal(signal.SIGWINCH) == signal.SIG_DFL
 
 
-# What a program has switched
+# Modes that a program has changed
 
 
 def undoing(*pieces: bytes) -> bytes:

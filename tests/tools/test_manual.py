@@ -1,4 +1,4 @@
-"""The man pages: made of the live tree, complete, and clean for the programs that show them."""
+"""The man pages match the live tree, are complete, and give no warnings in their viewers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def terms(page: str, title: str) -> dict[str, str]:
 
 
 def output(*words: str) -> str:
-    """What a program writes, to whichever output; it must not fail."""
+    """Return what a program writes to both outputs; it must not fail."""
     assert shutil.which(words[0]), f"{words[0]} is missing: run tests/node/install.sh"
     done = subprocess.run(
         words, cwd=FOLDER, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
@@ -200,7 +200,7 @@ def made(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_committed_files_are_up_to_date(tmp_path: Path) -> None:
-    """And one of a command that is gone goes."""
+    """The page of a removed command is deleted."""
     kept = tmp_path / "man" / "prose" / "pycrictl-old.md"
     gone = tmp_path / "man" / "pycrictl-old.1"
     kept.parent.mkdir(parents=True)
@@ -249,7 +249,7 @@ def assert_whole(command: surface.Command) -> None:
     for argument in command.arguments:
         assert argument.help
         assert "..." not in argument.metavar
-    # Words after one that repeats, or required ones after an optional one, could not be told apart.
+    # Arguments after a repeatable one, or required ones after an optional one, are ambiguous.
     assert not any(argument.is_repeatable for argument in command.arguments[:-1])
     if command.path:
         assert command.family

@@ -1,4 +1,4 @@
-"""Rows of the screen in recorded facts, and their text for any width."""
+"""Rows of the screen from recorded facts, and their text for any width."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every key of the live screen, by textual's pilot."""
+"""Every key of the live screen, pressed by textual's pilot."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.top.test_board import BOARD, NOW
 
 
 class Node:
-    """Boards that a test changes, and what the screen has had done."""
+    """A node whose board a test may change; records the actions that the screen requests."""
 
     def __init__(self, board: Board = BOARD) -> None:
         self.board = board
@@ -57,7 +57,7 @@ def play(
 
 
 def played(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
-    """Make a test of what happens on the screen of a node."""
+    """Make a test out of a function that acts on the screen of a node."""
 
     def run(**given: Any) -> None:
         play(Node(), lambda pilot: act(pilot, **given))
@@ -86,7 +86,7 @@ def shown(pilot: Pilot[None], name: str) -> str:
 
 
 async def page(pilot: Pilot[None]) -> str:
-    """Wait for a page, and for what stands on it."""
+    """Wait for a page and its content; return the text."""
     await until(
         pilot,
         lambda: isinstance(pilot.app.screen, TextPage) and bool(pilot.app.screen.query(Static)),

@@ -10,7 +10,7 @@ NS = 10**9
 
 
 def content_of(archive: bytes, step: int = 0) -> list[tuple[Entry, bytes]]:
-    """Entries and their contents, of an archive that is read whole or ``step`` bytes a time."""
+    """Return entries and contents of an archive, read whole or ``step`` bytes at a time."""
     step = step or len(archive)
     found: list[tuple[Entry, bytes]] = []
     for event in read(archive[start : start + step] for start in range(0, len(archive), step)):
@@ -52,7 +52,7 @@ def pax(*records: tuple[bytes, bytes], kind: bytes = b"x") -> bytes:
 
 
 def patch(header: bytes, offset: int, data: bytes, *, checksum: bool = True) -> bytes:
-    """Other bytes in one place of a header and, if wanted, a checksum that is right again."""
+    """Replace bytes of a header and, by default, correct its checksum."""
     changed = bytearray(header[:512])
     changed[offset : offset + len(data)] = data
     if checksum:

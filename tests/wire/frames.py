@@ -1,4 +1,4 @@
-"""Frames of a WebSocket (RFC 6455, 5.2), made and read apart from the client's own code."""
+"""WebSocket frames (RFC 6455, 5.2), encoded and decoded without the client's own code."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 
 
 def masked(payload: bytes, key: bytes) -> bytes:
-    """Return a payload masked with a key; as it is with an empty one."""
+    """Return a payload masked with a key; unchanged if the key is empty."""
     if not key:
         return payload
     size = len(payload)
@@ -20,7 +20,7 @@ def masked(payload: bytes, key: bytes) -> bytes:
 def frame(
     opcode: int, payload: bytes = b"", *, fin: bool = True, length: int = -1, key: bytes = b""
 ) -> bytes:
-    """Return a frame, a client's if there is a key; ``length`` may lie about the payload."""
+    """Return a frame, masked if there is a key; ``length`` may differ from the payload's."""
     length = len(payload) if length < 0 else length
     first = opcode | (0x80 if fin else 0)
     is_masked = 0x80 if key else 0
@@ -34,7 +34,7 @@ def frame(
 
 
 def close_frame(code: int, reason: str | bytes = "", *, key: bytes = b"") -> bytes:
-    """Return a close."""
+    """Return a close frame."""
     text = reason.encode() if isinstance(reason, str) else reason
     return frame(CLOSE, struct.pack("!H", code) + text, key=key)
 
@@ -42,7 +42,7 @@ def close_frame(code: int, reason: str | bytes = "", *, key: bytes = b"") -> byt
 def read_frames(
     output: Iterable[bytes | memoryview], *, is_masked: bool = True
 ) -> list[tuple[int, bytes]]:
-    """Return opcodes and payloads of what one side sends: a client's is masked, a server's not."""
+    """Return opcodes and payloads of one side's frames; only a client's are masked."""
     data = b"".join(output)
     found = []
     while data:

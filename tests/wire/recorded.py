@@ -1,4 +1,4 @@
-"""What a real containerd 1.6.20 said and was told in sessions by SPDY."""
+"""Both directions of SPDY sessions recorded with a real containerd 1.6.20."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server of a core over SPDY, by frames."""
+"""A SPDY server for the core under test; it exchanges frames with it."""
 
 from __future__ import annotations
 

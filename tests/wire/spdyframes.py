@@ -1,4 +1,4 @@
-"""Frames of SPDY/3.1 as a server has them, apart from the client's own code."""
+"""SPDY/3.1 frames for servers, encoded and decoded without the client's own code."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def control(kind: int, payload: bytes, *, flags: int = 0, version: int = 3) -> b
 
 
 class FrameEncoder:
-    """Writes the frames of one direction of a connection."""
+    """Encodes the frames of one direction of a connection."""
 
     def __init__(self) -> None:
         self._compressor = zlib.compressobj(zdict=DICTIONARY)
@@ -82,7 +82,7 @@ class FrameEncoder:
 
 
 class FrameDecoder:
-    """Reads the whole frames of one direction of a connection."""
+    """Decodes the complete frames of one direction of a connection."""
 
     def __init__(self) -> None:
         self._decompressor = zlib.decompressobj(zdict=DICTIONARY)

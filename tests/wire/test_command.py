@@ -1,4 +1,4 @@
-"""Remote commands over both transports, and outcomes."""
+"""Remote commands over both transports, and parsing their outcomes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ EXIT_7 = json.dumps({**NON_ZERO, "details": {"causes": [CAUSE]}}).encode()
 PIPED = Streams(stdin=True)
 TERMINAL = Streams(stdin=True, stderr=False, tty=True)
 ERROR, STDIN, STDOUT, STDERR = 1, 3, 5, 7
-"""The streams of a piped command over SPDY."""
+"""The stream numbers of a piped command over SPDY."""
 
 LATE = ChannelReceived(Channel.STDOUT, b"late")
 STDOUT_ENDED, STDERR_ENDED = ChannelEnded(Channel.STDOUT), ChannelEnded(Channel.STDERR)
@@ -93,7 +93,7 @@ class Spdy(SpdyServer[Event]):
 
 
 def over_both(*messages: bytes) -> list[tuple[RemoteCommand, list[Event]]]:
-    """What comes of an outcome in pieces over each transport."""
+    """Receive an outcome in pieces over each transport; return the commands and events."""
     spdy, other = Spdy(), websocket()
     spoken = spdy.feed(*(Data(ERROR, message) for message in messages))
     written = heard(other, *(b"\x03" + message for message in messages))
@@ -132,7 +132,7 @@ def test_websocket_input() -> None:
     command = websocket(streams=TERMINAL)
     command.connection.send(Channel.STDIN, b"x" * (MESSAGE_BYTES + 1))
     command.connection.send(Channel.STDIN, b"")
-    command.connection.end(Channel.STDIN)  # which this version cannot tell
+    command.connection.end(Channel.STDIN)  # this version cannot signal it
     for width, height in ((80, 24), (0, 24), (80, 0), (-1, 24), (65536, 24), (80, 65536)):
         command.resize(width=width, height=height)
     sent = [b"\x00" + b"x" * MESSAGE_BYTES, b"\x00x", b'\x04{"Width":80,"Height":24}\n']
@@ -157,7 +157,7 @@ def test_websocket_version_5_closes_channels() -> None:
 
 @pytest.mark.parametrize("protocol", [V4, V5])
 def test_websocket_ends_without_an_outcome(protocol: str) -> None:
-    """The reason is the connection's if that broke, and the WebSocket's if not."""
+    """The reason is the error of the connection if that broke, else of the WebSocket."""
     closed, dropped, broken, garbled = (websocket(protocol) for _ in range(4))
     closed.connection.receive_data(close_frame(1000))
     dropped.connection.receive_eof()
@@ -180,7 +180,7 @@ def test_websocket_ends_without_an_outcome(protocol: str) -> None:
     ("message", "reason"),
     [
         (b"\x00x", "the peer sent data on the stream stdin"),
-        (b"\x02x", "the peer sent data on the stream stderr"),  # a terminal has none
+        (b"\x02x", "the peer sent data on the stream stderr"),  # a terminal has no stderr
         (b"\x04x", "the peer sent data on the stream resize"),
         (b"\x05x", "the peer sent data on a channel that does not exist"),
         (b"\x03" + b"x" * (MAX_STATUS_BYTES + 1), "the outcome of the command is too long"),
@@ -248,7 +248,7 @@ def test_spdy_streams(streams: Streams, names: list[str]) -> None:
             [reset(Channel.STDOUT), reset(Channel.STDERR)],
             None,
         ),
-        (  # the end of its streams is the end
+        (  # it is over once these streams have ended
             [Data(ERROR, SUCCESS, True), RstStream(STDOUT, 5), Ping(2), Data(STDIN, b"", True)],
             [ExitReported(0), reset(Channel.STDOUT)],
             [Data(STDERR, b"", True)],
@@ -333,7 +333,7 @@ def of(events: list[Event], channel: Channel) -> bytes:
 def test_recorded_by_containerd(
     exchange: str, streams: Streams, expected: tuple[bytes, bytes, int | None], piece_bytes: int
 ) -> None:
-    """What its server said makes these events, and what we send is what it took then."""
+    """The recorded responses yield these events, and the client starts as recorded."""
     command = remote_command("spdy", V4, streams)
     ours = b"".join(command.connection.data_to_send())
     events: list[Event] = []

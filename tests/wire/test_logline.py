@@ -27,7 +27,7 @@ def decoded(decoder: LogDecoder, *pieces: bytes) -> list[Chunk]:
 
 
 def texts(*pieces: bytes, decoder: LogDecoder | None = None) -> dict[LogStream, bytes]:
-    """What each output gets; the chunks must be good ones."""
+    """Return the data of each output; no chunk may be empty."""
     decoder = decoder or LogDecoder()
     result: dict[LogStream, bytes] = {"stdout": b"", "stderr": b""}
     for chunk in decoded(decoder, *pieces):
@@ -156,7 +156,7 @@ def test_since(make: object) -> None:
         assert [text.split()[-1] for text in found] == [b"%d" % n for n in range(first, 5)]
 
 
-# What is no line
+# Invalid lines
 
 
 def test_broken_lines_are_passed_on() -> None:
@@ -238,7 +238,7 @@ WHOLE = b"".join(
 def test_pieces_may_end_anywhere(
     only: LogStream | None, has_timestamps: bool, since_ns: int | None, cuts: list[int]
 ) -> None:
-    """One line at a time is the same as all of them at once, on every path."""
+    """Any pieces give the same result as one line at a time, on every code path."""
 
     def decoder() -> LogDecoder:
         return LogDecoder(only=only, has_timestamps=has_timestamps, since_ns=since_ns)
@@ -261,7 +261,7 @@ some_lines = st.builds(
 
 @given(st.lists(some_lines, max_size=8))
 def test_the_fast_path_and_the_loop_agree(lines: list[bytes]) -> None:
-    """Since 1970 leaves all in, but reads each line's time."""
+    """``since_ns=0`` leaves out nothing, but makes the decoder read each line's time."""
     plain, careful = LogDecoder(), LogDecoder(since_ns=0)
     assert texts(b"".join(lines), decoder=plain) == texts(*lines, decoder=careful)
     assert plain.first_bad == careful.first_bad

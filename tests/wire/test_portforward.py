@@ -29,7 +29,7 @@ from tests.wire.spdyframes import (
 )
 
 ERROR, DATA = 1, 3
-"""Numbers of the streams over SPDY."""
+"""The stream numbers over SPDY."""
 
 ACCEPTED = [SynReply(DATA), SynReply(ERROR)]
 LONG = Data(ERROR, b"x" * MAX_ERROR_BYTES)
@@ -106,7 +106,7 @@ def test_spdy_connection_lost(text: bytes, error: str) -> None:
     ("exchange", "data"), [("forward", b"got hello"), ("forward-refused", b"")]
 )
 def test_recorded_by_containerd(exchange: str, data: bytes, piece_bytes: int) -> None:
-    """What its server said makes these events, and what we send is what it took then."""
+    """The recorded responses yield these events, and the client starts as recorded."""
     recorded = b"".join(piece for side, piece in RECORDED[exchange] if side == "c")
     (first, *_) = FrameDecoder().receive_data(recorded)
     assert isinstance(first, SynStream)
@@ -216,7 +216,7 @@ some_frames = st.one_of(
 
 @given(st.lists(some_frames, max_size=40))
 def test_no_frames_make_it_raise(frames: list[Frame]) -> None:
-    """It ends once, and says nothing after that."""
+    """It ends exactly once, with the last event."""
     spdy = Spdy()
     events = [event for frame in frames for event in spdy.feed(frame)]
     assert len(spdy.sent()) <= 4 * (1 + len(frames))

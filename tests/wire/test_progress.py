@@ -35,7 +35,7 @@ def decode(message: str | bytes | bytearray) -> Report | None:
 
 
 def reason_of(message: str | bytes) -> str:
-    """Decode a message that must be bad; return what was said about it."""
+    """Decode a message that must be bad; return the reason given."""
     decoder = ProgressDecoder()
     assert decoder.receive_message(message) is None
     assert decoder.bad_count == 1
@@ -61,7 +61,7 @@ def reason_of(message: str | bytes) -> str:
         ('{"progress":1,"total":2,"unknown":[{"x":null}]}', Report("", "", 1, 2)),
         ('{"progress":1,"progress":2,"total":3}', Report("", "", 2, 3)),
         (' \t\r\n{"progress":1,"total":2} \t\r\n', Report("", "", 1, 2)),
-        # Half a surrogate pair can still be printed.
+        # Lone surrogates are replaced, and can be printed.
         ('{"image":"a\\ud800b","layer":"\\udc00","error":"\\ud83d\\ude00"}', HALVES),
         (json.dumps({"error": "x" * (MAX_TEXT + 1)}), Report(error="x" * (MAX_TEXT - 1) + "…")),
     ],

@@ -34,11 +34,11 @@ from tests.wire.spdyframes import (
 
 STDIN = (("streamtype", "stdin"),)
 A, B = 7, 8
-"""Channels, on the streams 1 and 3."""
+"""Channels, carried by the streams 1 and 3."""
 
 
 class Peer(SpdyServer[Event]):
-    """A connection with two channels, and the other side of it."""
+    """A connection with two channels, and its server."""
 
     def __init__(self, *, is_open: bool = True) -> None:
         self.core = SpdyChannels({A: STDIN, B: ()})
@@ -54,7 +54,7 @@ def encoded(*frames: Frame) -> bytes:
 
 
 def test_the_dictionary_is_the_protocols() -> None:
-    # Its length, and the checksum that zlib writes at the beginning of every stream.
+    # Its length, and its checksum, which zlib writes at the start of every stream.
     assert len(DICTIONARY) == 1423
     assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2
 
@@ -73,9 +73,9 @@ def test_control_frames_that_say_nothing_are_left_out() -> None:
     peer = Peer()
     for kind, payload in (
         (10, b"credential"),
-        (4, b"\0\0\0\x01\x03\0\0\x04\0\0\0\x09"),  # settings, and malformed ones
+        (4, b"\0\0\0\x01\x03\0\0\x04\0\0\0\x09"),  # SETTINGS; the next is malformed
         (4, b""),
-        (9, b"\0\0\0\x01\0\0\0\x05"),  # a window's update
+        (9, b"\0\0\0\x01\0\0\0\x05"),  # WINDOW_UPDATE
         (Kind.HEADERS, b"\0\0\0\x01nonsense"),
         (Kind.SYN_REPLY, b"\0\0\0\x01nonsense"),
     ):
@@ -215,7 +215,7 @@ def test_pings() -> None:
 
 @pytest.mark.parametrize("frame", [Ping(2), Ping(1), Data(1, b"")], ids=["ping", "pong", "empty"])
 def test_frames_without_content_are_limited(frame: Frame) -> None:
-    """In a row, and each second."""
+    """Both in a row and per second."""
     peer = Peer()
     for _ in range(limits.STREAM_IDLE_FRAMES - 2):
         peer.feed(frame)

@@ -46,7 +46,7 @@ def test_request_headers() -> None:
     ("answer", "protocol"),
     [
         (response(), ""),
-        (response(Sec_WebSocket_Protocol=""), ""),  # as the runtimes' server does
+        (response(Sec_WebSocket_Protocol=""), ""),  # sent by the runtimes' server
         (response(Sec_WebSocket_Protocol="v4"), "v4"),
         (response(Upgrade="WebSocket", Connection="keep-alive, upgrade"), ""),
     ],

@@ -1,4 +1,4 @@
-"""What is ours of a WebSocket's messages; frames are the library's."""
+"""Our part of handling WebSocket messages; the library handles the frames."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tests.wire.frames import (
 )
 
 KEYS = {CLIENT: b"", SERVER: b"\x01\x82\xff\x04"}
-"""What the peer of each side masks its frames with."""
+"""The masking key of each side's peer."""
 
 both_sides = pytest.mark.parametrize("side", Side)
 
 
 def fed(*pieces: bytes, side: Side = CLIENT, takes_text: bool = False) -> Messages:
-    """Feed pieces; the same must come of the whole, and of reading frame by frame."""
+    """Return a core fed with the pieces; feeding the whole and reading by frames must agree."""
     core, whole, read = (Messages(side, takes_text=takes_text) for _ in range(3))
     for piece in pieces:
         core.receive_data(piece)
@@ -76,7 +76,7 @@ def test_farewell_is_said_once_and_ends_the_sending() -> None:
     core.close()
     core.send(b"late")
     assert sent(core) == [(CLOSE, b"\x03\xe8")]
-    assert not core.is_over  # the peer may have more to say
+    assert not core.is_over  # the peer may still send messages
     core.receive_data(frame(BINARY, b"a") + close_frame(1000) + frame(BINARY, b"b"))
     assert taken(core) == [b"a"]
     assert core.is_over
@@ -170,7 +170,7 @@ def test_text_where_it_is_taken() -> None:
     ("opcode", "payload"), [(BINARY, b""), (BINARY, b"\x01"), (PING, b"x"), (PONG, b"")]
 )
 def test_frames_without_content_are_limited(side: Side, opcode: int, payload: bytes) -> None:
-    """In a row, and each second."""
+    """Both in a row and per second."""
     empty = frame(opcode, payload, key=KEYS[side])
     content = frame(BINARY, b"\0x", key=KEYS[side])
     count = limits.STREAM_IDLE_FRAMES
@@ -188,7 +188,7 @@ def test_frames_without_content_are_limited(side: Side, opcode: int, payload: by
 @both_sides
 @given(pieces=st.lists(st.binary(max_size=40), max_size=20))
 def test_random_bytes(side: Side, pieces: list[bytes]) -> None:
-    # Of text that is refused and a frame that is none, the last to be read tells the status.
+    # Text is accepted: if refused before a bad frame, the close code would depend on the reading.
     core = fed(*pieces, side=side, takes_text=True)
     core.receive_eof()
     assert core.is_over

@@ -1,4 +1,4 @@
-"""The man pages, made of the live command tree and of the prose in man/prose.
+"""The man pages, made from the live command tree and the prose in man/prose.
 
 The same sources give the same bytes, on any machine and on any day.
 """
@@ -22,15 +22,15 @@ _OVERVIEW: Final = "pycrictl.md"
 _COMPAT: Final = "pycrictl-compat.md"
 _SETTINGS: Final = "pycrictl.toml.md"
 _BY_COMMAND: Final = "SINGLE COMMANDS"
-"""The section of differences whose parts name commands; the page has it by family instead."""
+"""The section of differences with parts by command; the page groups them by family."""
 
 _SEE_COMPAT: Final = ("pycrictl-compat", 7)
 _SEE_SETTINGS: Final = ("pycrictl.toml", 5)
 _ON_NODE: Final = {"container-cp": "cp"}
-"""Commands of a node that a plugin of kubectl is the counterpart of, if they have other names."""
+"""Plugins of kubectl whose counterpart on a node has another name."""
 
 _PLACED: Final = ("EXIT STATUS", "EXAMPLES")
-"""Sections of a command's prose that do not stand behind its options, but further down."""
+"""Sections of a command's prose that do not follow its options, but come further down."""
 
 _KEY: Final = re.compile(r"`([\w-]+)` \((.*)\)(?:, default `(.*)`)?")
 _DEFAULT: Final = re.compile(r" \(default[^)]*\)")
@@ -67,8 +67,8 @@ def examples(command: surface.Command) -> Iterator[tuple[str, str]]:
 def keys() -> Iterator[tuple[str, str, str, str]]:
     """Yield each key of pycrictl.toml: its name, its type, its default in TOML, and a text.
 
-    The default is empty where there is none, the text where the help of the option of the same
-    name says everything.
+    The default is empty if there is none, the text if the help of the option of the same name is
+    enough.
     """
     for block in prose.section(_SETTINGS, "KEYS").blocks:
         for head, text in block.items if isinstance(block, roff.Terms) else ():
@@ -78,7 +78,7 @@ def keys() -> Iterator[tuple[str, str, str, str]]:
 
 
 def differences(command: surface.Command) -> tuple[roff.Point, ...]:
-    """Return a command's own differences from crictl's, of all headings that name it."""
+    """Return a command's differences from crictl, from all headings that name it."""
     name = " ".join(command.path)
     return tuple(
         point
@@ -242,7 +242,7 @@ def _settings(program: surface.Command) -> Iterator[str]:
             continue
         yield roff.heading(section.title)
         for name, kind, default, text in keys():
-            # The help shows the default in its own words, the page as it is written in the file.
+            # The help describes the default, the page shows it as it is written in the file.
             words = [_DEFAULT.sub("", help_of[f"--{name}"]), text]
             words.append(f"The default is `{default}`." if default else "")
             words.append(f"Option: `--{name}`.")

@@ -23,7 +23,7 @@ _TERM: Final = re.compile(r"(?s)(.+?)\n:(?: (.*))?")
 
 
 class Section(NamedTuple):
-    """What stands below a heading."""
+    """The text below a heading."""
 
     title: str
     blocks: tuple[Block, ...]
@@ -58,7 +58,7 @@ def _section(text: str) -> Section:
 
 
 def _blocks(chunks: Iterable[str]) -> tuple[Block, ...]:
-    """Return the blocks that chunks of lines stand for; terms in a row are one block."""
+    """Return the blocks for chunks of lines; consecutive terms are one block."""
     found: list[Block] = []
     for chunk in chunks:
         if chunk.startswith("    "):

@@ -1,6 +1,6 @@
 """The source of man pages: man(7) macros that groff and mandoc accept without a warning. Pure.
 
-Texts are plain. Backticks enclose what is typed as it is.
+Texts are plain. Backticks enclose literal text.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class Points(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Lines that are shown as they are, such as commands."""
+    """Lines that are shown verbatim, such as commands."""
 
     lines: tuple[str, ...]
 
 
 Block = str | Terms | Points | Lines
-"""A paragraph, or what stands between paragraphs."""
+"""A paragraph, or a block between paragraphs."""
 
 
 def literal(text: str) -> str:
@@ -55,17 +55,17 @@ def literal(text: str) -> str:
 
 
 def bold(text: str) -> str:
-    """Return text that is typed as it is."""
+    """Return literal text, in bold."""
     return rf"\fB{literal(text)}\fP"
 
 
 def italic(text: str) -> str:
-    """Return text that stands for another."""
+    """Return a placeholder, in italics."""
     return rf"\fI{literal(text)}\fP"
 
 
 def inline(text: str) -> str:
-    """Return prose in which backticks enclose what is typed."""
+    """Return prose whose backticks enclose literal text."""
     pieces = text.split("`")
     if not len(pieces) % 2:
         raise ValueError(f"an odd number of backticks: {text}")
@@ -78,7 +78,7 @@ def title(name: str, section: int, *, date: str, source: str) -> list[str]:
     return [
         f'.TH {literal(name.upper())} {section} {date} "{source}" "pycrictl manual"',
         ".nh",
-        ".nr HY 0",  # what later paragraphs of groff go back to
+        ".nr HY 0",  # groff resets hyphenation to this at each paragraph
         ".ad l",
     ]
 
@@ -92,7 +92,7 @@ def subheading(text: str) -> str:
 
 
 def paragraph(text: str) -> list[str]:
-    """Return prose, folded; each sentence begins a line."""
+    """Return prose, wrapped, with each sentence on a new line."""
     return [
         _guarded(line)
         for sentence in _SENTENCE_END.split(" ".join(text.split()))
@@ -103,12 +103,12 @@ def paragraph(text: str) -> list[str]:
 
 
 def term(head: str, text: str) -> list[str]:
-    """Return a term, which is roff already, and its explanation."""
+    """Return a term, given as roff, and its explanation."""
     return [".TP", _guarded(head), *paragraph(text)]
 
 
 def part(blocks: Iterable[Block]) -> Iterator[str]:
-    """Yield the lines of what stands under a heading."""
+    """Yield the lines of the blocks under a heading."""
     is_first = True
     for block in blocks:
         match block:
@@ -140,10 +140,10 @@ def _character(character: str) -> str:
 
 
 def _prose(text: str) -> str:
-    # Between letters it is an apostrophe and no quote: the typographic one is wanted.
+    # A quote between letters is an apostrophe, which is set as the typographic one.
     return r"\(cq".join(literal(piece) for piece in _APOSTROPHE.split(text))
 
 
 def _guarded(line: str) -> str:
-    """Return a line whose first character does not make it a request."""
+    """Return a line, escaped if its first character would make it a request."""
     return rf"\&{line}" if line.startswith((".", "'")) else line

@@ -1,12 +1,12 @@
-"""Attacks on a proxy and on an agent's port. Each is one that did harm before there were limits.
+"""Attacks on a proxy and on an agent's port, each of which did harm before there were limits.
 
-An attack on the CRI socket is a function that misuses one connection of a client. As a program of
-its own an attack goes on until it is killed; it gives up its rights first if it needs none:
+An attack on the CRI socket is a function that misuses one client connection. Run as a program, an
+attack continues until it is killed; it drops its privileges first if it needs none:
 
     python -m tools.torture.attacks NAME WHERE
 
-WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the streams; for
-``FLOODS`` of an agent, which are strangers that speak TLS without a certificate, its address.
+WHERE is the path of the CRI socket; for attacks in ``ON_STREAMS`` the address of the stream server;
+for ``FLOODS``, made by TLS clients without a certificate, the address of the agent.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ PATIENCE_S: Final = 60.0
 NOBODY: Final = 65534
 BODY_BYTES: Final = 4 * MIB
 HELD: Final = 600
-"""The connections that a flood of the streams holds: more than there are places."""
+"""Connections that a flood of the stream server holds: more than its limit."""
 
 HELD_AT_AGENT: Final = 2000
 SOURCE: Final = "127.0.0.2"
-"""Where a flood of an agent comes from, as if from another pod than a good client."""
+"""Source address of a flood of an agent, as if from another pod than a good client."""
 
 HEADS: Final = 60
-"""Connections that each have a head without an end."""
+"""Connections that each send a request head without an end."""
 
 RESETS: Final = 8192
-"""The calls that are reset on one connection."""
+"""Calls that are reset on one connection."""
 
 _HELLO: Final = http2.PREFACE + http2.settings()
 _HEADERS: Final = http2.headers(VERSION)
 _KEPT: Final = 4
-"""The connections that an attack on the CRI socket holds at once."""
+"""Connections that an attack on the CRI socket holds at once."""
 
 
 class Attacker:
-    """A client that sends what it likes and reads all that comes.
+    """A client that sends arbitrary data and reads all responses.
 
-    ``is_over`` once the proxy has ended the connection, or said that it does.
+    ``is_over`` is true once the proxy has closed the connection or sent GOAWAY.
     """
 
     def __init__(self, where: str) -> None:
@@ -73,12 +73,12 @@ class Attacker:
         self.send(_HELLO)
 
     def acknowledge(self) -> None:
-        """Take the proxy's settings, without which gRPC allows fewer calls, and longer headers."""
+        """Accept the proxy's settings; before that, gRPC allows fewer calls, and longer headers."""
         self.read(wait_s=1.0)
         self.send(http2.frame(http2.SETTINGS, http2.ACK, 0))
 
     def send(self, data: bytes) -> bool:
-        """Send it all, and return whether the connection is still there."""
+        """Send all data, and return whether the connection is still open."""
         until = time.monotonic() + PATIENCE_S
         view = memoryview(data)
         while view and not self.is_over and time.monotonic() < until:
@@ -99,7 +99,7 @@ class Attacker:
                 break
 
     def read(self, wait_s: float = 0.0) -> None:
-        """Take what has come, after a while if nothing has."""
+        """Read the data that has arrived, waiting at most ``wait_s`` for some."""
         self._socket.settimeout(wait_s)
         with suppress(OSError):
             while not self.is_over:
@@ -139,13 +139,13 @@ def header_of_megabytes(attacker: Attacker) -> None:
 
 
 def continuations(attacker: Attacker) -> None:
-    """Let each frame make the header block be looked at again from its start."""
+    """Send frames that each made the proxy parse the header block again from its start."""
     attacker.send(http2.frame(http2.HEADERS, 0, 1, _HEADERS))
     attacker.repeat(http2.frame(http2.CONTINUATION, 0, 1), 1_700)
 
 
 def unending_bodies(attacker: Attacker, size: int = BODY_BYTES) -> None:
-    """Begin ten pulls whose requests are that long, and end none of them."""
+    """Begin ten pulls with requests of ``size`` bytes, and end none of them."""
     for stream_id in range(1, 21, 2):
         prefix = b"\0" + size.to_bytes(4, "big")
         attacker.send(opened(stream_id, PULL) + http2.frame(http2.DATA, 0, stream_id, prefix))
@@ -176,7 +176,7 @@ def pulls_reset(attacker: Attacker) -> None:
 
 
 def pulls_given_up(attacker: Attacker) -> None:
-    """Reset calls when they have begun to be answered, which is worth a line of the log."""
+    """Reset calls once their handling has begun, which costs a line of the log each."""
     _reset_each(attacker, PULL, _PULL_REQUEST, 0.001)
 
 
@@ -199,20 +199,20 @@ _kinds: Final = itertools.cycle(
 
 
 def empty_frames(attacker: Attacker) -> None:
-    """Send frames that carry nothing, of one kind."""
+    """Send empty frames of one kind."""
     attacker.send(opened(1, PULL))
     attacker.repeat(next(_kinds), 500)
 
 
 def bytes_in_frames(attacker: Attacker) -> None:
-    """Send the request of a call in frames of a byte each, which is in order."""
+    """Send a request in frames of one byte each, which is valid."""
     attacker.send(opened(1, PULL))
     attacker.send(http2.frame(http2.DATA, 0, 1, b"\0" + BODY_BYTES.to_bytes(4, "big")))
     attacker.repeat(http2.frame(http2.DATA, 0, 1, b"\0"), BODY_BYTES // 1000)
 
 
 def garbage(attacker: Attacker) -> None:
-    """Break the protocol, and come back."""
+    """Violate the protocol, until the proxy closes the connection."""
     attacker.send(b"GET / HTTP/1.1\r\n\r\n" * 10)
     attacker.wait()
 
@@ -276,7 +276,7 @@ def tls(where: str) -> ssl.SSLSocket:
 
 
 def heads(where: str) -> None:
-    """Send 590 fields of 15 kB each, and never the end of them, over many connections."""
+    """Send request heads of 590 fields of 15 kB, without an end, over many connections."""
     lines = [b"X-%d: %s\r\n" % (number, b"a" * 15_000) for number in range(590)]
     held: deque[ssl.SSLSocket] = deque()
     while True:
@@ -290,12 +290,12 @@ def heads(where: str) -> None:
 
 
 def idle(where: str, hello: bytes = b"") -> None:
-    """Hold connections that say nothing."""
+    """Hold idle connections."""
     _hold(where, hello, most=HELD_AT_AGENT, source=SOURCE)
 
 
 def half_open(where: str) -> None:
-    """Begin handshakes."""
+    """Hold connections with unfinished handshakes."""
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = believing().wrap_bio(incoming, outgoing, server_hostname="a")
     with suppress(ssl.SSLWantReadError):
@@ -311,7 +311,7 @@ _NO_HTTP: Final = (
 
 
 def no_http(where: str) -> None:
-    """Send what is no HTTP, one connection after the other."""
+    """Send data that is not HTTP, on one connection after another."""
     for content in itertools.cycle(_NO_HTTP):
         with suppress(OSError), tls(where) as one:
             one.sendall(content)
@@ -333,7 +333,7 @@ _WRONG: Final[tuple[dict[str, Any], ...]] = (
 
 
 def lies(pod: str = "db", uid: str = "u", node: str = "n2") -> Callable[[object], Any]:
-    """Return what a lost node's agent says of a pod in place of the truth, ever something else."""
+    """Return a stand-in for a lost node's agent, with false and changing data about a pod."""
     wrong = itertools.cycle(_WRONG)
 
     async def of_own_node(scope: object) -> Any:
@@ -351,7 +351,7 @@ def lies(pod: str = "db", uid: str = "u", node: str = "n2") -> Callable[[object]
 
 
 def _repeated(misuse: Callable[[Attacker], object]) -> Callable[[str], None]:
-    """Misuse one connection after the other, and keep the latest open."""
+    """Misuse one connection after another, and keep the latest ones open."""
 
     def attack(where: str) -> None:
         kept: deque[Attacker] = deque()
@@ -378,7 +378,7 @@ ON_CRI: Final = _named(
 
 @contextmanager
 def attack(name: str, where: str) -> Iterator[None]:
-    """Run an attack beside what is done meanwhile."""
+    """Run an attack during the block."""
     with subprocess.Popen(
         [sys.executable, "-m", __name__, name, where],
         cwd=Path(__file__).parent.parent.parent,

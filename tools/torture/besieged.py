@@ -1,5 +1,5 @@
-"""What a good client notices of an attack: on a proxy in front of a real containerd, on an agent's
-port, on an agent by a lost node, and on its copies by a user who takes all that they may hold."""
+"""How attacks affect a good client: on a proxy in front of a real containerd, on an agent's port,
+on an agent by a lost node, and on its copies by a user who exhausts their limits."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ MORE_S: Final = 0.1
 """The most by which the 99th percentile of a call to the proxy may grow."""
 
 MORE_BY_ROOT_S: Final = 0.5
-"""The same by an attack on the CRI socket, which is root's."""
+"""The same for an attack on the CRI socket, which only root can make."""
 
 START_S: Final = 1.0
 """The longest that a stream may take to start."""
 
 MEMORY_BYTES: Final = 128 * MIB
 MEMORY_BY_ROOT_BYTES: Final = 200 * MIB
-"""By root: what gRPC holds of a client is gRPC's."""
+"""For attacks by root: gRPC's own buffers for a client are not limited here."""
 
 LINES_PER_MIN: Final = 100
 _STEPS: Final = 3
@@ -58,7 +58,7 @@ LOST: Final = "lost-node"
 ON_AGENT: Final = (*(f"agent-{name}" for name in FLOODS), f"agent-{LOST}")
 ANSWER_S: Final = 0.25
 HANDSHAKES_S: Final = 1.0
-"""Where strangers begin handshakes: each of them takes the processor a millisecond."""
+"""``ANSWER_S`` while strangers begin handshakes, each of which takes a millisecond of CPU time."""
 
 LINES: Final = 60
 
@@ -67,17 +67,17 @@ SPOOL_BYTES: Final = 200 * MIB
 ANNOUNCED_BYTES: Final = 190 * MIB
 KEPT_COPY_BYTES: Final = 60 * MIB
 OWN_BYTES: Final = 20 * MIB
-"""What the good user copies each time, in and out."""
+"""Size of the good user's copies, in and out."""
 
 PLACES: Final = 32
-"""What one pod may have."""
+"""Copies that one pod may have at once."""
 
 COPY_S: Final = 5.0
 _COPIES: Final = f"/apis/{AUDIENCE}/v1alpha1/namespaces/default/pods/web/containercopies"
 
 
 class Siege(NamedTuple):
-    """The figures of one row as text, and what is not as it must be."""
+    """The figures of one row as text, and its violated bounds."""
 
     text: str
     faults: list[str]
@@ -88,7 +88,7 @@ def _judged(text: str, *bounds: tuple[bool, str]) -> Siege:
 
 
 def besieged(name: str, lab: Lab, seconds: float) -> Siege:
-    """Run an attack, and a good client beside it."""
+    """Run an attack and a good client at the same time."""
     if name == HOARDER:
         return _copies(seconds)
     return _agent(name, seconds) if name in ON_AGENT else _proxied(name, lab, seconds)
@@ -102,10 +102,10 @@ def p99(samples: list[float]) -> float:
 
 
 def _proxied(name: str, lab: Lab, seconds: float) -> Siege:
-    """Measure ``version`` on a new connection each.
+    """Measure ``version``, each time on a new connection.
 
-    How much slower a call to the runtime itself got meanwhile is the machine's doing, and a call
-    through the proxy is three such steps.
+    A slowdown of calls to the runtime itself is due to the machine, and a call through the proxy
+    has three such steps.
     """
     with _proxy(lab) as proxy:
         failed: list[str] = []
@@ -187,7 +187,7 @@ def _version_s(path: str, failed: list[str]) -> float:
 
 
 def _start_s(proxy: Program, pod_id: str) -> float:
-    """How long a stream takes to start once its URL is known."""
+    """Return how long a stream takes to start once its URL is known."""
     request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id)
     response = cri_pb2.ImagePullProgressResponse
     parts = urlsplit(proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response).url)
@@ -234,7 +234,7 @@ def _agent(name: str, seconds: float) -> Siege:
 
 
 def _memory(before: int, peak: int, after: int) -> tuple[str, list[tuple[bool, str]]]:
-    """Memory of an agent as text, and its bounds."""
+    """Return an agent's memory as text, and its bounds."""
     return " -> ".join(f"{size / MIB:.0f}" for size in (before, peak, after)) + " MiB", [
         (peak < MOST_BYTES, "the agent takes too much memory"),
         (after < before + KEPT_BYTES, "memory is not given back"),
@@ -249,7 +249,7 @@ def _attacked(cluster: Cluster, program: Agent, name: str) -> Iterator[None]:
         return
     liar = cluster.start("n2")
     cluster.add_pod("db", node="n2")
-    liar.routes._cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # a lost node
+    liar.routes._cluster.of_own_node = lies()  # type: ignore[method-assign,assignment]  # lost node
     with cluster.kubectl().running("get", "imagepulls", "-A", "-w"):
         yield
 
@@ -258,7 +258,7 @@ def _attacked(cluster: Cluster, program: Agent, name: str) -> Iterator[None]:
 
 
 def _copies(seconds: float) -> Siege:
-    """Let somebody take all places and all space, and a good user copy beside that."""
+    """Let one user take all places and all space while a good user copies."""
     with _standing() as (cluster, program, plugin, folder):
         file = folder / "file"
         file.write_bytes(os.urandom(OWN_BYTES))
@@ -289,7 +289,7 @@ def _copies(seconds: float) -> Siege:
 
 
 class _Hoarder:
-    """Keeps as many copies as it gets, sends nothing and reads nothing, and looks at each."""
+    """Keeps as many copies as it gets and polls them, but sends and reads no data."""
 
     def __init__(self, cluster: Cluster, program: Agent) -> None:
         self.most = 0
@@ -299,7 +299,7 @@ class _Hoarder:
         self._certificate = cluster.front_proxy
 
     def run(self) -> None:
-        # Three archives that are kept whole on the disk, and else only what is announced.
+        # Three archives that are kept whole on the disk; the rest are only announced.
         specs: list[dict[str, Any]] = [{"direction": "From", "path": "/kept"}] * 3
         specs += [
             {"direction": "To", "path": "/to/x", "size": ANNOUNCED_BYTES, "checksum": 0}
@@ -328,7 +328,7 @@ class _Hoarder:
 
 
 def _copy(plugin: Plugin, file: Path, seconds: float) -> tuple[list[float], list[str]]:
-    """Copy in and out until the time is over; return how long each took, and errors."""
+    """Copy in and out for a time; return how long each copy took, and errors."""
     took, errors = [], []
     until = time.monotonic() + seconds
     while time.monotonic() < until:
@@ -343,7 +343,7 @@ def _copy(plugin: Plugin, file: Path, seconds: float) -> tuple[list[float], list
 
 @contextmanager
 def _standing() -> Iterator[tuple[Cluster, Agent, Plugin, Path]]:
-    """An agent with a container of a pod ``web``, and the plugin of an administrator."""
+    """Start an agent with a container of a pod ``web``, and an administrator's plugin."""
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name,  # on a disk
         serve() as fake,

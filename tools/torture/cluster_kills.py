@@ -1,9 +1,9 @@
-"""Copies by kubectl in which somebody is killed at a random moment: ``make kills``.
+"""Copies by kubectl, with one process killed at a random moment: ``make kills``.
 
-The victims are the plugin (left alone, or taken up again with ``--resume``), its ``kubectl proxy``,
-the API server, the agent, the node's proxy, containerd and the container. Whoever it is, the exit
-status must be 0 only where the copy is complete, the destination must be complete or as it was, and
-in the end no session, archive, stage, spool file, slot, process or folder may be left.
+The victims are the plugin (abandoned, or resumed with ``--resume``), its ``kubectl proxy``, the API
+server, the agent, the node's proxy, containerd and the container. In all cases, the exit status
+must be 0 only if the copy is complete, the destination must be complete or unchanged, and in the
+end no session, archive, stage, spool file, slot, process or folder may be left.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ VICTIMS: Final = (
     *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
 )
 OUTLIVED: Final = ("kubectl", "api server", "agent")
-"""What a copy outlives that has begun."""
+"""Victims whose death a running copy survives."""
 
 POINTS: Final = 50
 LIFETIME_S: Final = 30.0
-"""How long sessions are kept here without a sign: longer than anything is away."""
+"""How long idle sessions are kept here: longer than any outage."""
 
 LIMIT_S: Final = 120
 AWAY_S: Final = 0.3
 BYTES_PER_S: Final = 32 * MIB
 MOVING_BYTES: Final = 256 * 1024
-"""What goes over the link at least once bytes of a copy do."""
+"""Minimum traffic of the link once the bytes of a copy flow."""
 
 SMALL_FILES: Final = 40
 LARGE_BYTES: Final = 5 * MIB
 
 
 class Kills:
-    """Something to copy, on this machine and in a container, and a place on either side.
+    """Data to copy, on this machine and in a container, and a destination on either side.
 
     Args:
-        world: without an agent.
-        proxy: of the node.
-        seed: of what is random.
-        lifetime_s: of the agent's sessions; 0 for its own.
+        world: a cluster without an agent.
+        proxy: the node's.
+        seed: of the random choices.
+        lifetime_s: of the agent's sessions; 0 for the agent's default.
     """
 
     def __init__(self, world: InCluster, proxy: Proxy, seed: int, lifetime_s: float = 0.0) -> None:
@@ -77,7 +77,7 @@ class Kills:
         self._duration_s = self._measure("to", "file")
 
     def run(self, points: int, victims: tuple[str, ...] = VICTIMS) -> list[str]:
-        """Kill so often; return what is not as it must be."""
+        """Kill ``points`` times; return the faults."""
         todo: list[str] = []
         for _ in range(points):
             todo = todo or self.random.sample(victims, len(victims))
@@ -117,7 +117,7 @@ class Kills:
     def _kill_once(self, tally: Tally) -> None:
         victim = tally.victim
         way, kind = self.random.choice(("to", "from")), self.random.choice(("tree", "file"))
-        # What is to be kept, the proxy's calls cannot say: the agent does it through /proc.
+        # The proxy's calls cannot keep attributes: with ``-a`` the agent copies through /proc.
         flags = self.random.choice(([], ["-a"]))
         target, before = self._prepare(way, kind)
         share, by_bytes = self.random.random(), self.random.random() < 2 / 3
@@ -151,7 +151,7 @@ class Kills:
         return sum(map(len, self._content[kind].values()))
 
     def _is_moving(self, way: str) -> bool:
-        """Whether bytes of a copy have arrived, and not all of it is over."""
+        """Return whether bytes of a copy have arrived while it is not over yet."""
         with suppress(FileNotFoundError):
             if way == "to":
                 return self.world.link.passed > self._begun + MOVING_BYTES
@@ -160,7 +160,7 @@ class Kills:
         return False
 
     def _measure(self, way: str, kind: str) -> float:
-        """How long a copy takes that nobody disturbs."""
+        """Return how long an undisturbed copy takes."""
         target, _ = self._prepare(way, kind)
         begun_s = time.monotonic()
         ended = self._end(self._start(way, kind))
@@ -170,7 +170,7 @@ class Kills:
         return duration_s
 
     def _prepare(self, way: str, kind: str) -> tuple[Path, dict[str, bytes]]:
-        """Make the destination; return it, and what is in it."""
+        """Make the destination; return it and its content."""
         into = (self.container.root if way == "to" else self._local) / "into"
         for path in into.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -220,7 +220,7 @@ class Kills:
                 os.kill(self.container.pid, signal.SIGKILL)
 
     def _judge(self, victim: str) -> list[str]:
-        """What is left that should not be."""
+        """Return what is left but should not be."""
         faults = []
         if victim == "client":  # the next copy clears up here
             words = f"{self.container.name}:/file", f"{self._local}/swept"
@@ -228,7 +228,7 @@ class Kills:
             if ended.status:
                 faults.append(f"the next copy failed: {ended.stderr}")
         for top in (self.container.root / "into", self._local / "into"):
-            if not settled(lambda top=top: stages_in(top) == []):  # type: ignore[misc]  # mypy knows no defaults of lambdas
+            if not settled(lambda top=top: stages_in(top) == []):  # type: ignore[misc]  # a default
                 faults.append(f"a stage is left: {stages_in(top)}")
         if victim != "client" and not settled(lambda: self.world.archives == []):
             faults.append(f"archives are left: {self.world.archives}")
@@ -242,7 +242,7 @@ class Kills:
         return faults
 
     def _left(self) -> list[str]:
-        """What is left when all is over, and all that is kept for a while has expired."""
+        """Return what is left at the end, once everything that is kept for a while has expired."""
         faults = []
         plugin, store = self.world.plugin, self.world.store
         for path in (*plugin.state.iterdir(), *plugin.runtime.iterdir()):
@@ -262,7 +262,7 @@ class Kills:
 
 
 def main() -> int:
-    """Kill everybody; 0 if nothing was wrong."""
+    """Kill every victim; return 0 if nothing was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
     parser.add_argument("--points", type=int, default=POINTS)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)

@@ -1,6 +1,6 @@
-"""Feeds every target in turn, for ten minutes by default, and ends with what failed first.
+"""Fuzz every target in turn, for ten minutes by default, and stop at the first failure.
 
-Hypothesis says how to see that again.
+Hypothesis prints how to reproduce it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tests.fuzz.targets import TARGETS
 
 SECONDS = 600.0
 MEMORY_BYTES = 4 * 1024**3
-"""No input takes so much; the system is safe from one that would."""
+"""More than any input needs; protects the system from one that takes more."""
 
 ROUND = 500
-"""Inputs of which hypothesis learns before it begins anew."""
+"""Inputs from which hypothesis learns before it starts over."""
 
 
 def main() -> None:
-    """Run what the command line asks for."""
+    """Run the targets that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m tools.torture.fuzz", description=__doc__)
     names = [target.name for target in TARGETS]
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for all together")

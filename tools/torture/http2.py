@@ -1,4 +1,4 @@
-"""Frames of HTTP/2 (RFC 9113) by hand, for clients that misuse it."""
+"""HTTP/2 frames (RFC 9113) made by hand, for clients that misuse the protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reset(stream_id: int) -> bytes:
 
 
 def headers(path: str) -> bytes:
-    """The block of a request: fields that no table has, uncompressed (RFC 7541, 6.2.2)."""
+    """Return a request's header block: unindexed, uncompressed literals (RFC 7541, 6.2.2)."""
     fields = (
         (":method", "POST"),
         (":scheme", "http"),
@@ -52,7 +52,7 @@ def headers(path: str) -> bytes:
 
 
 def length(size: int, prefix_bits: int, first: int) -> bytes:
-    """An integer of a header block (RFC 7541, 5.1)."""
+    """Return an integer as encoded in a header block (RFC 7541, 5.1)."""
     most = (1 << prefix_bits) - 1
     if size < most:
         return bytes((first | size,))

@@ -1,8 +1,8 @@
-"""Copies in which somebody is killed at a random moment: ``make kills``.
+"""Copies with one process killed at a random moment: ``make kills``.
 
-The victims are the program that copies, the proxy, the runtime and the container. Whoever it is,
-the exit status must be 0 only where the copy is complete, the destination must be complete or as it
-was, and no stage, spool file, slot or process may be left.
+The victims are the program that copies, the proxy, the runtime and the container. In all cases, the
+exit status must be 0 only if the copy is complete, the destination must be complete or unchanged,
+and no stage, spool file, slot or process may be left.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ METHODS: Final = ("rpc", "node", "exec")
 VICTIMS: Final = ("client", "proxy", "runtime", "container")
 POINTS: Final = 20
 LATEST: Final = 1.2
-"""The last moment to kill at, as a share of the time that a copy takes."""
+"""The latest moment of a kill, as a share of the time that a copy takes."""
 
 SMALL_FILES: Final = 300
 LARGE_FILES: Final = 3
 LARGE_BYTES: Final = 6 * MIB
 LONE_BYTES: Final = 24 * MIB
-"""Enough to be left where it is by the proxy, if nobody has written to it for a while."""
+"""Large enough that the proxy does not spool the file, unless it was written to recently."""
 
 EXPIRE_S: Final = 75.0
-"""How long a slot may be taken whose URL nobody opens; its own time limit is 60 s."""
+"""How long a slot may be taken if its URL is not opened; its own timeout is 60 s."""
 
 
 Files: TypeAlias = dict[str, bytes]
-"""Names below a folder, and contents."""
+"""Contents of files, by their names below a folder."""
 
 
 class Way(NamedTuple):
     """What is copied, and how: ``in`` or ``out`` of the container, as a ``tree``, one to ``merge``
-    with a tree that is there, a ``file`` that replaces another, or an ``archive``."""
+    with an existing tree, a ``file`` that replaces another, or an ``archive``."""
 
     method: str
     kind: str
@@ -63,19 +63,18 @@ class Way(NamedTuple):
 
 
 def ways(method: str) -> list[Way]:
-    """All that can be copied by a method."""
+    """Return everything that can be copied by a method."""
     found = [Way(method, kind, to) for kind in ("tree", "file", "merge") for to in ("in", "out")]
     found.append(Way(method, "archive", "in"))
-    # In a container, tar unpacks in place.
+    # By exec, tar in the container unpacks in place.
     return [way for way in found if (way.method, way.direction) != ("exec", "in")]
 
 
 @dataclass
 class Tally:
-    """What became of the copies in which one victim was killed.
+    """Results of the copies during which one victim was killed.
 
-    ``in_place`` are those that reported no success, though everything is there: nobody could tell
-    them.
+    ``in_place`` are those that failed although the copy is complete: its end could not be reported.
     """
 
     victim: str
@@ -121,7 +120,7 @@ class Tally:
 
 
 class Scene:
-    """Something to copy, on this machine and in a container, and a place on either side."""
+    """Data to copy, on this machine and in a container, and a destination on either side."""
 
     def __init__(self, lab: Lab, seed: int) -> None:
         self.lab = lab
@@ -137,8 +136,8 @@ class Scene:
             self.folder = Path(stack.enter_context(temporary))
             stack.callback(self.proxy.log_path.unlink, missing_ok=True)
             stack.enter_context(self.proxy)
-            # containerd may be silent for 30 s about a command whose client was killed, and about
-            # those that come after it in the same container.
+            # containerd may not respond for 30 s to a command whose client was killed, nor to later
+            # ones in the same container.
             self._program = stack.enter_context(Program("--timeout", "60s", limit_s=90))
             self._make_content()
             kubelet = self.lab.node.kubelet
@@ -153,7 +152,7 @@ class Scene:
         self._stack.close()
 
     def run(self, victim: str, method: str, points: int) -> Tally:
-        """Kill somebody at moments that are spread over the time that a copy takes."""
+        """Kill the victim at moments that are spread over the time that a copy takes."""
         tally = Tally(victim, method)
         shares = [(number + self.random.random()) / points for number in range(points)]
         self.random.shuffle(shares)
@@ -164,7 +163,7 @@ class Scene:
         return tally
 
     def spools(self) -> list[str]:
-        """Files without a name that the proxy holds."""
+        """Return the files without a name that the proxy holds."""
         return spools(self.proxy.pid)
 
     # What is copied
@@ -188,16 +187,16 @@ class Scene:
         self._file = read(self.folder / "file")
 
     def _new_container(self) -> None:
-        """Copy from and to another container from now on."""
+        """Start another container, and use it from now on."""
         self._leave_container()
         kubelet = self.lab.node.kubelet
         image = self.lab.reference(self.lab.busybox)
         self.container = kubelet.create_container(self._pod, image)
         kubelet.start_container(self.container)
         self.pid = kubelet.pid(self.container)
-        # Held open: it is to be looked at after the container's end too.
+        # Held open: it is read after the container's end too.
         self._root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY)
-        # Named as the folder here, so that it shows who still works in it.
+        # Named like the folder here, so that processes that still use it can be found.
         self._inside = Path(f"/proc/self/fd/{self._root}", self.folder.name)
         shutil.copytree(self.folder / "tree", self._inside / "tree")
         shutil.copy(self.folder / "file", self._inside / "file")
@@ -213,7 +212,7 @@ class Scene:
         if way not in self._durations:
             self._durations[way] = self._measure(way, tally)
         if way.kind == "merge":
-            share = 0.5 + share / 2  # more interesting where it has begun
+            share = 0.5 + share / 2  # more interesting once it has begun
         into, before, complete = self._prepare(way)
         victim = tally.victim
         direct = way.method != "rpc" and victim != "proxy"
@@ -226,7 +225,7 @@ class Scene:
         elif victim == "runtime":
             self.lab.node.start()
         if victim == "client":
-            # What it has left is removed by the next one.
+            # The next copy removes what the killed one has left.
             self._program.start(
                 "--runtime-endpoint",
                 self.lab.node.endpoint,
@@ -244,7 +243,7 @@ class Scene:
             self._new_container()
 
     def _measure(self, way: Way, tally: Tally) -> float:
-        """How long a copy takes that nobody disturbs, from when the program runs."""
+        """Return how long an undisturbed copy takes, once the program runs."""
         into, _, complete = self._prepare(way)
         direct = way.method != "rpc"
         self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
@@ -256,12 +255,12 @@ class Scene:
         return duration_s
 
     def _prepare(self, way: Way) -> tuple[Path, Files, Files]:
-        """Make the destination; return it, what is in it, and what is to be in it."""
+        """Make the destination; return it, its content, and the content to expect."""
         into = (self._inside if way.direction == "in" else self.folder) / "into"
         shutil.rmtree(into, ignore_errors=True)
         into.mkdir()
         source = (self.folder if way.direction == "in" else self._inside) / "file"
-        # The proxy deals otherwise with what nobody has written to for a while.
+        # The proxy treats files differently if they were written to recently.
         age_s = self.random.choice((0, 60))
         os.utime(source, (time.time() - age_s, time.time() - age_s))
         if way.kind == "file":
@@ -269,7 +268,7 @@ class Scene:
             return into, {"file": b"old"}, {"file": self._file["."]}
         before: Files = {}
         if way.kind == "merge":
-            # Every second file is there already, and one that is not copied.
+            # Every second file already exists, and one that is not copied.
             before = {f"tree/{name}": b"old" for name in ("other", *sorted(self._tree)[::2])}
             for name, data in before.items():
                 (into / name).parent.mkdir(parents=True, exist_ok=True)
@@ -291,9 +290,9 @@ class Scene:
         return self._program.start(*command, stdin=stdin)
 
     def _kill(self, victim: str, pid: int, into: Path, way: Way) -> str:
-        """Kill somebody; return what there was to see of the copy just before."""
+        """Kill the victim; return the phase of the copy just before."""
         if victim == "client":
-            with suppress(ProcessLookupError):  # it was faster
+            with suppress(ProcessLookupError):  # it has already ended
                 os.kill(pid, signal.SIGSTOP)
         phase = self._phase(pid, into, way)
         if victim == "client":
@@ -308,7 +307,7 @@ class Scene:
         return phase
 
     def _phase(self, pid: int, into: Path, way: Way) -> str:
-        """Nothing is to be seen yet; a file without a name; a stage; a merge; all is there."""
+        """Return how far a copy is: nothing, a file without a name, a stage, a merge, or all."""
         stages = stages_in(into)
         if any((stage / os.fsdecode(COMMITS[False])).exists() for stage in stages):
             return "commit"
@@ -320,20 +319,20 @@ class Scene:
         return "unnamed" if spools(pid) or self.spools() else "begin"
 
     def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
-        """What is left that should not be."""
+        """Return what is left but should not be."""
         faults = []
-        # Nothing can be run in a container that is dead; what stays in it must be named.
+        # In a dead container nothing can be run; stages that stay there must be reported.
         is_dead = victim == "container"
         if not settled(
             lambda: all(is_dead and stage.name in ended.stderr for stage in stages_in(into))
         ):
             faults.append("a stage is left")
-        # What nobody came for is kept for a while.
+        # Copies that no client has fetched are kept for a while.
         if not settled(lambda: all(copy["state"] == "waiting" for copy in self.proxy.copies)):
             faults.append(f"a slot is taken: {self.proxy.copies}")
         if not settled(lambda: len(self.spools()) <= len(self.proxy.copies)):
             faults.append(f"spool files are left: {self.spools()}")
-        # containerd ends the input of a program by a call, which it cannot make when it is killed.
+        # containerd closes a program's input by a call, which it cannot make when it is killed.
         has_end = victim in ("client", "proxy")
         root = Path(f"/proc/{self.pid}/root")
         if has_end and not settled(lambda: not processes_below(root)):
@@ -343,7 +342,7 @@ class Scene:
 
 
 def read(top: Path) -> Files:
-    """The files below a directory, or the one that it is; those of stages are left out."""
+    """Return the files below a directory, or the single file, without those of stages."""
     if top.is_file():
         return {".": top.read_bytes()}
     found = {}
@@ -359,14 +358,14 @@ def is_stage(name: str) -> bool:
 
 
 def held(proxy: Proxy) -> list[str]:
-    """What a proxy still holds once all that is kept for a while has expired."""
+    """Return what a proxy still holds once everything that is kept for a while has expired."""
     if settled(lambda: not proxy.copies and not spools(proxy.pid), limit_s=EXPIRE_S):
         return []
     return [f"slots or spool files are left: {proxy.copies} {spools(proxy.pid)}"]
 
 
 def main() -> int:
-    """Kill everybody; 0 if nothing was wrong."""
+    """Kill every victim; return 0 if nothing was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, prog="make kills")
     parser.add_argument("--points", type=int, default=POINTS, help="of each victim and method")
     parser.add_argument("--seed", type=int, default=1)

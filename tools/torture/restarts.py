@@ -1,8 +1,8 @@
-"""A kubelet that must not notice what becomes of its proxy: ``make restarts``.
+"""A kubelet that must not notice restarts of its proxy: ``make restarts``.
 
-It lists pods again and again, probes by exec and pulls images without a pause, with kubelet's own
-reconnect back-off, while the proxy is reloaded, restarted, killed, and upgraded to what does not
-start. A supervisor plays systemd.
+It continuously lists pods, probes by exec and pulls images, with kubelet's own reconnect back-off,
+while the proxy is reloaded, restarted, killed, and upgraded to a program that does not start. A
+supervisor stands in for systemd.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from tests.waiting import settled, wait_until
 
 ROUNDS: Final = 50
 SUCCESSOR_S: Final = 1.0
-"""Within which time after a kill another program must serve."""
+"""The time after a kill within which another process must serve."""
 
 LIST_S: Final = 0.25
-"""How often pods are listed: kubelet does it each second, and here more may go wrong."""
+"""Interval of listing pods: shorter than kubelet's second, to expose more faults."""
 
 WIDTH: Final = 15
 
@@ -61,7 +61,7 @@ KUBELET_OPTIONS: Final = (
 
 @dataclass
 class Runtime:
-    """Makes the fake runtime's pulls, and notes how they end."""
+    """Handles the fake runtime's pulls, and records how they end."""
 
     begun: Counter[str] = field(default_factory=Counter)
     cancelled: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ class Node:
 
     Attributes:
         failures: calls that failed: when, which, and how.
-        pulled: images that were pulled to the end.
+        pulled: images whose pull succeeded.
     """
 
     def __init__(self, fake: FakeServer, folder: Path, period_s: float) -> None:
@@ -155,7 +155,7 @@ class Node:
             except grpc.RpcError as exc:
                 error: Any = exc
                 problem = f"{error.code().name}: {error.details()}"
-                # Noted by when it began, as the connection may be known to be bad only later.
+                # Recorded by its start, as a broken connection may be detected only later.
                 self.failures.append((began, work.__name__.strip("_"), problem))
                 self._is_over.wait(0.05)
 
@@ -176,18 +176,18 @@ class Node:
         assert self.kubelet.pull(image, pod(f"p{number}")) == f"ref of {image}"
         self.pulled.append(image)
 
-    # What happens to the proxy; each returns what should not have been
+    # What happens to the proxy; each returns faults
 
     def reload(self) -> list[str]:
         """Hand over while a pull runs and another one waits."""
         with self._noticed() as faults:
             old, self.supervisor.main = self.supervisor.main, self.program.reload()
-            # All that it holds ends.
+            # The old process ends once all its calls have ended.
             wait_until(lambda: not is_running(old))
         return faults + self._twice()
 
     def failed_upgrade(self) -> list[str]:
-        """Hand over to what does not start."""
+        """Hand over to a program that does not start."""
         good = self.config.read_text()
         with self._noticed() as faults:
             self.config.write_text("nonsense = 1\n")
@@ -198,8 +198,8 @@ class Node:
         return faults + self._twice()
 
     def restart(self) -> list[str]:
-        """Stop it in good order; systemd starts another one."""
-        # Nobody serves for a moment; who asks then tries again.
+        """Stop it gracefully; systemd starts another one."""
+        # For a moment nothing serves; kubelet retries calls made then.
         with self._noticed("UNAVAILABLE: ", "CANCELLED: ") as faults:
             old = self.supervisor.main
             os.kill(old, signal.SIGTERM)
@@ -223,7 +223,7 @@ class Node:
 
     @contextmanager
     def _noticed(self, *expected: str) -> Iterator[list[str]]:
-        """Yield what kubelet notices until it lists and pulls again, but for ``expected``."""
+        """Yield a list of the failures until kubelet lists and pulls again, except ``expected``."""
         before, cancelled = len(self.failures), len(self.runtime.cancelled)
         faults: list[str] = []
         self._until_busy()
@@ -261,7 +261,7 @@ def node(period_s: float) -> Iterator[Node]:
 
 
 def write(*cells: object) -> None:
-    """A row of the table, and seconds with two digits."""
+    """Print a row of the table, with two digits of seconds."""
     texts = [f"{cell:.2f}" if isinstance(cell, float) else str(cell) for cell in cells]
     print("".join(text.rjust(WIDTH) for text in texts), flush=True)
 

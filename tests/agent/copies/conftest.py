@@ -1,4 +1,4 @@
-"""Agents with a pretended container each, and the real kubectl with our plugin."""
+"""Agents, each with a fake container, and the real kubectl with the plugin."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Plugin:
     """``kubectl container-cp`` as a user of the API server.
 
     Attributes:
-        environ: its variables.
-        state: where it keeps copies.
-        runtime: where its folders of sockets are.
+        environ: its environment variables.
+        state: where it saves copies.
+        runtime: where its socket folders are.
     """
 
     def __init__(self, kubectl: Kubectl, folder: Path) -> None:
@@ -61,12 +61,12 @@ class Plugin:
 
     @property
     def kept(self) -> list[str]:
-        """What is kept of copies."""
+        """The names of the files that copies have saved."""
         return sorted(one.name for one in self.state.iterdir()) if self.state.exists() else []
 
 
 def spooled(folder: Path) -> list[Path]:
-    """The files in an agent's folder, and those without a name that any process has there."""
+    """Return the files in an agent's spool, including unnamed ones that a process has open."""
     found = list(folder.iterdir()) if folder.exists() else []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -79,7 +79,7 @@ def spooled(folder: Path) -> list[Path]:
 def plugin_of(kubectl: Kubectl, folder: Path) -> Iterator[Plugin]:
     plugin = Plugin(kubectl, folder)
     yield plugin
-    plugin.runtime.rmdir()  # nothing is left in it
+    plugin.runtime.rmdir()  # fails if anything is left
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
 
 @pytest.fixture
 def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> Callable[..., Path]:
-    """Start a node with a pod ``web`` that runs; return the folder with the sessions."""
+    """Return a function that starts a node with a running pod ``web`` and returns the spool."""
 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, None]]:

@@ -1,4 +1,4 @@
-"""What is between a client and an agent: a socket that hands bytes on, until it is cut."""
+"""A relay between a client and an agent that can slow, corrupt and cut connections."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ class _UnixServer(ThreadingMixIn, UnixStreamServer):
 
 
 class Relay:
-    """Hands on what comes to ``path``, or to a port of the loopback.
+    """Forwards connections from ``path``, or from a loopback port, to ``upstream``.
 
     Args:
-        path: of a Unix socket; empty for a port.
-        upstream: a path as well, or a port.
+        path: the Unix socket to listen on; empty for a port.
+        upstream: a Unix socket as well, or a loopback port.
 
     Attributes:
-        port: where it listens, if not at a path.
-        flows: nothing passes while it is cleared, and no connection breaks.
-        upstream: where new connections go.
-        bytes_per_s: the most that passes one way of a connection; 0 for no limit.
-        cuts: how often it may cut a connection.
-        most: a connection that is cut passes at most so many bytes, either way.
-        damages: how many bytes it may change.
-        passed: bytes in all.
+        port: the port it listens on; 0 if it has a path.
+        flows: while cleared, no bytes pass, but connections stay open.
+        upstream: the target of new connections.
+        bytes_per_s: the limit per connection and direction; 0 for none.
+        cuts: how many connections it may still cut.
+        most: a connection to be cut passes fewer bytes than this, both directions together.
+        damages: how many bytes it may still corrupt.
+        passed: the byte count of all connections.
     """
 
     def __init__(self, path: str, upstream: str | int) -> None:
@@ -53,7 +53,7 @@ class Relay:
         threading.Thread(target=self._server.serve_forever, args=(0.02,)).start()
 
     def cut(self) -> None:
-        """Cut all connections that are open."""
+        """Cut all open connections."""
         for sock in list(self._open):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

@@ -1,4 +1,4 @@
-"""An agent that has nothing but copies, on a Unix socket; also as a process that can be killed.
+"""An agent that serves only copies, on a Unix socket; also runs as a process that can be killed.
 
 ``python -m tests.agent.copies.small FOLDER RUNTIME lifetime_s=NUMBER``
 """
@@ -37,7 +37,7 @@ Make = Callable[[Write, Watch], None]
 
 
 class MakingEngine(Engine):
-    """An engine whose archives a test makes, if it wants to."""
+    """An engine that sends archives made by a test, if ``make`` is set."""
 
     make: Make | None = None
 
@@ -49,13 +49,13 @@ class MakingEngine(Engine):
 
 
 class SmallAgent:
-    """The copies of a pretended node, in a thread of this process, at ``FOLDER/agent``.
+    """Serves the copies of a fake node, in a thread of this process, at ``FOLDER/agent``.
 
     Attributes:
-        copies: what is served.
-        audits: how copies ended.
-        uid: of the pod.
-        now_s: what its clock shows, if it is not the system's.
+        copies: the service.
+        audits: how each copy ended.
+        uid: the UID of the pod.
+        now_s: the time of its clock; None for the system's clock.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""``kubectl container-cp`` by a real kubectl, the stand-in of an API server and an agent."""
+"""``kubectl container-cp`` with a real kubectl, a stand-in for the API server, and an agent."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_who_may(
         "copy_spool_bytes 0.0",
     ):
         assert f"pycrictl_agent_{one}\n" in page
-    # The man page has all metrics that there are, and no others.
+    # The man page lists exactly the existing metrics.
     prose = (ROOT / "man/prose/pycrictl-agent.md").read_text().partition("# METRICS")[2]
     terms = re.findall(r"`(pycrictl_agent_\w+)(?:\{([a-z,]+)\})?`", prose)
     assert {name: set(filter(None, labels.split(","))) for name, labels in terms} == {
@@ -122,7 +122,7 @@ def test_too_many(
     container: Pretended,
     tmp_path: Path,
 ) -> None:
-    """It is said at once, with the time to wait, and nobody waits."""
+    """A quota refuses a copy at once and gives a time to retry; the client does not wait."""
     (tmp_path / "f").write_text("content")
     (container.root / "to/f").write_bytes(bytes(2 * MIB))
     start_node(copies_per_pod=1, copy_size_limit_bytes=MIB)
@@ -143,13 +143,13 @@ def test_too_many(
     assert line.endswith("the quota ContainerCopiesPerPod; try again later")
     assert plugin.kept == []
     abandon = f"{COPIES}/{first.document['metadata']['name']}/abandon"
-    for user, status in (("jane", 404), ("admin", 200)):  # only the second is its owner
+    for user, status in (("jane", 404), ("admin", 200)):  # only admin owns it
         assert cluster.get(abandon, user=user, method="POST").status == status
     assert plugin(str(tmp_path / "f"), "web:/to").returncode == 0
 
 
 def post(cluster: Cluster, spec: dict[str, object], user: str = "admin") -> Answer:
-    """Begin a copy by the API alone."""
+    """Start a copy through the API, without the plugin."""
     body = json.dumps({"spec": spec}).encode()
     return cluster.get(COPIES, user=user, method="POST", body=body)
 
@@ -161,7 +161,7 @@ def check_too_many(answer: Answer) -> None:
 
 
 def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: Path) -> None:
-    """No path of the API server is made of what is no name, and each message says what helps."""
+    """Invalid names must not get into paths of the API; each message must say what to do."""
     file = tmp_path / "f"
     file.write_text("content")
     cluster.add_pod("waits", node="")
@@ -237,7 +237,7 @@ def test_a_pod_of_another_node(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The agent that is asked hands on what it is asked, bytes and refusals, and when to retry."""
+    """An agent forwards requests, bytes, refusals and ``Retry-After`` of another node's copies."""
     cluster.start("n1")
     store = start_node("n2", copies_per_pod=1)
     cluster.add_pod("here", node="n1", state={"running": {}}, phase="Running")

@@ -1,4 +1,4 @@
-"""Parts of the agent's copies: places and space, log lines, refusals, and the work of the node."""
+"""Parts of the agent's copies: slots and space, log lines, refusals, and the node's work."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ __all__ = ["folder", "start"]
 ASKED = Place("shop", "web", "uid1", "main")
 MALLORY, JANE = "mallory", "jane"
 
-# Places and space of a node that several users want
+# Slots and space of a node, shared by several users
 
 
 class Node:
-    """Places and space alone, with a clock and a disk of their own.
+    """The admission of copies alone, with a fake clock and disk.
 
     Attributes:
-        gone: the copies that gave way.
+        gone: the copies that were ended to make room.
     """
 
     def __init__(self, *, limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
@@ -82,7 +82,7 @@ class Node:
 
 
 def test_what_is_announced_keeps_nobody_out() -> None:
-    """Of 200 MiB, 190 are announced, and nothing comes of them."""
+    """One user announces 190 of 200 MiB and sends none; another must still get 150."""
     node = Node(limit_bytes=200 * MIB)
     node.begin(MALLORY, size_bytes=190 * MIB)
     hers = node.begin(JANE, size_bytes=150 * MIB)
@@ -123,7 +123,7 @@ def test_a_part_of_the_disk_stays_free() -> None:
         node.hold(hers, 11 * MIB)
     node.admission.hold_now(hers, 10 * MIB)
     node.free_bytes -= 10 * MIB
-    node.admission.hold_now(hers, 9 * MIB)  # less is always possible
+    node.admission.hold_now(hers, 9 * MIB)  # holding less always works
 
 
 def test_more_than_half_of_the_places() -> None:
@@ -139,7 +139,7 @@ def test_more_than_half_of_the_places() -> None:
 
 
 def test_half_of_all_places_in_one_pod() -> None:
-    """A pod has half of all places at most, and so has a user."""
+    """A pod gets at most half of all slots, and one user must not keep all of these."""
     node = Node()
     many = [node.begin(MALLORY) for _ in range(MAX_COPIES // 2)]
     node.begin(JANE)
@@ -159,7 +159,7 @@ def test_what_rests_in_the_pod_gives_way() -> None:
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
-    """Somebody has typed /etc."""
+    """A user may name /etc by mistake; its mode and files must not change."""
     (tmp_path / "hosts").write_text("content")
     tmp_path.chmod(0o755)
     check_folder(str(tmp_path))
@@ -170,7 +170,7 @@ def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
             check_folder(str(path))
 
 
-# Log lines, refusals, and the work of the node
+# Log lines, refusals, and the node's work
 
 
 def line(user: str, path: bytes, end: End, message: str = "") -> str:
@@ -212,14 +212,14 @@ def test_no_advice_that_only_the_node_can_take() -> None:
 def test_by_the_proxy_and_beside_it(
     container: Pretended, start: Callable[..., Program], tmp_path: Path
 ) -> None:
-    """What the calls cannot ask for is done through /proc."""
+    """Copies with options that the CRI calls lack go through /proc instead."""
     proxy = start()
     engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
     place = engine.find(ASKED)
     engine.check(place)
     to = CopySpec(Direction.TO, b"/to/f", size_bytes=len(ARCHIVE), crc32=crc32(ARCHIVE))
     for spec in (to, replace(to, path=b"/to", overwrite=False)):
-        archive = Archive([b"", ARCHIVE])  # from a client that is away for a moment
+        archive = Archive([b"", ARCHIVE])  # from a client that pauses at first
         archive.kind = None
         engine.place(place, spec, archive, UNWATCHED)
         (container.root / "to/f").write_text("old")

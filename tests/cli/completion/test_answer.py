@@ -1,4 +1,4 @@
-"""The hidden command that the scripts ask: its candidates, its silence and its limit."""
+"""The hidden command behind the completion scripts: candidates, silence on errors, time limit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ IMAGES = [
 
 
 def ask(*words: str, timeout: str = "50s", **environ: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command; by default it may take its time, so that a busy machine fails no test."""
+    """Run the command; its default time limit is long, so a busy machine fails no test."""
     inherited = {key: value for key, value in os.environ.items() if key != ENDPOINT}
     return subprocess.run(
         [sys.executable, "-m", "pycrictl", *words],
@@ -74,7 +74,7 @@ def found(*words: str, **environ: str) -> dict[str, str]:
 
 
 def offered(*words: str, **environ: str) -> dict[str, str]:
-    """The same in this process; nothing after an error."""
+    """Do the same as ``found``, but in this process; return no candidates after an error."""
     with mock.patch.dict(os.environ, environ), suppress(PycrictlError):
         if ENDPOINT not in environ:
             os.environ.pop(ENDPOINT, None)
@@ -209,7 +209,7 @@ def test_what_steers_a_terminal_stays_out(fake: FakeServer) -> None:
     assert "\x1b" not in "".join(reported.values())
 
 
-# Where the runtime is
+# Finding the runtime
 
 
 def test_where_the_endpoint_comes_from(runtime: FakeServer, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_where_the_endpoint_comes_from(runtime: FakeServer, tmp_path: Path) -> N
     assert offered(f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
     assert not offered("-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
     assert offered("-i", runtime.endpoint, "rmi", "", **elsewhere)
-    folder, name = os.path.split(runtime.path)  # as the shell would expand it
+    folder, name = os.path.split(runtime.path)  # expanded as by the shell
     assert offered("-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
     assert offered("-r", f"~/{name}", "stopp", "", HOME=folder)
     path = tmp_path / "my crictl.yaml"
@@ -231,7 +231,7 @@ def test_where_the_endpoint_comes_from(runtime: FakeServer, tmp_path: Path) -> N
     assert not offered("--config", str(path), "stopp", "")
 
 
-# Silence
+# Silence on errors
 
 
 @pytest.mark.parametrize(
@@ -255,11 +255,11 @@ def test_a_runtime_that_hangs_does_not_hold_up() -> None:
         began = time.monotonic()
         result = ask("__complete", "-r", path, "stopp", "", timeout="200ms")
         assert (result.returncode, result.stdout, result.stderr) == (0, ":4\n", "")
-        # Far from the limit, as the machine may be busy.
+        # Much longer than the limit of 200 ms, as the machine may be busy.
         assert time.monotonic() - began < 30
 
 
-# What must not drift
+# Imports
 
 
 def test_little_is_imported(runtime: FakeServer) -> None:

@@ -1,4 +1,4 @@
-"""Trees as archives, and archives as trees."""
+"""Packing trees into archives, measuring archives, and unpacking them."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_total_is_found_without_opening_a_file(
 
 def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
-    os.truncate(tmp_path / "f", 1 << 40)  # an hour's work
+    os.truncate(tmp_path / "f", 1 << 40)  # this would take an hour
     with (
         open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found,
         pytest.raises(CopyError, match="more than 1048576 bytes would be copied"),

@@ -1,4 +1,4 @@
-"""The corpus of hostile archives, unpacked by the one unpacker that every way of copying uses."""
+"""The corpus of hostile archives, and the unpacker that all ways of copying share."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_taken_whole(parent: Path, case: Case, archive: bool, step: int) -> None
     unpack(case, dest, Rules(archive=archive), skipped, step=step)
     after = snapshot(parent, but=["dest"])
     if case is HONEST["pre-hardlink"]:
-        # The other name of the file is gone, and the file has the only name left.
+        # The name in ``dest`` was replaced: ``secret`` is now the only name of its file.
         assert before.pop("secret")[4] == 2
         assert after.pop("secret")[4] == 1
         assert (parent / "secret").read_text() == "keep me"
@@ -69,7 +69,7 @@ def test_taken_whole(parent: Path, case: Case, archive: bool, step: int) -> None
 
 @pytest.mark.parametrize("name", REPLACED)
 def test_no_tar_is_asked_to_take_something_back(name: str) -> None:
-    """By exec, tar in the container would have to."""
+    """Exec refuses repeated names: tar in the container would have to undo the first entry."""
     cleaner = Cleaner(Rules(), UNWATCHED, name=None, top=b".", unpacks=True)
     with pytest.raises(EntryRefused, match="the same name came before"):
         list(cleaner.clean([HONEST[name].data]))

@@ -17,7 +17,7 @@ from tests.copy.trees import MIB
 def test_where_temporary_files_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """It is in the folder that TMPDIR names, if that is one to write to."""
+    """They are in the folder that TMPDIR names if it is writable, else in /var/tmp."""
     (tmp_path / "own").mkdir()
     (tmp_path / "file").touch()
     monkeypatch.setenv("TMPDIR", str(tmp_path / name) if name else "")
@@ -40,7 +40,7 @@ def test_it_keeps_what_it_is_given(tmp_path: Path, data: list[bytes]) -> None:
         assert list(tmp_path.iterdir()) == []
         status = os.fstat(spool.fd)
         assert status.st_size == len(whole)
-        assert whole.strip(b"\0") or status.st_blocks == 0  # zeros take no room
+        assert whole.strip(b"\0") or status.st_blocks == 0  # zeros occupy no blocks
 
 
 def test_where_files_without_names_are_unknown(

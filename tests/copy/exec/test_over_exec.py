@@ -1,4 +1,4 @@
-"""Copies through programs: those of this machine stand for a container's."""
+"""Copying through programs; those of this machine replace a container's."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
-NOBODY = cast("CriClient", None)  # no runtime is asked
+NOBODY = cast("CriClient", None)  # no runtime is called
 ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
 
 
 class Copies(Remote):
-    """Copies by the method, and what they told. The programs run here. A shell would be none.
+    """Copies by the method exec, and records its callbacks. Programs run here; shells must not.
 
     Attributes:
-        tar: what ``tar`` writes and how it ends, in place of what it is; None: it is what it is.
-            With input it reads nothing, and a runtime that has lost its status reports a success.
+        tar: output and exit status of a fake ``tar``; None runs the real one. The fake reads no
+            input; if its status is 0, it is as if the runtime had lost the real status.
         delay_s: how long it takes to open the streams of a program with input.
-        begun: the programs that had been asked for when such streams were opened.
+        begun: the programs requested before such streams were opened.
     """
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Copies(Remote):
         return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
 
     def check_running(self) -> None:
-        """It always does."""
+        """Do nothing: the container always counts as running."""
 
     def run(self, *command: str) -> CommandResult:
         self._note(command)
@@ -141,7 +141,7 @@ def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
 
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
-    """Nothing where nothing had been sent yet."""
+    """If nothing was sent before the refusal, nothing is left, and there is no hint."""
     dst = tmp_path / "dst"
     dst.mkdir()
     large = file(b"top/1", b"x" * 300_000)
@@ -236,7 +236,7 @@ def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: P
 
 
 def test_what_bears_the_mark_ends(tmp_path: Path) -> None:
-    """By pkill of procps; by start-stop-daemon, of BusyBox and Debian, it is seen on the node."""
+    """With pkill (procps); tests on the node cover start-stop-daemon (BusyBox, Debian)."""
     (tmp_path / "bin").mkdir()
     for name in ("xargs", "find", "grep", "sleep", "pkill"):
         if (program := shutil.which(name, path="/usr/bin:/usr/sbin")) is None:

@@ -1,4 +1,4 @@
-"""What a judge says of entries. What archives make of it is told by the hostile corpus."""
+"""The judge's verdicts on entries; the hostile corpus covers whole archives."""
 
 from __future__ import annotations
 

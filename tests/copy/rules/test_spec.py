@@ -25,7 +25,7 @@ NOTHING, FILE, DIRECTORY, SPECIAL = Existing
 
 
 def failure(expected: object, act: Callable[[], object]) -> PycrictlError | None:
-    """The error of an act that fails with the expected words; None if it gives what is expected."""
+    """Check the result of an act, or its error if ``expected`` is text; return that error."""
     if isinstance(expected, str):
         with pytest.raises(PycrictlError, match=expected) as info:
             act()
@@ -102,7 +102,7 @@ def test_take_apart(path: bytes, taken: tuple[bytes, bytes, bool, bool]) -> None
 NO_DIRECTORY, OVER_FILE, NO_REPLACING = "there is no directory", "over the file", "never replaced"
 
 
-# Source, destination, what is there -> its name there. A directory "." means what is in it.
+# Source, destination, what exists there -> name of the copy. "directory ." copies its contents.
 @pytest.mark.parametrize(
     ("source", "destination", "existing", "result"),
     [

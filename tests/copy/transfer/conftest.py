@@ -1,4 +1,4 @@
-"""The method rpc in front of a fake runtime, and a server of copy streams as a test wants it."""
+"""The method rpc with a fake runtime, and a scripted server of copy streams."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Script = Callable[[ServerConnection], None]
 
 
 class Copier(OverRpc):
-    """The method, with what it tells kept."""
+    """The method rpc, which records its callbacks."""
 
     def __init__(self, client: CriClient, container: str = "c1", **others: Any) -> None:
         super().__init__(client, container, **others)
@@ -66,7 +66,7 @@ class Copier(OverRpc):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> None:
-    """gRPC and the servers close their descriptors when they like."""
+    """Disable the check for leftovers: gRPC and the servers close descriptors at any time."""
 
 
 @pytest.fixture
@@ -84,10 +84,10 @@ class CopyServer:
     """Runs ``script`` on each connection.
 
     Attributes:
-        script: what is done once the handshake is over.
-        answer: instead of the handshake, these bytes.
-        received: what came on the channel to the container.
-        url: what reaches it.
+        script: called after the handshake.
+        answer: bytes to send in place of the handshake, unless empty.
+        received: the data received on the channel to the container.
+        url: its URL, as the calls return it.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class CopyServer:
         self.errors: list[BaseException] = []
 
     def take(self, connection: ServerConnection, outcome: bytes = SUCCESS) -> None:
-        """What an honest server does with what comes."""
+        """Receive an archive as an honest server does, then send the outcome."""
         for channel, data in messages(connection):
             if channel == CHANNEL_END:
                 assert data == bytes((TO_CONTAINER,))
@@ -129,7 +129,7 @@ class CopyServer:
 
 @contextmanager
 def copy_server(fake: FakeServer, context: ssl.SSLContext | None = None) -> Iterator[CopyServer]:
-    """A server that the fake runtime offers for both calls."""
+    """Start a server whose URL the fake runtime returns for both calls."""
     made = CopyServer()
     fake.offer("CopyToContainer", made.offered_to)
     fake.offer("CopyFromContainer", made.offered_from)
@@ -163,7 +163,7 @@ def messages(connection: ServerConnection) -> Iterator[tuple[int, bytes]]:
 
 
 def sending(archive: bytes, outcome: bytes = SUCCESS, *, piece_bytes: int = 1 << 20) -> Script:
-    """A script that sends an archive, and an outcome if there is one."""
+    """Return a script that sends an archive, and an outcome unless it is empty."""
 
     def script(connection: ServerConnection) -> None:
         for start in range(0, len(archive), piece_bytes):

@@ -1,4 +1,4 @@
-"""The method rpc with servers that are honest, broken or hostile, and what its calls cannot do."""
+"""The method rpc with honest, broken and hostile servers, and the limits of its calls."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_out_of_a_container(
     assert copier.skipped == LEFT_OUT
     (call,) = fake.calls
     assert (call.request.container_id, call.request.path) == ("c1", "/x/d")
-    # As long as it may take to measure what is copied.
+    # Long enough for the server to measure the source.
     assert call.deadline_s is not None
     assert call.deadline_s > 500
 
@@ -114,7 +114,7 @@ def test_archives_both_ways(
     assert unpacked(copier, HONEST, tmp_path) == SIZES
     assert server.received == HONEST
     request = fake.calls[-1].request
-    # So that the server takes it for an archive, whatever it holds.
+    # Makes the server treat it as an archive, whatever it contains.
     assert request.path == "/to/."
     assert (request.size, request.checksum) == (len(HONEST), zlib.crc32(HONEST))
 
@@ -148,7 +148,7 @@ def test_an_interruption_while_the_server_is_at_it(
         for channel, _ in messages(connection):
             if channel == CHANNEL_END:
                 break
-        time.sleep(0.2)  # the client waits by now
+        time.sleep(0.2)  # by then the client waits for the outcome
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         given_up.wait(60)
 
@@ -199,14 +199,14 @@ def test_a_source_that_changes_after_it_was_measured(
 
     fake.prepare("CopyToContainer", cri_pb2.CopyToContainerResponse(), answer)
     server.script = partial(server.take, outcome=FAILURE)
-    is_as_long = change == b"x"  # which only the server notices
+    is_as_long = change == b"x"  # only the server can detect this
     with pytest.raises(CopyError, match="the disk is" if is_as_long else "changed while it was"):
         copier.into(tmp_path / "d", "/to")
     if is_as_long:
         assert zlib.crc32(server.received) != fake.calls[-1].request.checksum
 
 
-# What the calls cannot carry, and runtimes without them
+# What the calls cannot express, and runtimes that lack them
 
 
 def test_what_the_calls_cannot_carry(
@@ -271,7 +271,7 @@ def broken(connection: ServerConnection) -> None:
 
 
 def raw(data: bytes) -> Script:
-    """Sends frames as they are."""
+    """Return a script that sends bytes unchanged, such as invalid frames."""
 
     def script(connection: ServerConnection) -> None:
         connection.socket.sendall(data)
@@ -318,7 +318,7 @@ def test_nothing_comes_of_a_bad_stream(
     error: type[Exception],
     message: str,
 ) -> None:
-    """Or of what is in place of the handshake, or behind another URL."""
+    """Nor of a bad response to the handshake, or of a bad URL."""
     match server_does:
         case bytes():
             server.answer = server_does
@@ -344,7 +344,7 @@ COPY_IS_OVER = threading.Event()
 def saying(
     data: bytes, *, late: bool, then: Callable[[ServerConnection], object] = ignore
 ) -> Script:
-    """Says how the copy ended, if anything, early or when all has come."""
+    """Return a script that sends an outcome, if any, at once or after the whole archive."""
 
     def script(connection: ServerConnection) -> None:
         if late:
@@ -367,7 +367,7 @@ def saying(
         (saying(b"", late=True, then=silent), "was silent for 0.3 s"),
         (lambda _: COPY_IS_OVER.wait(60), "was silent for 0.3 s"),
         (broken, "connection"),
-        # Whichever is noticed first: these do not read either.
+        # These do not read either: the error depends on what the client notices first.
         (saying(SUCCESS, late=False, then=silent), "success before it has everything|connection"),
         (forever(TO_CONTAINER, b"x"), "channel that is not its own|was silent for 0.3 s"),
     ],

@@ -1,4 +1,4 @@
-"""Copies over what is there already: all of it, or nothing."""
+"""Copying over existing entries: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
     assert (into / "tree/f").read_text() == "kept"
     assert (into / "tree/sub/up").readlink() == Path("kept")
     assert (into / "tree/sub/hard").read_text() == "hello"
-    # "f" was kept, but its content came under its other name.
+    # "f" was kept, but its content was copied under its other name.
     kept = (anew.files - 1, anew.links - 1, anew.size_bytes, 2)
     assert (first.files, first.links, first.size_bytes, first.kept) == kept
     none = (0, 0, 0, anew.files + anew.links)
@@ -57,7 +57,7 @@ def test_what_is_special_stays(copy: Copy, tmp_path: Path) -> None:
         with pytest.raises(CopyError, match="is a device, pipe or socket"):
             copy(source, target)
         assert snapshot(top) == before
-    # What a link in a tree leads to is not touched: only the link is replaced.
+    # In a tree only the link itself is replaced; its target is not touched.
     copy(f"{tmp_path}/to/null/.", top / "inner")
     assert not (top / "inner/null").is_symlink()
     assert (top / "null").is_char_device()
@@ -77,7 +77,7 @@ def test_a_file_that_appears_meanwhile_is_not_lost(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_appears_meanwhile_is_refused(tmp_path: Path) -> None:
-    """What is open by then is its parent, where the copy would get another name."""
+    """The copy would belong in the new directory, but by then only its parent is open."""
 
     class Late(Root):
         def find(self, path: bytes, *, follow: bool) -> int:

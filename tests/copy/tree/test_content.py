@@ -1,4 +1,4 @@
-"""The content of files, by every way that the system has, and holes in it."""
+"""Copying the content of files in every way that the system has, and its holes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_every_way_of_copying(
 
 
 def room_of(path: Path, pieces: list[bytes]) -> int:
-    """Write pieces as they come from a stream; return how much room the file takes."""
+    """Write pieces as from a stream; return how many bytes the file occupies on disk."""
     with path.open("wb") as file:
         writer = SparseWriter(file.fileno())
         for piece in pieces:
@@ -43,7 +43,7 @@ def room_of(path: Path, pieces: list[bytes]) -> int:
 
 
 def test_runs_of_every_length_are_written(tmp_path: Path) -> None:
-    """What was reserved is what was written."""
+    """No more room is reserved than is written."""
     data = os.urandom(2 * MIB)
     sizes = (1, 262_143, 262_144, 262_145, MIB + 7, 0, 2 * MIB)
     assert room_of(tmp_path / "f", [data[:size] for size in sizes]) < sum(sizes) + 65_536

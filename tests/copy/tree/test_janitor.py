@@ -1,4 +1,4 @@
-"""Stages whose program is killed: found by notes, and removed."""
+"""Stages of killed programs: they are found by their notes, and removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.waiting import wait_until
 
 @contextmanager
 def stage_of_a_program(into: Path, container_id: str = "") -> Iterator[Path]:
-    """The stage of a program in ``into``; after the block the program has been killed."""
+    """Yield the stage of a program that copies to ``into``; kill it after the block."""
     pid = os.fork()
     if pid == 0:
         with suppress(BaseException), open_destination(THIS_MACHINE, bytes(into)) as place:
@@ -56,9 +56,9 @@ def test_the_stage_of_a_killed_program_goes(into: Path, noted: Path) -> None:
         (stage / "top/link").symlink_to(outside)
         (stage / "top/d/link").symlink_to("../../../../outside")
         os.mkfifo(stage / "pipe")
-        for number in range(1500):  # they are removed in portions
+        for number in range(1500):  # more than one batch of the removal
             (stage / f"top/d/{number}").touch()
-        assert sweep_root(THIS_MACHINE) == 0  # the living are left alone
+        assert sweep_root(THIS_MACHINE) == 0  # its program is still running
     assert sweep_root(THIS_MACHINE) == 1
     assert list(into.iterdir()) == list(noted.iterdir()) == []
     assert (outside / "kept").read_text() == "1"
@@ -109,7 +109,7 @@ def test_notes_that_say_nothing(noted: Path, text: str) -> None:
 
 @pytest.mark.parametrize("notes", ["written", "open to others", "impossible"])
 def test_a_program_that_lives_on_leaves_nothing(into: Path, noted: Path, notes: str) -> None:
-    """Where others may write to the folder of notes, or there is none, it goes on without one."""
+    """A copy continues without a note if the folder of notes is unusable or open to others."""
     if notes == "open to others":
         noted.chmod(0o777)
     elif notes == "impossible":

@@ -1,4 +1,4 @@
-"""Finding and changing things through directories that are held open."""
+"""Finding and changing entries through directories that are held open."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.copy.racer import flipping
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[int]:
-    """A root with links of all kinds, in a folder that has things to escape to."""
+    """Yield a root with links of all kinds, next to a file that an escape would reach."""
     top = tmp_path / "root"
     (top / "dir/sub").mkdir(parents=True)
     (top / "outside").write_text("inside")
@@ -67,7 +67,7 @@ def root(tmp_path: Path) -> Iterator[int]:
 )
 def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
     if found in errno.errorcode:
-        with pytest.raises(OSError) as info:  # noqa: PT011 (the errno is looked at)
+        with pytest.raises(OSError) as info:  # noqa: PT011 (the errno is checked)
             resolve(root, path.encode(), follow=follow)
         assert info.value.errno == found
         return
@@ -82,7 +82,7 @@ def test_resolve(root: int, path: str, follow: bool, found: str | int) -> None:
 def test_links_to_open_files_are_refused() -> None:
     fd = os.open("/proc", os.O_PATH)
     for path in (b"self/root/etc", b"self/exe", b"self/cwd/x", b"self/fd/0", b"1/root/etc"):
-        with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is looked at)
+        with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is checked)
             resolve(fd, path, follow=True)
         assert info.value.errno in (errno.ELOOP, errno.EXDEV, errno.EACCES)
     os.close(fd)
@@ -162,7 +162,7 @@ def test_only_single_names(directory: Directory, name: bytes) -> None:
         lambda: directory.remove(name),
     ]
     for call in calls:
-        with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is looked at)
+        with pytest.raises(OSError) as info:  # noqa: PT011 (its errno is checked)
             call()
         assert info.value.errno == errno.EINVAL
 

@@ -1,4 +1,4 @@
-"""What is left to a channel of gRPC: silence, signals, other servers, its log and its threads."""
+"""gRPC channels: silent servers, servers of other kinds, signals, and gRPC's log and threads."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
 
 def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeServer) -> None:
     fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-    # While the channel is open: its threads end with it.
+    # Read while the channel is open: its threads end with it.
     code = f"""
 import pathlib
 from pycrictl.cri.calls.channel import GrpcCall, unix

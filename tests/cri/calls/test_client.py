@@ -54,7 +54,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize(
         ("timeout_s", "deadline_s"),
-        # What takes longer than 30 years has no limit for gRPC.
+        # gRPC gets no deadline if the timeout exceeds 30 years.
         [(600, pytest.approx(600, abs=20)), (None, None), (1e300, None)],
     )
     def test_deadlines(
@@ -108,7 +108,7 @@ class TestErrors:
     def test_a_runtime_that_keeps_the_same_deadline(
         self, fake: FakeServer, client: CriClient
     ) -> None:
-        """Its end of the call may come before gRPC's own."""
+        """Its reset of the call may arrive before gRPC's own deadline."""
 
         def give_up(request: object, context: grpc.ServicerContext) -> Status:
             time.sleep(0.95)
@@ -148,7 +148,7 @@ class TestErrors:
 
 
 class TestHostilePeers:
-    """Without a deadline, as for a pull, none of them may keep the program waiting for long."""
+    """None of them may block the program for long, even in calls without a deadline (pulls)."""
 
     @pytest.mark.parametrize("deadline_s", [0.3, None])
     @pytest.mark.parametrize("kind", [hostile.hung, hostile.unaccepted])
@@ -207,7 +207,7 @@ class TestStarted:
 
         fake.prepare("PullImage", pull)
         call = client.start("PullImage", cri_pb2.PullImageRequest())
-        wait_until(lambda: fake.calls)  # it is on its way before anybody waits for it
+        wait_until(lambda: fake.calls)  # it is sent before ``wait`` is called
         assert not call.wait(0.01)
         go_on.set()
         assert call.wait(LIMIT_S)
@@ -297,7 +297,7 @@ class TestLog:
 
 
 def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
-    """An answer that sets `begun`, waits until the client has given up, and then sets `gone`."""
+    """Return a maker that sets `begun`, waits for the client to cancel, and sets `gone`."""
 
     def wait(request: object, context: grpc.ServicerContext) -> Any:
         if begun is not None:
@@ -331,7 +331,7 @@ def test_deadlines_of_calls(name: str, request_message: Any, expected: float | N
     assert deadline_s(name, request_message, 3) == expected
 
 
-# How many objects an answer is made of
+# The number of objects in an answer
 
 CONTAINERS = cri_pb2.ListContainersResponse.DESCRIPTOR
 

@@ -143,7 +143,7 @@ class TestDiscovery:
             assert client.endpoint == fake.endpoint
         deadline_s = fake.calls[0].deadline_s
         assert deadline_s is not None
-        assert deadline_s < 0.9  # and not what is for other calls
+        assert deadline_s < 0.9  # not the timeout of other calls
 
     def test_none_answers(self, fake: FakeServer, folder: Path) -> None:
         details = "unknown service runtime.v1.RuntimeService"

@@ -22,7 +22,7 @@ def requests(count: int) -> list[tuple[str, cri_pb2.ContainerStatusRequest]]:
 
 
 def echo(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
-    # Later ones are answered earlier.
+    # Later requests are answered sooner.
     time.sleep(0.02 / (1 + int(request.container_id)))
     return cri_pb2.ContainerStatusResponse(info={"id": request.container_id})
 
@@ -73,13 +73,13 @@ def test_ctrl_c_ends_all(fake: FakeServer) -> None:
         threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             next(answers)
-        assert all(gone.acquire(timeout=60) for _ in fake.calls)  # the runtime knows
+        assert all(gone.acquire(timeout=60) for _ in fake.calls)  # the runtime noticed
         client.call("Version", cri_pb2.VersionRequest())
     assert fake.methods() == ["ContainerStatus"] * AT_ONCE + ["Version"]
 
 
 def test_each_has_the_time_of_those_before_it(fake: FakeServer) -> None:
-    """A runtime that answers one after the other gets as much time as one by one."""
+    """A runtime that handles calls serially has as much time as if they came one by one."""
     fake.prepare("ContainerStatus", echo, repeat=True)
     with CriClient(fake.path, timeout_s=10) as client:
         list(call_each(client, "ContainerStatus", requests(AT_ONCE + 4)))

@@ -26,13 +26,13 @@ MANIFEST = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def is_secret(field: FieldDescriptor) -> bool:
-    """Independent of the code under test: by name."""
+    """Decide by the field's name, independently of the code under test."""
     secrets = {"password", "auth", "identity_token", "registry_token", "url"}
     return field.name in secrets and field.type == field.TYPE_STRING
 
 
 def plant(message: Any, depth: int = 0) -> int:
-    """Fill every place for a secret, at any depth, and all other texts; count the secrets."""
+    """Fill all texts at any depth, secret ones with a secret; return the number of secrets."""
     planted = 0
     for field in message.DESCRIPTOR.fields:
         value_type = field.message_type

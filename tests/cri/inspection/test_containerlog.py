@@ -32,7 +32,7 @@ def answer(
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0

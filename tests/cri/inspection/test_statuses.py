@@ -51,7 +51,7 @@ IMAGE = cri_pb2.Image(id="sha256:1", size=1)
 
 
 def without(message: Any, path: str) -> Any:
-    """A copy in which the field at ``path`` is empty."""
+    """Return a copy in which the field at ``path`` is empty."""
     changed = copy.deepcopy(message)
     *parents, name = path.split(".")
     target = changed

@@ -34,7 +34,7 @@ EACH = {
 def test_a_stream_is_used_where_it_is_offered(
     fake: FakeServer, client: CriClient, stream: str
 ) -> None:
-    """A runtime without it is asked for one message."""
+    """If the runtime lacks it, the list is requested as one message."""
     unary = EACH[stream]
     parts = [made(stream, count) for count in (1, 0, 2)]
     fake.prepare(unary, made(unary, 1))
@@ -46,7 +46,7 @@ def test_a_stream_is_used_where_it_is_offered(
 
 
 def made(name: str, count: int) -> Any:
-    """An answer to a call that has so many elements."""
+    """Return an answer to a call, with this many elements."""
     answer = method(name).response_type()
     elements = getattr(answer, answer.DESCRIPTOR.fields[0].name)
     for _ in range(count):

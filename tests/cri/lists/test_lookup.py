@@ -1,4 +1,4 @@
-"""Pods and containers by what people type, out of lists of any length."""
+"""Finding pods and containers by the words users type, in lists of any length."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_words_for_a_container(node: Lookup, word: str, start: str) -> None:
         ("side", '"side" matches 2 containers: prod/web/side, prod/db/side'),
         ("main", '"main" matches 2 containers: prod/web/main, test/db/main'),
         ("7", '"7" matches 3 containers: 7700000000000 (kube-system/dns/coredns), 7800000000000 ('),
-        # The beginning of one container's ID, and the name of two pods.
+        # The start of one container's ID, and the name of two pods.
         ("db", '"db" matches 2 containers: test/db/main, prod/db/side'),
     ],
 )
@@ -198,7 +198,7 @@ def test_targets(fake: FakeServer, client: CriClient, node: Lookup) -> None:
         ObjectRef("web/main", "2".ljust(64, "0"), "prod/web/main"),
     ]
     assert isinstance(found[2].error, NotFound)
-    assert found[3:] == [ObjectRef(WHOLE_ID, WHOLE_ID)]  # by a second name
+    assert found[3:] == [ObjectRef(WHOLE_ID, WHOLE_ID)]  # prod/web/main repeats web/main
     assert fake.methods().count("ListContainers") == 1
 
 

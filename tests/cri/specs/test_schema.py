@@ -47,7 +47,7 @@ def value(field: FieldDescriptor) -> st.SearchStrategy[Any]:
 
 
 def document(message: Any) -> st.SearchStrategy[dict[str, Any]]:
-    """Documents for a message that are right for the most part."""
+    """Return a strategy for documents of a message, most of them valid."""
 
     @st.composite
     def draw_document(draw: st.DrawFn) -> dict[str, Any]:
@@ -95,11 +95,11 @@ def test_containers(found: dict[str, Any], has_name: bool) -> None:
 
 
 NEWER = (("Mount", "mount_options"),)
-"""Fields that the API got after the recorded version."""
+"""Fields added to the API after the recorded version."""
 
 
 def as_crictl_writes(schema: Schema) -> dict[str, dict[str, Any]]:
-    """The definitions without what crictl's schema lacks: second spellings, limits, names."""
+    """Return the definitions without second spellings, limits and names, as in crictl's schema."""
 
     def simple(value: Schema) -> Schema:
         if "oneOf" in value:

@@ -1,4 +1,4 @@
-"""What agent and client make of each other's messages and archives, right ones and others."""
+"""How agent and client handle each other's messages and archives, valid and invalid."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PATH = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/shop/pods/web/containerc
 
 
 def begin(work: Workstation, path: str = "/to") -> str:
-    """Begin a copy into the container by the API alone; return its name."""
+    """Start a copy into the container through the API alone; return its name."""
     spec = {"direction": "To", "path": path, "size": SIZE, "checksum": crc32(CONTENT)}
     return str(work.api.begin(spec)["metadata"]["name"])
 
@@ -55,12 +55,12 @@ def connected(
         str(work.folder / "agent"), f"ws://localhost{PATH}/{session}/data",
         subprotocols=[Subprotocol(protocol)], compression=None, close_timeout=1,
     ) as connection:  # fmt: skip
-        acknowledged(connection)  # it begins with one
+        acknowledged(connection)  # the agent sends one first
         yield connection
 
 
 def acknowledged(connection: ClientConnection) -> int:
-    """Return what the agent says that it has."""
+    """Return how many bytes the agent acknowledges."""
     message = connection.recv(20)
     assert isinstance(message, bytes)
     assert message[0] == ACKNOWLEDGEMENT
@@ -79,7 +79,7 @@ class Slow(Archive):
 
 
 def test_an_agent_that_has_everything_before_the_client_looks(work: Workstation) -> None:
-    """It has closed the connection by then, which broke nothing."""
+    """The agent has closed the connection by then, which must not count as a failure."""
     work.write(Slow([CONTENT]))
     assert work.notes == []
     assert (work.there / "f").stat().st_size == 300_000
@@ -121,7 +121,7 @@ def test_an_upgrade_to_something_else(work: Workstation) -> None:
 
 
 def test_a_client_that_goes_to_sleep(work: Workstation) -> None:
-    """After so long without a sign nothing of its copy is left, though its connection is open."""
+    """An inactive client's copy expires and leaves nothing, even while its connection is open."""
     work.start(lifetime_s=1.0)
     with connected(work, begin(work)) as connection:
         connection.send(piece(0, CONTENT[:1000]))
@@ -132,7 +132,7 @@ def test_a_client_that_goes_to_sleep(work: Workstation) -> None:
     assert list(work.there.iterdir()) == []
 
 
-# What is staged as it arrives
+# Archives staged as they arrive
 
 
 def test_what_has_arrived_waits_for_the_next_connection(
@@ -184,9 +184,9 @@ def refused(name: str, parent: Path) -> Iterator[bytes]:
 
 
 def test_into_a_container(work: Workstation) -> None:
-    """What a client sends that does not look at it, and wants owners kept.
+    """A client sends archives that it does not check, with owners to be kept.
 
-    Without that, it is sent to a container of a real node (``tests/node/test_copy_hostile.py``).
+    ``tests/node/test_copy_hostile.py`` sends them to a real node's container, and keeps no owners.
     """
     assert len(SMALL) >= 40
     for name in SMALL:
@@ -206,6 +206,6 @@ def test_out_of_a_node(work: Workstation) -> None:
                     write(memoryview(data))
 
             work.agent.engine.make = make
-            # The archive of "DIR/." has no top of its own, as the corpus has none.
+            # The archive of "DIR/." has no top-level entry, and neither have those of the corpus.
             work.out("/to/.", work.here / name / "dest")
     assert (work.notes, work.kept, list(work.there.iterdir())) == ([], [], [])

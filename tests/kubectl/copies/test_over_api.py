@@ -1,4 +1,4 @@
-"""Copies between a workstation and a pretended container, by an agent."""
+"""Copies between a workstation and a fake container, through an agent."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_what_is_left_out_is_said(work: Workstation) -> None:
 
 
 def test_more_than_is_allowed(work: Workstation) -> None:
-    """It is refused at the first bytes that say so, whichever way an archive goes."""
+    """A copy is refused at the first bytes that announce too much, in both directions."""
     rules, refused = Rules(max_size_bytes=MIB), r": more than 1048576 bytes would be copied$"
     with (work.there / "f").open("wb") as file:
         file.truncate(64 * MIB)
     reading, writing = os.pipe()
-    os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and no more comes
+    os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and nothing else
     with pytest.raises(CopyError, match=refused):
         ends.unpack_to(work.method(), reading, b"/to", rules, work.watch)
     assert work.agent.audits == []
@@ -87,7 +87,7 @@ def test_more_than_is_allowed(work: Workstation) -> None:
     os.close(writing)
 
 
-# What breaks
+# Failures
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -104,7 +104,7 @@ def test_cuts_at_random_offsets(work: Workstation, seed: int) -> None:
     assert (work.here / "g").read_bytes() == content
     assert work.notes
     assert work.left() == []
-    # What was on its way when the connection broke goes again, and nothing else.
+    # Only bytes in flight at a cut are sent again.
     assert work.relay.passed < 2 * len(content) + 9 * 3 * MIB
 
 
@@ -159,11 +159,11 @@ def test_a_client_that_was_killed_before_it_knew_the_size(
 
 
 def test_the_agent_stays_away(work: Workstation) -> None:
-    """The copy ends after a while; with --resume it begins anew with another agent."""
+    """The copy ends after its retries; with --resume it starts over with a restarted agent."""
     content = os.urandom(16 * MIB)
     (work.here / "f").write_bytes(content)
     work.retries = 3
-    work.relay.bytes_per_s = 16 * MIB  # else it may be over first
+    work.relay.bytes_per_s = 16 * MIB  # otherwise the copy may end first
     with pytest.raises(PycrictlError) as caught, work.meanwhile(5 * MIB, work.agent.stop):
         work.into(work.here / "f", "/to")
     assert "--resume" in (caught.value.hint or "")
@@ -178,7 +178,7 @@ def test_the_agent_stays_away(work: Workstation) -> None:
     assert "starting over" in work.notes[-1]
 
 
-# Who is killed
+# Killed agents and clients
 
 CLIENT = """
 import sys
@@ -212,7 +212,7 @@ def test_an_agent_that_is_killed(way: str, work: Workstation) -> None:
         if error:
             assert "restarted while it was moving the copy into place" in error
         assert (error and not target.exists()) or target.read_bytes() == content
-        # It begins anew with the next agent, once.
+        # The copy starts over with the next agent, once.
         assert work.relay.passed - before < 2 * len(content) + 3 * MIB
     wait_until(lambda: work.left() == [])
 
@@ -235,18 +235,18 @@ def test_clients_that_are_killed_leave_nothing_for_long(way: str, work: Workstat
     wait_until(lambda: stages_in(work.container.root) == [])
     sweep_root(THIS_MACHINE)  # as the next copy does
     assert [one.name for one in work.there.iterdir()] == ["f"]
-    # What the clients have kept is removed by a later one.
+    # Files that these clients have saved are removed by a later client.
     for kept in work.kept:
         os.utime(work.state / "pycrictl/copies" / kept, (1, 1))
     work.method()
     wait_until(lambda: work.left() == [])
 
 
-# Who, and how much
+# Owners and quotas
 
 
 def test_a_session_belongs_to_its_pod(work: Workstation) -> None:
-    """And to its user: see ``test_too_many`` of agents."""
+    """``test_too_many`` in ``agent/copies`` shows that it also belongs to its user."""
     found = work.api.begin({**TO, "container": ""})
     name = found["metadata"]["name"]
     assert len(name) == 32
@@ -267,14 +267,14 @@ def test_the_quota_of_the_disk(work: Workstation) -> None:
     with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
         work.api.begin({**TO, "size": 4 * MIB})
     (work.there / "f").write_bytes(os.urandom(4 * MIB))
-    # What is too much is known before the answer, or when its bytes are asked for.
+    # The excess is found before the answer, or when the bytes are requested.
     with pytest.raises((Exhausted, CopyError), match="of its disk"):
         work.out("/to/f", work.here / "g")
     assert (agent.audits, work.kept) == (["refused", "failed"], [])
 
 
 def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They give way to others, and go at last. ``agent/copies/test_parts`` has all who do."""
+    """They give way to others and expire in the end; ``agent/copies/test_parts`` has all cases."""
     monkeypatch.setattr(service, "_SWEEP_S", 0.05)
     agent = work.start(per_pod=1)
     agent.now_s = 0.0
@@ -286,7 +286,7 @@ def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) 
     assert agent.audits == ["refused", "expired"]
     for _ in range(3):
         agent.now_s += 0.9 * LIFETIME_S
-        time.sleep(0.2)  # it looks more often
+        time.sleep(0.2)  # the sweeps are more frequent
         work.api.get(second)
     agent.now_s += LIFETIME_S
     wait_until(lambda: agent.audits[2:] == ["expired"])
@@ -318,7 +318,7 @@ class Changed(Archive):
 
 
 def test_an_archive_that_is_not_what_was_announced(work: Workstation) -> None:
-    """It is refused as a whole, and nothing of it was visible."""
+    """It is refused as a whole; no part of it may become visible."""
     with pytest.raises(CopyError, match="another checksum than announced"):
         work.write(Changed([ARCHIVE]))
     assert list(work.there.iterdir()) == []
@@ -334,7 +334,7 @@ def archive(content: bytes = CONTENT) -> memoryview:
 
 
 def making(half_way: Callable[[], object], data: memoryview = archive()) -> Make:  # noqa: B008 (the same each time)
-    """Make an archive, and do something in the middle of it."""
+    """Return a function that makes an archive and calls ``half_way`` in the middle."""
 
     def make(write: Write, watch: Watch) -> None:
         watch.on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
@@ -366,7 +366,7 @@ def test_bytes_go_before_all_are_there(work: Workstation) -> None:
 def test_what_cannot_be_made_to_its_end(work: Workstation, options: dict[str, int]) -> None:
     """The copy fails at once, with the reason, and leaves nothing.
 
-    It began, so with the same quota it would never succeed: nobody waits for that.
+    Once bytes have been sent, a retry would exceed the same quota again, so there is none.
     """
     why = "the quota ContainerCopySizeLimit" if options else "a file became shorter"
 
@@ -384,11 +384,11 @@ def test_what_cannot_be_made_to_its_end(work: Workstation, options: dict[str, in
 
 
 def test_a_restart_of_the_agent(work: Workstation) -> None:
-    """The archive is made again, and nothing of the first counts."""
+    """The archive is made again; no bytes of the first one may be used."""
 
     def endless(write: Write, watch: Watch) -> None:
         write(archive()[: 4 * MIB])
-        while True:  # until nobody wants it any more
+        while True:  # until the copy is abandoned
             write(memoryview(b""))
             time.sleep(0.02)
 
@@ -397,7 +397,7 @@ def test_a_restart_of_the_agent(work: Workstation) -> None:
         work.agent.engine.make = making(lambda: None, archive(bytes(8 * MIB)))
         work.agent.start()
 
-    work.retries = 1000  # its pauses are short
+    work.retries = 1000  # with short pauses
     work.start(make=endless)
     with work.meanwhile(3 * MIB, restart):
         work.out("/to/f", work.here / "g")

@@ -1,4 +1,4 @@
-"""Where copies are kept while they run."""
+"""The files in which copies are saved while they run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_somebody_looks_at_a_copy_that_begins(folder: Path) -> None:
 
 
 def test_no_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without space for what a copy is it does not begin; what arrives need not be kept."""
+    """Without space for its record, a copy does not start; received data need not be saved."""
 
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "")

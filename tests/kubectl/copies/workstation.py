@@ -1,4 +1,4 @@
-"""A workstation and an agent of a pretended node, with a connection between them that can break."""
+"""A workstation and the agent of a fake node, with a connection between them that can break."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ ROOT = Path(__file__).parents[3]
 
 
 class Client:
-    """Copies as ``kubectl container-cp`` does, by what listens at ``FOLDER/relay``.
+    """Copies as ``kubectl container-cp`` does, through the socket ``FOLDER/relay``.
 
     Attributes:
-        notes, skipped, totals, bytes: what was shown.
+        notes, skipped, totals, bytes: reported to the user.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -69,7 +69,7 @@ class Client:
         return ends.copy_to(method, os.fsencode(local), path.encode(), Rules(**rules), self.watch)
 
     def write(self, archive: Incoming, path: str = "/to", /, **rules: Any) -> Summary:
-        """Copy an archive that nobody here looks at."""
+        """Copy an archive that is not checked on this side."""
         return self.method().write(archive, path.encode(), Rules(**rules), self.watch)
 
     def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
@@ -78,7 +78,7 @@ class Client:
 
     @property
     def kept(self) -> list[str]:
-        """What is kept of copies."""
+        """The names of the files that copies have saved."""
         folder = self.state / "pycrictl/copies"
         return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
 
@@ -87,9 +87,9 @@ class Workstation(Client):
     """A client whose connections go through a relay to an agent, with one container.
 
     Attributes:
-        here: a directory of this side.
+        here: a local directory.
         there: the directory ``/to`` of the container.
-        agent: the one that was started last, unless it is a process.
+        agent: the agent started last, unless it is a process.
     """
 
     agent: SmallAgent
@@ -107,14 +107,14 @@ class Workstation(Client):
         self._started.close()
 
     def start(self, **options: Any) -> SmallAgent:
-        """Start an agent in place of the one before, as ``SmallAgent`` has them."""
+        """Replace the agent; the options are those of ``SmallAgent``."""
         self._started.close()
         self.agent = SmallAgent(self.folder, self._runtime, **options)
         self._started.callback(self.agent.close)
         return self.agent
 
     def start_process(self, lifetime_s: float) -> None:
-        """Start an agent as a process, and kill the one before."""
+        """Kill the agent, and start one as a process."""
         self._started.close()
         words = ["-m", "tests.agent.copies.small", str(self.folder), self._runtime]
         process = subprocess.Popen(
@@ -126,12 +126,12 @@ class Workstation(Client):
         assert process.stdout.readline() == b"ready\n"
 
     def wait_for(self, passed: int) -> None:
-        """Wait until so many bytes have passed between the two."""
+        """Wait until more than ``passed`` bytes have gone through the relay."""
         wait_until(lambda: self.relay.passed > passed)
 
     @contextmanager
     def meanwhile(self, passed: int, act: Callable[[], object]) -> Iterator[None]:
-        """While the block runs, do something once so many bytes more have passed."""
+        """While the block runs, call ``act`` once ``passed`` more bytes have gone through."""
         limit = self.relay.passed + passed
 
         def run() -> None:
@@ -146,6 +146,6 @@ class Workstation(Client):
             thread.join()
 
     def left(self) -> list[Path | str]:
-        """What both have on their disks, and stages."""
+        """Return the files that both sides still have on disk, including stages."""
         stages = stages_in(self.here, self.container.root)
         return [*spooled(self.folder / "store"), *self.kept, *stages]

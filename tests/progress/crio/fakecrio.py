@@ -1,8 +1,7 @@
 """A fake CRI-O: a process of that name on a socket, whose pulls are files that it has open.
 
 The process is told on its standard input which files to write; the test itself plays
-containers/storage, which commits layers and removes the files of a pull that is over, and the
-journal.
+containers/storage, which commits layers and removes the files of finished pulls, and the journal.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class FakeCrio:
     """The process, as a test sees it.
 
     Attributes:
-        path: of its socket.
-        journal: what it has written there.
+        path: the path of its socket.
+        journal: the lines that it has written there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -78,12 +77,12 @@ class FakeCrio:
         assert self.process.stdout.readline() == "ready\n", self.errors.read_text()
 
     def kill(self) -> None:
-        """End it as a crash does: its files stay."""
+        """End it like a crash, which leaves its files."""
         self.process.kill()
         self.process.communicate()
 
     def tell(self, *words: object) -> None:
-        """Have it do something, and return when that is done."""
+        """Send it a command, and return when that is done."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{json.dumps(words)}\n")
@@ -100,7 +99,7 @@ class FakeCrio:
         self.journal.append(JournalLine(time.time() - ago_s, "crio", text))
 
     def commit(self, digest: str, size_bytes: int, *, created_s: float | None = None) -> None:
-        """Store a layer upon the one before."""
+        """Store a layer on top of the last one."""
         created = {"created": datetime.fromtimestamp(created_s or time.time(), UTC).isoformat()}
         parent = {"parent": self._layers[-1]["id"]} if self._layers else {}
         layer = {"id": f"id-{digest}", "compressed-diff-digest": digest}
@@ -110,7 +109,7 @@ class FakeCrio:
         self._put("layer", self._layers)
 
     def commit_image(self, image_id: str, *names: str) -> None:
-        """Store an image upon the last layer."""
+        """Store an image on top of the last layer."""
         image = {"id": image_id, "names": names, "layer": self._layers[-1]["id"]}
         self._images.append(image)
         self._put("image", self._images)

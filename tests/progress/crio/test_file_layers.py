@@ -1,4 +1,4 @@
-"""Which layer a file is, and that the sums are right while that is unknown."""
+"""Matching files to layers, with correct sums while the match is unknown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def stored(**sizes: int) -> dict[str, StoredLayer]:
 
 
 def files(*sizes: int, closed: tuple[int, ...] = ()) -> list[BlobFile]:
-    """Files 1, 2 …, all open but those whose numbers are ``closed``."""
+    """Return files 1, 2 …, all open except those numbered in ``closed``."""
     return [BlobFile(n, size, n not in closed, 0.0) for n, size in enumerate(sizes, 1)]
 
 
@@ -71,7 +71,7 @@ def test_a_layer_that_another_pull_has_stored_meanwhile() -> None:
     st.integers(0, 2**32),
 )
 def test_any_pull(sizes: list[int], seed: int) -> None:
-    """Names stay, bytes never get fewer, sums hold at each look, and the end is exact."""
+    """Names stay, bytes never decrease, sums hold at each poll, and the end is exact."""
     dice = random.Random(seed)
     image = {f"l{number}": size for number, size in enumerate(sizes)}
     there = {name: size for name, size in image.items() if dice.random() < 0.2}

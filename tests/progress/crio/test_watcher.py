@@ -1,4 +1,4 @@
-"""Pulls of a fake CRI-O, as they are seen from outside."""
+"""Pulls of a fake CRI-O, observed from outside."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def crio() -> Iterator[FakeCrio]:
 
 
 class Bench:
-    """A watcher of a fake CRI-O, its tracker, and what it has asked registries."""
+    """A watcher of a fake CRI-O, its tracker, and its requests to registries."""
 
     def __init__(
         self,

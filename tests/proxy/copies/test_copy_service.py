@@ -1,4 +1,4 @@
-"""Copies through a whole proxy, with a pretended container: a process with a root of its own."""
+"""Copies through a whole proxy; the container is a process with its own root directory."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ pytestmark = needs_root
 __all__ = ["tree"]
 
 
-# What is copied
+# Successful copies
 
 
 def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_
     lines = [line for line in copier.proxy.log().splitlines() if " copy " in line]
     assert [line.count("end=done") for line in lines] == [1, 1]
     assert f"container={ID} pod=pod1 path=/to size_bytes=" in lines[0]
-    assert "/copy/" not in copier.proxy.log()  # where the token is
+    assert "/copy/" not in copier.proxy.log()  # URLs contain the token
 
 
 def test_large_files_take_little_memory(
@@ -99,7 +99,7 @@ def test_large_files_take_little_memory(
 
 
 def at_rest(path: Path) -> bytes:
-    """A large file that nobody has written to for a while; its content."""
+    """Write a large file whose mtime is old enough; return its content."""
     data = os.urandom(LARGE_BYTES + 5)
     path.write_bytes(data)
     os.utime(path, (time.time() - REST_S - 1,) * 2)
@@ -119,7 +119,7 @@ def test_only_a_large_file_at_rest_is_not_spooled(
     assert (summary.files, summary.size_bytes) == (1, len(data))
     assert (tmp_path / "big").read_bytes() == data
 
-    # What is held is the file, not its name.
+    # The proxy holds the open file, not its name.
     new = container.root / "to/new"
     new.write_text("new")
     copier.out("/to/big", tmp_path / "again", on_total=lambda _: new.rename(big))
@@ -163,11 +163,11 @@ def disk() -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-# What ends in the middle
+# Copies that end early
 
 
 def test_client_that_breaks_off_before_the_answer(copier: Copier) -> None:
-    """The copy does not count any more, however early it was."""
+    """The copy frees its slot however early its client disconnects."""
     for _ in range(20):
         with asked(copier.ask_to(), *UPGRADE, CHANNELS) as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -209,7 +209,7 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
         assert stages_in(container.root) == []
     else:
         copier.proxy.kill9()
-    assert time.monotonic() - begin < 20  # of the 30 s that calls are given
+    assert time.monotonic() - begin < 20  # calls alone may take 30 s
     for one in (writing, reading):
         with pytest.raises((PycrictlError, AssertionError)):
             outcome_of(one)
@@ -258,7 +258,7 @@ def test_no_room_for_the_spool(
 def test_what_nobody_goes_on_with_ends(
     fake: FakeServer, container: Pretended, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """URLs that nobody opens expire, calls may be given up, and the service may stop."""
+    """Slots and spools are freed if a URL expires, a call is cancelled or the service stops."""
     (container.root / "f").write_text("1")
     (container.root / "big").write_bytes(bytes(64 * MIB))
     quotas, runtime = Quotas(copies_per_pod=3), fake.path
@@ -287,7 +287,7 @@ def test_what_nobody_goes_on_with_ends(
         assert copies.redeem(token) is None
 
         asking = asyncio.create_task(ask("/big"))
-        while not quotas.taken:  # noqa: ASYNC110 (in a pause the copy might be made)
+        while not quotas.taken:  # noqa: ASYNC110 (during a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -301,11 +301,11 @@ def test_what_nobody_goes_on_with_ends(
     asyncio.run(run())
 
 
-# What is refused
+# Refused copies
 
 
 def test_codes(copier: Copier, container: Pretended) -> None:
-    """Beside those that the suite of tests/conformance asks for."""
+    """Status codes that tests/conformance does not cover."""
     for ask in (copier.ask_to, copier.ask_from):
         for path in ("", "/to/\0"):
             assert refusal(ask, path)[0] == "INVALID_ARGUMENT"
@@ -333,7 +333,7 @@ def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) ->
 
     for name, count in (("exact", 20480), ("more", 20481)):
         (container.root / name).write_bytes(bytes(count))
-        os.utime(container.root / name, (0, 0))  # else the time needs a header of its own
+        os.utime(container.root / name, (0, 0))  # a fractional mtime needs a pax header
     (tmp_path / "d").mkdir()
     (tmp_path / "d/a").write_text("")
     size = 512 + 20480 + 1024
@@ -355,7 +355,7 @@ def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) ->
         assert copier.ask_from("/exact").size == size
         check_refused("ContainerCopiesPerPod", copier.ask_to)
         check_refused("ContainerCopiesPerPod", copier.ask_from, "/exact")
-        # Whoever asks only whether a copy is possible needs no place.
+        # A call that only checks whether copies are supported needs no slot.
         assert refusal(copier.ask_to, "")[0] == "INVALID_ARGUMENT"
         copier.ask_to(container="d" * 64)
         assert [copy["pod"] for copy in copier.copies] == ["pod1", "pod1", "pod2"]
@@ -367,7 +367,7 @@ def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) ->
 
 
 def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> None:
-    """One stream of each of 64 pods carries all of its bytes; a 65th pod is refused."""
+    """64 pods may each have a copy, and all succeed; a copy of a 65th pod is refused."""
     *first, one_more = pods = {f"{number:064x}": f"p{number}" for number in range(MAX_COPIES + 1)}
     container.pods |= pods
     streams = [copier.send_archive("/to", one) for one in first]
@@ -395,7 +395,7 @@ def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> N
     for messages, size, why in BAD:
         connection = stream(copier.ask_to("/to/f", size))
         for channel, data in (*messages, (CHANNEL_END, bytes((TO_CONTAINER,)))):
-            if not connection.can_receive():  # else it says why it takes no more
+            if not connection.can_receive():  # otherwise the proxy has refused the rest
                 connection.send(channel, data)
         assert why in outcome_of(connection).failure
         connection.close()

@@ -1,8 +1,8 @@
-"""Records the metrics of a proxy that has pulled, copied, failed and refused a little.
+"""Records the metrics of a proxy after a few pulls, copies, failures and refusals.
 
     python -m tests.proxy.figures.record_scrape
 
-As root, as copies need it.
+Needs root, for the copies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Records of pulls, made up."""
+"""Made-up records of pulls."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
     queue.submit(5, A, now=21)
     queue.end(4, CallState.FAILED, now=22, error="denied")
     queue.end(5, CallState.DONE, now=23)
-    assert not ended(queue).is_joined  # it was a whole attempt
+    assert not ended(queue).is_joined  # it pulled on its own after the failure
 
 
 def test_present_gone_and_refused() -> None:
@@ -118,7 +118,7 @@ def test_a_value_that_none_of_ours_can_have(tmp_path: Path, key: str, value: obj
 
 
 def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
-    """A pipe is not waited for, and a sparse TiB not read: both are set aside."""
+    """A pipe must not block, nor a sparse file of 1 TiB be read; both are set aside."""
     path = tmp_path / history.NAME
     os.mkfifo(path)
     assert newest(tmp_path) == []
@@ -156,7 +156,7 @@ def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     found = [one.image for one in newest(tmp_path)]
     for name in ("a", "b"):
         mine = [int(image.partition(":")[2]) for image in found if image.startswith(name)]
-        assert mine == sorted(mine)  # whatever is left of them
+        assert mine == sorted(mine)  # the oldest may be gone
         assert len(mine) == len(set(mine))
     assert len(found) >= 20_000 // 450
     assert len(list(tmp_path.iterdir())) == 2

@@ -1,4 +1,4 @@
-"""Every metric of a whole proxy, moved by what it counts."""
+"""The metrics of a whole proxy change with the events that they count."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
     admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
 
     def is_refused_late() -> bool:
-        """It waits for the equal one; client and proxy look at the same deadline."""
+        """Try once: client and proxy have the same deadline, and the client may be first."""
         late = proxy.kubelet.start_pull("b", timeout_s=0.2)
         assert code_of(late) is grpc.StatusCode.DEADLINE_EXCEEDED
         return Scrape(proxy)("refused_total", limit="pull_deadline") == 1

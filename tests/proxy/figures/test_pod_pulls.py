@@ -1,4 +1,4 @@
-"""What Events say of the pulls of pods, and a whole proxy that writes them to a stand-in."""
+"""Events on pulls of pods, and a whole proxy that sends them to a stand-in API server."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def test_an_api_server_that_hangs_delays_nothing(
     assert held.result(60).image_ref
     proxy.terminate()
     assert proxy.wait() == 0
-    assert time.monotonic() - began < 4.5  # it is asked for 5 s
+    assert time.monotonic() - began < 4.5  # calls to it time out after 5 s
 
 
 def test_an_event_that_is_there_or_gone(

@@ -1,4 +1,4 @@
-"""Spans of pulls and copies, as a collector gets them."""
+"""Spans of pulls and copies, as a collector receives them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_traces_of_its_own_failures_and_what_is_not_sampled(
         with pytest.raises(grpc.RpcError):
             pull(proxy, "a:1", traceparent)
     assert pull(proxy, "a:2", f"00-{TRACE}-{PARENT}-00")
-    proxy.terminate()  # what has not been sent yet is sent at the end
+    proxy.terminate()  # unsent spans are sent at shutdown
     assert proxy.wait() == 0
     first, second = collector.spans
     assert first.parent_span_id == second.parent_span_id == b""

@@ -119,7 +119,7 @@ def test_a_disk_that_does_not_write_is_reported_once(
 
 
 class _Cri(grpc.GenericRpcHandler):
-    """As much of the CRI as a pull needs: the image is there from its pull on."""
+    """The CRI methods that a pull needs; ``on_pull`` is called by each PullImage."""
 
     def __init__(self, on_pull: Callable[[], object]) -> None:
         self._on_pull = on_pull

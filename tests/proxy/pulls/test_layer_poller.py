@@ -1,4 +1,4 @@
-"""The one poller for all who watch."""
+"""One poller for all watchers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def items_of(poller: LayerPoller) -> tuple[PullItem, ...]:
 
 
 class Bench:
-    """A poller, and how often it has looked."""
+    """A poller, and the number of its polls."""
 
     def __init__(self, path: str) -> None:
         self.looks = 0
@@ -62,7 +62,7 @@ def path_of(containerd: FakeContainerd) -> str:
 
 
 def begin_pull(containerd: FakeContainerd, layer: str = "layer") -> Made:
-    """400 of 1,000 bytes of the only layer are there."""
+    """Begin a pull of one layer, with 400 of its 1,000 bytes downloaded."""
     now = time.time()
     made = Made(containerd, "b", [layer])
     made.manifest, made.config = digest_of(f"{layer} manifest"), digest_of(f"{layer} config")
@@ -80,7 +80,7 @@ def test_nobody_watches(containerd: FakeContainerd, monkeypatch: pytest.MonkeyPa
         assert not containerd.calls
         async with bench.poller.watching():
             assert containerd.calls
-        # A look that had begun may go on for a while.
+        # A poll may still be running.
         seen = -1
         while seen != sum(containerd.calls.values()):
             seen = sum(containerd.calls.values())
@@ -146,7 +146,7 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
         begin_pull(containerd)
         async with bench.poller.watching():
             await until(lambda: bool(items_of(bench.poller)))
-        await asyncio.sleep(0.5)  # a look may be under way
+        await asyncio.sleep(0.5)  # a poll may still be running
         containerd.leases.clear()
         containerd.ingests.clear()
         bench.poller.end(1)

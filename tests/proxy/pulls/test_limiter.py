@@ -23,11 +23,11 @@ PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:1"))
 
 
 class Gate:
-    """PullImage answers that come when the test says so; ``peak`` calls ran at once.
+    """Holds PullImage calls until the test releases them; at most ``peak`` ran at once.
 
     Attributes:
-        open: lets all go.
-        one: lets one go for each release.
+        open: releases all calls.
+        one: each ``release()`` releases one call.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Star
 
     prepare(fake, answer)
     proxy = start("--max-parallel-image-pulls", "1")
-    # A field that this program does not know comes last.
+    # The last field is unknown to the proxy.
     message = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a/b:1")).SerializeToString()
     call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = proxy.channel.unary_unary(
         IMAGE + "PullImage"
@@ -97,14 +97,14 @@ def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Star
     assert seen.request.SerializeToString() == message + b"\x9a\x06\x03new"
     assert seen.metadata["traceparent"] == "00-1"
     assert seen.metadata["x-bin"] == b"\x01"
-    assert 50 < seen.deadline_s < 60  # gRPC rounds it up on its way
+    assert 50 < seen.deadline_s < 60  # gRPC rounds it up
 
 
 def test_never_more_than_the_limit_and_in_order(fake: FakeServer, start: Start) -> None:
     gate = Gate()
     prepare(fake, gate)
     proxy = start("--max-parallel-image-pulls", "2")
-    # gRPC sends calls that waited for the connection in no order.
+    # gRPC sends calls that waited for the connection in any order.
     grpc.channel_ready_future(proxy.channel).result(60)
     futures = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(10)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 8)
@@ -145,7 +145,7 @@ def test_aliases_of_an_image_have_one_slot_and_each_its_own_call(
     wait_until(lambda: gate.running == 2)
     assert len(pulls(fake)) == 2
     gate.open.set()
-    # Each has the answer to its own question.
+    # Each caller gets the response to its own request.
     assert [future.result(60).image_ref for future in futures] == [
         *("ref of busybox", "ref of docker.io/library/busybox:latest", "ref of busybox"),
         *("ref of docker.io/busybox", "ref of busybox:1"),
@@ -213,7 +213,7 @@ def test_garbage_is_passed_on_and_frees_the_slot(fake: FakeServer, start: Start)
     request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a")).SerializeToString()
     assert [call(request, timeout=60) for _ in range(3)] == [b"\xff\xff\xff"] * 3
     assert status(proxy)["slotsTaken"] == 0
-    # A request that is none is the runtime's to judge.
+    # A malformed request is passed on, and the runtime rejects it.
     with pytest.raises(grpc.RpcError):
         call(b"\xff\xff", timeout=60)
 
@@ -240,7 +240,7 @@ def test_a_waiting_pull_is_given_up(fake: FakeServer, start: Start) -> None:
     assert cancel("w1") == {"cancelled": [{"image": image, "pod": "default/w1"}]}
     assert code_of(futures["w1"]) is grpc.StatusCode.ABORTED
     assert "pull-limiter cancel" in futures["w1"].details()
-    assert not futures["w2"].done()  # it shared that pull, and leads it now
+    assert not futures["w2"].done()  # it had joined that pull, and now leads it
     assert cancel("default/w3")["cancelled"][0]["pod"] == "default/w3"
     assert cancel("b:latest") == {"cancelled": [{"image": image, "pod": "default/w2"}]}
     gate.open.set()
@@ -256,7 +256,7 @@ def test_the_older_api_is_limited_as_well(fake: FakeServer, start: Start) -> Non
         "/runtime.v1alpha2.ImageService/PullImage"
     )
     request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a/b:1")).SerializeToString()
-    with pytest.raises(grpc.RpcError):  # the fake does not know it
+    with pytest.raises(grpc.RpcError):  # the fake does not implement it
         call(request, timeout=60)
     assert " pull image=a/b:1 pod=- outcome=Unimplemented" in proxy.log()
     assert proxy.kubelet.pull("a/b:1", timeout_s=60) == ""

@@ -1,4 +1,4 @@
-"""A pull that all watch at once: at each moment all of them show the same numbers."""
+"""All displays of one pull show the same numbers at each moment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WEB = PodKey("default", "web", "uid-default-web")
 
 
 class Shown(NamedTuple):
-    """What is to be read of a pull; empty where nothing stands."""
+    """The figures of a pull in a display; empty where it shows none."""
 
     percent: str
     size: str
@@ -92,7 +92,7 @@ def of_table(document: Document) -> Shown:
 
 
 class Watchers:
-    """Bars on the node, the status, ``why``, the API object and the plugin, behind one poller."""
+    """Bars on the node, the status, ``why``, the API object and the plugin, fed by one poller."""
 
     def __init__(self, path: str) -> None:
         loop = asyncio.get_running_loop()
@@ -112,7 +112,7 @@ class Watchers:
         self.sent: dict[tuple[str, str], Report] = {}
 
     def stream(self, tracker: Tracker) -> View:
-        """What a client of the stream has by now: only news are sent."""
+        """Return the view of a client of the stream, which is sent changed reports only."""
         now = asyncio.get_running_loop().time()
         decoder = ProgressDecoder()
         for report in self.reporter.reports(PullTarget(WEB), now=now, since=0.0):
@@ -125,7 +125,7 @@ class Watchers:
         return tracker.view(now)
 
     async def more(self, count: int) -> None:
-        """Return after so many looks."""
+        """Return after ``count`` more moments."""
         seen = len(self.moments) + count
         await until(lambda: self.error or len(self.moments) >= seen)
         if self.error is not None:
@@ -134,11 +134,11 @@ class Watchers:
     def look(self) -> None:
         try:
             self._look()
-        except Exception as exc:  # nobody would see it in the poller's task
+        except Exception as exc:  # it would be lost in the poller's task
             self.error = exc
 
     def _look(self) -> None:
-        """Take down what all of them show."""
+        """Record what each display shows."""
         if not self.poller.seen(IMAGE):
             return
         now = asyncio.get_running_loop().time()

@@ -32,7 +32,7 @@ WEB, DB = pod("web"), pod("db")
 
 
 def sandboxes(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
-    """As containerd does: the filter takes the beginning of an ID."""
+    """Filter by a prefix of the ID, as containerd does."""
     pods = [
         cri_pb2.PodSandbox(id=one.id, metadata=one.config.metadata)
         for one in (WEB, DB)
@@ -87,7 +87,7 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
 
     def heard(stream: list[Report], report: Report) -> None:
         stream.append(report)
-        # Both images in the first stream, and something in the others: the pulls may go on.
+        # Go on once the first stream has both images and the others have a report.
         if all(found) and len({one.image for one in found[0]}) == 2:
             gate.open.set()
 
@@ -139,7 +139,7 @@ def test_what_is_refused(fake: FakeServer, start: Start) -> None:
     fake.prepare("ListContainers", containers, repeat=True)
     proxy = start()
     assert code_of_asking(proxy, "nosuch") == "NOT_FOUND"
-    assert code_of_asking(proxy, "id-") == "NOT_FOUND"  # it begins two IDs
+    assert code_of_asking(proxy, "id-") == "NOT_FOUND"  # a prefix of two IDs
     assert code_of_asking(proxy, container_id="nosuch") == "NOT_FOUND"
     assert code_of_asking(proxy, DB.id, "c1") == "NOT_FOUND"
     assert ask(proxy, "id-w").startswith("http://127.0.0.1:")

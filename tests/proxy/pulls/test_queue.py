@@ -29,7 +29,7 @@ DONE, FAILED, LEFT = CallState.DONE, CallState.FAILED, CallState.LEFT
 
 
 def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue:
-    """A queue whose slots are all taken, by the tickets 1, 2, …"""
+    """Return a queue whose slots are all taken, by the tickets 1, 2, …"""
     queue = PullQueue(limit, policy)
     for number in range(1, limit + 1):
         key = PullKey(f"registry.example/held-{number}")
@@ -49,10 +49,7 @@ def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
     return [(one.ticket, one.reason) for one in decisions if one.reason]
 
 
-# A slot, and the line for one
-
-
-# Callers that go
+# Callers that disconnect
 
 
 def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
@@ -66,7 +63,7 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     assert queue.end(1, DONE, now=2) == [Decision(4)]
 
 
-# Slots that are held, and pulls that others make
+# Hand-overs: slots that are held, and pulls of the old process
 
 
 def test_who_came_first_elsewhere_is_first_in_line() -> None:
@@ -174,7 +171,7 @@ def test_thousands_wait_cheaply() -> None:
     assert time.process_time() - began < 5.0
 
 
-# What the book keeps of calls that end, and which of them are one pull
+# The book: ended calls, and which of them are attempts at one pull
 
 
 def begin(book: Book, image: str, pod: PodKey | None = ONE, *, now: float) -> PullCall:
@@ -218,7 +215,7 @@ def test_nothing_grows_with_the_number_of_calls() -> None:
     assert len(book._last) <= MAX_ENDED
 
 
-# When those in line start
+# Estimated starts of waiting pulls
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The queue of pulls: everything at random, against what the decisions alone allow."""
+"""The queue of pulls: random events, checked against a model fed by the decisions alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = [PullKey(image, handler) for image in ("a", "b") for handler in ("", "kat
 
 
 class Decisions(RuleBasedStateMachine):
-    """Follows the decisions with plain lists: each must be allowed, and none may be missing."""
+    """A model of plain lists: every decision must be allowed, and none may be missing."""
 
     INTERVAL_S = 10.0
     RETRIES = 3
@@ -32,7 +32,7 @@ class Decisions(RuleBasedStateMachine):
         self.present: set[int] = set()
         self.waiting: list[int] = []  # in the order of their arrival
         self.running: list[int] = []
-        self.follows: dict[int, int] = {}  # of equal ones: whose slot one is made in
+        self.follows: dict[int, int] = {}  # of equal pulls: whose slot each uses
         self.ended: set[int] = set()
         self.full_at: dict[int, float] = {}
 
@@ -63,7 +63,7 @@ class Decisions(RuleBasedStateMachine):
         others = [one for one in self.equal(key) if one != ticket]
         equal = [one for one in self.waiting if self.keys[one] == key] if not others else []
         if not self.queue.book.calls[ticket].pull.calls.keys() - {ticket}:
-            equal = []  # they are in line, and wait for another one
+            equal = []  # they have not joined it: they are in line
         self.running.remove(ticket)
         self.finish(ticket)
         error = "x" if how is CallState.FAILED else ""
@@ -105,7 +105,7 @@ class Decisions(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 12))
     def pass_time(self, seconds: int) -> None:
-        """The shell wakes up at every time that the queue names, and at the end."""
+        """Tick the queue at every wakeup time that it returns, and at the end."""
         until = self.now + seconds
         for _ in range(10_000):
             wakeup = self.queue.next_wakeup()
@@ -122,11 +122,11 @@ class Decisions(RuleBasedStateMachine):
     # What each decision means
 
     def equal(self, key: PullKey) -> list[int]:
-        """Those at the runtime that take a slot."""
+        """Return the running equal calls that take a slot."""
         return [t for t in self.running if self.keys[t] == key and t not in self.present]
 
     def slots(self) -> set[int]:
-        """Those whose slots are in use, by others that were made in them as well."""
+        """Return the tickets whose slots are in use, by themselves or by equal pulls."""
         return {self.follows.get(t, t) for t in self.running if t not in self.present}
 
     def follow(self, decisions: list[Decision]) -> None:
@@ -180,7 +180,7 @@ class Decisions(RuleBasedStateMachine):
         assert {call.ticket for call in book.ended} == self.ended
 
     def teardown(self) -> None:
-        """Whatever happened: when every upstream call ends and time passes, every caller ends."""
+        """Check that every caller ends once all upstream calls end and time passes."""
         if not hasattr(self, "queue"):
             return
         for _ in range(10_000):

@@ -1,4 +1,4 @@
-"""What a pod's stream reports; the book is written by a real queue, as in the proxy."""
+"""The reports of a pod's stream; a real queue fills the book, as in the proxy."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DB = PodKey("default", "db", "u2")
 
 
 class Shop:
-    """A queue, and what is reported of its pulls.
+    """A queue, and the reports on its pulls.
 
     Attributes:
-        layers: by the name of the pull at the runtime.
+        layers: by the pull's name at the runtime.
     """
 
     def __init__(self, limit: int = 1, **options: float) -> None:
@@ -162,7 +162,7 @@ def test_what_ended_is_forgotten_although_nobody_else_pulls() -> None:
     just_in_time, too_late = LINGER_S + 0.9, LINGER_S + 1.0
     assert len(shop.reports(WEB, now=just_in_time, since=just_in_time)) == 2
     assert shop.reports(WEB, now=too_late, since=too_late) == []
-    # Who has watched from the beginning loses nothing.
+    # A stream open from the beginning still has them all.
     assert len(shop.reports(WEB, now=900.0, since=0.5)) == 2
 
 

@@ -1,4 +1,4 @@
-"""Places at the stream server: shares by user, whose a connection is, and a flood."""
+"""Connections of the stream server: shares of users, owners, and a flood."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_patience_is_short_when_half_is_taken_with_root_when_it_has_half() -> No
 
 @given(st.lists(st.tuples(st.sampled_from([ROOT, 1, 2, 3]), st.booleans()), max_size=200))
 def test_shares(arrivals: list[tuple[int, bool]]) -> None:
-    """No user who holds less than another loses a guest, and root none while others hold any."""
+    """Only the user with the most pending connections loses one; root only if it is alone."""
     made = Shares(10)
     for uid, settles in arrivals:
         held = Counter(each.owner for each in made.waiting) + Counter((uid,))
@@ -111,7 +111,7 @@ def test_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
             accepted, _ = listener.accept()
             with accepted:
                 assert owner(accepted) == NOBODY
-                monkeypatch.setattr(socket, "AF_NETLINK", -1)  # the kernel cannot be asked
+                monkeypatch.setattr(socket, "AF_NETLINK", -1)  # the query to the kernel fails
                 assert owner(accepted) == UNKNOWN
             process.communicate(b"\n")
 
@@ -120,7 +120,7 @@ def test_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_flood_by_nobody_keeps_root_out_of_nothing(
     copier: Copier, fake: FakeServer, tmp_path: Path
 ) -> None:
-    """Neither of copies nor of progress; each connection has a time limit of its own."""
+    """Root can still copy files and watch pulls, each within the timeout of its connection."""
     fake.offer("ListPodSandbox", sandboxes)
     proxy = copier.proxy
     source, back = tmp_path / "source", tmp_path / "back"

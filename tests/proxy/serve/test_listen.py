@@ -1,4 +1,4 @@
-"""The proxy's socket and the link to it: permissions, what others left, rivals, and heirs."""
+"""The proxy's socket and the link to it: permissions, leftovers, rivals and successors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answers(path: Path) -> bool:
 
 @contextmanager
 def served(own: OwnSocket) -> Iterator[None]:
-    """Somebody listens there, and clients find it; it is closed in the end."""
+    """Listen on the socket and publish it while the block runs; then close it."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(own.path))
         listener.listen(1000)
@@ -53,7 +53,7 @@ def test_it_is_for_its_owner_only_whatever_the_umask(folder: Path) -> None:
         assert stat.S_IMODE((folder / "own").stat().st_mode) == 0o700
         assert stat.S_IMODE((folder / "own" / "cri.sock.lock").stat().st_mode) == 0o600
         assert answers(own.link)
-        # Wherever the directory is mounted.
+        # The link works wherever the directory is mounted.
         (folder / "own").rename(folder / "there")
         assert answers(folder / "there" / "cri.sock")
         (folder / "there").rename(folder / "own")
@@ -86,7 +86,7 @@ def test_what_a_killed_program_left_is_removed(folder: Path) -> None:
 
 
 def test_name_is_never_without_a_listener(folder: Path) -> None:
-    """While a program takes over, a client meets the old one or the new one, nothing else."""
+    """During a take-over, a client always reaches the old or the new process."""
     path = folder / "cri.sock"
     codes: set[int] = set()
     stop = threading.Event()
@@ -115,7 +115,7 @@ def test_only_its_heir_may_take_a_path(folder: Path) -> None:
     with served(first):
         assert refusal(path) == f'another proxy listens on "{path}"'
         second = OwnSocket(path, [first.folder.name])
-        assert refusal(path).startswith("another proxy listens on ")  # it starts
+        assert refusal(path).startswith("another proxy listens on ")  # ``second`` is starting
         with served(second):
             first.close()
             assert answers(path)

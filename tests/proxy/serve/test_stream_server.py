@@ -27,7 +27,7 @@ REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5
 
 
 class Source:
-    """Streams by token; ``go_on`` lets the endless one continue."""
+    """Streams by token: one ends, one stays open, one never stops sending."""
 
     def __init__(self) -> None:
         self.tokens = {"good": "good", "endless": "endless", "flood": "flood"}
@@ -95,7 +95,7 @@ def get(
 
 @pytest.mark.parametrize("is_beside", [False, True], ids=["tcp", "unix"])
 def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: bool) -> None:
-    """Also on a Unix socket: a pod with a network of its own does not reach the node's loopback."""
+    """Also on a Unix socket: a pod with its own network cannot reach the node's loopback."""
 
     async def test(server: StreamServer[str], source: Source) -> None:
         server.listen_in(tmp_path)
@@ -239,7 +239,7 @@ _CLOSE = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 
 @pytest.mark.parametrize("kind", ["websocket", "close", "http"])
 def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
-    """Also if it only says so, and waits for the server to hang up."""
+    """Also if it only sends a close frame and waits for the server to disconnect."""
 
     async def test(server: StreamServer[str], source: Source) -> None:
         if kind == "websocket":
@@ -270,7 +270,7 @@ def test_who_never_reads_stops_the_source_and_is_dropped(
         await until(lambda: source.open > 0)
         await until(lambda: "end=" in caplog.text)
         assert source.open == 0
-        # Not more than the kernel's buffers took; each batch is about 50 kB.
+        # No more than fits in the kernel's buffers; each batch is about 50 kB.
         assert source.batches < 400
         writer.close()
         assert not reader.at_eof()

@@ -14,7 +14,7 @@ def test_a_token_has_192_bits_fits_in_a_url_and_is_not_kept() -> None:
     assert re.fullmatch(r"[A-Za-z0-9_-]{32}", token)
     assert token != tokens.issue("pod", "payload", now=0)
     assert token not in repr(vars(tokens))
-    assert tokens.redeem("\udcff", now=0) is None  # as bytes of a URL may be read
+    assert tokens.redeem("\udcff", now=0) is None  # a byte of a URL that is not UTF-8
 
 
 def test_one_pod_may_hold_half_and_others_still_get_theirs() -> None:
@@ -51,4 +51,4 @@ def test_a_token_works_once_and_until_it_expires() -> None:
         tokens.issue("d", 3, now=20.9)
     assert tokens.refused == 1
     assert tokens.issue("d", 3, now=21)
-    assert dict(tokens._held) == {"d": 1}  # nothing is kept of the others
+    assert dict(tokens._held) == {"d": 1}  # pods without tokens are forgotten

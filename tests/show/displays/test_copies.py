@@ -78,7 +78,7 @@ def test_objects() -> None:
 
 @pytest.mark.parametrize("has_result", [True, False])
 def test_many_warnings_are_counted(has_result: bool) -> None:
-    """Where an archive is the output, nothing is said but what is not in it."""
+    """If the output is an archive, only what it lacks is reported."""
     stderr, program = io.StringIO(), "kubectl container-cp"
     display = CopyLines(Lines(stderr), program, shows_progress=False, has_result=has_result)
     for number in range(MAX_WARNINGS + 5):

@@ -1,4 +1,4 @@
-"""The one rule of ``--progress``, and what becomes of lines and objects, and of their readers."""
+"""The one rule of ``--progress``, and lines and objects with or without a reader."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NOTE = "pycrictl: no bars: standard error is not a terminal that can show them\n
 
 @contextmanager
 def streams(kind: str) -> Iterator[tuple[TextIO, Callable[[], str]]]:
-    """A standard error of that kind, and how to see what is on it."""
+    """Yield a standard error of that kind, and a function that returns its content."""
     if kind == "file":
         stderr = io.StringIO()
         yield stderr, stderr.getvalue

@@ -279,7 +279,7 @@ def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
 
 @pytest.mark.parametrize("columns", [40, 56, 57])
 def test_the_phase_of_a_layer_is_told_in_every_width(columns: int) -> None:
-    """Else a layer that begins to extract would seem to start again from nothing."""
+    """Otherwise a layer that begins to extract would seem to start again from zero."""
     before = layer(1, Phase.DOWNLOADING, 4 * MIB, 6 * MIB)
     after = layer(1, Phase.EXTRACTING, 6 * MIB, 6 * MIB, extracted=0, extracted_total=6 * MIB)
     lines = [drawn(item, size=(columns, 8))[-2].split() for item in (before, after)]
@@ -327,11 +327,11 @@ def test_anything_fits_in_any_window(
         assert terminal.screen.cursor[0] == 0
 
 
-# What is remembered of an image
+# The history of an image
 
 
 def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
-    """The last line of image ``a`` after these views, and what was noted."""
+    """Return the last line of image ``a`` after these views, and the notes."""
     notes: list[str] = []
     history = per_image.History(notes.append)
     for each in views:

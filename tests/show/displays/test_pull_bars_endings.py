@@ -17,7 +17,7 @@ __all__ = ["terminal"]
 
 
 def left(*items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = False) -> list[str]:
-    """What the screen keeps 6.2 s after the first look at ``items``."""
+    """Return what the screen keeps 6.2 s after the first view of ``items``."""
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {}, aggregate=aggregate)
         pending = [layer(name=item.layer, image=item.image) for item in items]
@@ -29,7 +29,7 @@ def left(*items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = F
         return lines
 
 
-# Of a pull, while others go on
+# Of a pull while others continue
 
 
 def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Terminal) -> None:
@@ -48,7 +48,7 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
     bars.show(view([], now=4.0))
     told_too = "other:1  failed: 404  0 of 1 layer done  after 4.0 s"
     assert terminal.look() == [told, told_too, "Total  nothing is being pulled"]
-    # What was told is not told again, and the same image may be pulled later.
+    # Lines are not repeated, and the same image may be pulled again later.
     bars.show(view([], now=60.0))
     bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=60.0, resumed=MIB))
     assert "resumed 1.0 MiB" in terminal.look()[-1]
@@ -111,7 +111,7 @@ def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:
     moment = interrupts = 0
 
     def run(terminal: Terminal, at: int) -> None:
-        """Interrupts at the line of code numbered ``at`` of all that are run."""
+        """Interrupt at the executed line of code with the number ``at``."""
         count = 0
 
         def trace(frame: FrameType, event: str, arg: object) -> Any:

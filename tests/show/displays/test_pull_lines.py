@@ -19,7 +19,7 @@ A, B = "000000000001", "000000000002"
 
 
 def plain(*views: View, aggregate: bool = False) -> list[str]:
-    """The lines of a run that ends with the last of ``views``."""
+    """Return the lines of a run that ends with the last of ``views``."""
     stderr = io.StringIO()
     display = PlainLines(stderr, aggregate=aggregate)
     for each in views:
@@ -157,7 +157,7 @@ def test_hostile_text_stays_one_printable_line(text: str) -> None:
 
 
 def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
-    """The objects of a run that ends with the last of ``views``."""
+    """Return the objects of a run that ends with the last of ``views``."""
     out, stderr = io.StringIO(), io.StringIO()
     times = iter(1_700_000_000.1234 + second for second in range(1000))
     env = Environment(stderr=stderr, wall_clock=lambda: next(times))

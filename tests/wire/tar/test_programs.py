@@ -1,4 +1,4 @@
-"""Archives of other programs, and other programs on archives of ours."""
+"""Reading archives of other programs, and other programs reading ours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Listing = dict[str, tuple[object, ...]]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Names and kinds that every tar knows, in ``d``."""
+    """Make a tree ``d`` of names and types that every tar supports."""
     folder = tmp_path / "made/d"
     (folder / "sub").mkdir(parents=True)
     for name, content in FILES.items():
@@ -48,7 +48,7 @@ def in_seconds(found: Listing) -> Listing:
 
 
 def of_files(found: Listing) -> Listing:
-    """BusyBox keeps the times of files only."""
+    """Drop all times except those of files, the only ones that BusyBox keeps."""
     return {
         name: (mode, time if isinstance(rest, tuple) else None, rest)
         for name, (mode, time, rest) in in_seconds(found).items()

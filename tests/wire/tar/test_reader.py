@@ -1,4 +1,4 @@
-"""Archives that are read, block by block, and those that are refused."""
+"""Reading archives block by block, and refusing bad ones."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_empty_pieces_and_an_empty_archive() -> None:
 
 
 def test_kinds() -> None:
-    """What is no link has no target, whatever its header has in that field."""
+    """Only links have a target, whatever that field of other headers contains."""
     archive = b"".join(member(kind=b"%c" % type_, link=b"target") for type_ in b"\x0001234567")
     found = [entry for entry, _ in content_of(archive + END_OF_ARCHIVE)]
     kinds = "FILE FILE HARDLINK SYMLINK CHARACTER BLOCK DIRECTORY FIFO FILE"
@@ -138,7 +138,7 @@ def test_a_large_size_is_binary() -> None:
     assert next(read([member(size=entry.size_bytes)])) == EntryStarted(entry)
 
 
-# What is refused
+# Refused archives
 
 LONG_SIZE = patch(member(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
 LINKPATH = (b"linkpath", b"x")

@@ -1,4 +1,4 @@
-"""Archives that are written, and the fields of their headers."""
+"""Writing archives, and the fields of their headers."""
 
 from __future__ import annotations
 
