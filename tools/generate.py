@@ -31,7 +31,7 @@ def files() -> dict[str, bytes]:
 def _modules() -> str:
     lines = [
         "",
-        "Each with what its docstring begins with.",
+        "Each with the first paragraph of its docstring.",
         "",
         "| module | what |",
         "| --- | --- |",
