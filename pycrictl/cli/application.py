@@ -157,4 +157,5 @@ def set_globals(
         tracing_sampling_rate_per_million,
     )
     if crictl.reads_configuration(app.command):
+        app.use_root()
         _ = app.config

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
+from pycrictl import noderoot
 from pycrictl.config import DEFAULT_PATH
 from pycrictl.environ import CRICTL, OWN_NAME, is_terminal
 from pycrictl.errors import (
@@ -91,7 +92,7 @@ def configuration_warnings(warnings: tuple[str, ...], *, is_named: bool) -> tupl
     """
     if is_named or not is_called():
         return warnings
-    if Path(DEFAULT_PATH).exists():
+    if Path(noderoot.given(DEFAULT_PATH)).exists():
         return ()
     return (f"config file {DEFAULT_PATH} does not exist; one beside the program will do",)
 
@@ -133,7 +134,8 @@ def score(text: str) -> int:
 def whole_output(stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
     """Return what ``exec --sync`` writes to standard output and to standard error.
 
-    crictl writes both to standard output, each with a newline, and neither if the command failed.
+    crictl writes both to standard output, each with a newline; if the command failed, only the
+    latter, in its error.
     """
     if not is_called():
         return stdout, stderr

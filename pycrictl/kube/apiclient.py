@@ -74,7 +74,7 @@ class ApiBase:
 
     * ConnectError: no connection, or neither side trusts the other's certificate;
     * DeadlineExceeded: no whole answer in time;
-    * Denied, NotFound, AlreadyExists, RuntimeFault: the server refused, with its own message;
+    * Denied, NotFound, AlreadyExists, Expired, RuntimeFault: refused, with the server's message;
     * RemoteProtocolError: the answer is not JSON;
     * any error of ``load``.
 

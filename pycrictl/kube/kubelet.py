@@ -27,7 +27,7 @@ _PROGRAMS: Final = ("kubelet", "kubelite")
 
 
 class Kubelet(NamedTuple):
-    """Flags of the running kubelet; ``pid`` is 0 if there is none (k3s and rke2 embed it)."""
+    """Flags of the running kubelet; ``pid`` is 0 if there is none (k3s embeds it)."""
 
     pid: int = 0
     kubeconfig: str = ""

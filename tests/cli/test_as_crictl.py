@@ -53,6 +53,18 @@ def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     return run("-t", timeout, "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
 
 
+def test_the_configuration_of_a_node_below_a_directory(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CRI_CONFIG_FILE")
+    (tmp_path / "node/etc").mkdir(parents=True)
+    (tmp_path / "node/etc/crictl.yaml").write_text(f"runtime-endpoint: {fake.endpoint}\n")
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
+    done = run("--host-root", str(tmp_path / "node"), "pods", "-q")
+    assert (done.code, done.stdout, done.stderr) == (0, "", "")
+    assert fake.calls
+
+
 LOGS = [capture for capture in test_logs.CAPTURES if not test_logs.is_interrupted(capture)]
 
 SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (

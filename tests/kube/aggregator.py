@@ -1,7 +1,7 @@
 """How an API server forwards requests: to an APIService behind it, or to a port of a node.
 
 To an APIService, the user goes into headers, and the connection has the front proxy's certificate;
-to a port of a node, no user is sent. Bytes are passed on as they arrive.
+to a port of a node, neither is sent. Bytes are passed on as they arrive.
 """
 
 from __future__ import annotations

@@ -206,7 +206,7 @@ class _Handler(Handler):
             how = Forwarding(found.host, found.port, api.front_proxy_context(), user)
         else:
             scheme, name, port = ("", *request.name.split(":"))[-3:]
-            context = api.front_proxy_context() if scheme == "https" else None
+            context = believing() if scheme == "https" else None
             how = Forwarding(_address(api, name), int(port), context, None)
             target = target.partition("/proxy")[2] or "/"
         aggregator.forward(self, how, target, body)
