@@ -53,7 +53,7 @@ class Cost(NamedTuple):
 
 @dataclass
 class Fakes:
-    """A cluster of 30,000 pods, of which the API server returns only the few pending ones."""
+    """A large cluster, whose API server returns only the pending pods, as with a field selector."""
 
     certificates: Certificates
     front_proxy: Certificates

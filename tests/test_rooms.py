@@ -115,7 +115,7 @@ THIRD_PARTY: Final = rows(
 aiohttp: agent
 cryptography: agent.trust.issuing
 google: _proto containerd cri proxy.copies.copy_service proxy.figures.recorder proxy.operators
-    proxy.pulls.limiter proxy.pulls.progress_streams proxy.runtime_lookup show top.looking
+    proxy.pulls.limiter proxy.pulls.progress_streams proxy.runtime_lookup show top.board_poller
 grpc: cri.calls.channel proxy.server proxy.upstream
 h11: streaming.opening wire.http1
 prometheus_client: metricspage proxy.figures.metrics

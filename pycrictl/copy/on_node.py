@@ -27,7 +27,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
-from pycrictl.copy.tree.janitor import forget, of_the_dead, sweep_root
+from pycrictl.copy.tree.janitor import forget, leftover_notes, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
@@ -128,12 +128,12 @@ def locate(call: Call, container_id: str) -> FirstProcess:
 def sweep(locate_one: Callable[[str], FirstProcess]) -> int:
     """Clean up the stages that killed copies have left; return their number."""
     count = sweep_root(THIS_MACHINE)
-    for container_id in {noted.container_id for noted in of_the_dead()} - {""}:
+    for container_id in {noted.container_id for noted in leftover_notes()} - {""}:
         try:
             with ContainerRoot(partial(locate_one, container_id)) as root:
                 count += sweep_root(root)
         except (NotFound, FailedPrecondition):  # the container is gone, and its stage, too
-            for noted in of_the_dead():
+            for noted in leftover_notes():
                 if noted.container_id == container_id:
                     forget(noted.name)
         except (CopyError, OSError):

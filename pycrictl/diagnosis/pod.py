@@ -58,7 +58,7 @@ class PodReport(NamedTuple):
         return self.cause.weight > Weight.NOTE
 
     @property
-    def gravity(self) -> tuple[int, int, str]:
+    def severity_key(self) -> tuple[int, int, str]:
         return -self.cause.weight, -self.cause.rank, self.facts.full_name
 
 

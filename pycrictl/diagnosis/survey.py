@@ -108,7 +108,7 @@ class Survey(Asking):
         reports = [PodReport(found, diagnose(found)) for found in self._facts(pods)]
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
-        reports.sort(key=lambda one: one.gravity)
+        reports.sort(key=lambda one: one.severity_key)
         return Look(reports, self._filesystems, self._unavailable(), self._findings)
 
     def look_at(self, text: str) -> facts.PodFacts:

@@ -47,7 +47,7 @@ def look(kubectl: Kubectl, asked: Asked, now_s: float) -> Look:
         node = text(mapping(pod.get("spec")).get("nodeName"))
         findings = [for_cluster(one, found, node) for one in diagnose(found)]
         reports.append(PodReport(found, findings))
-    return Look(sorted(reports, key=lambda one: one.gravity), (), tuple(missing))
+    return Look(sorted(reports, key=lambda one: one.severity_key), (), tuple(missing))
 
 
 def _listed(

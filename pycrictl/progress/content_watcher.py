@@ -40,7 +40,7 @@ from pycrictl.containerd.store import (
 )
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
-from pycrictl.progress.layers import Ingest, Layers, Sight, Snapshot
+from pycrictl.progress.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.model import Phase, Pull
 from pycrictl.pulls.tracker import Tracker, pull_of
@@ -212,13 +212,13 @@ class ContentWatcher:
         # This order loses no layer between two responses: an ingest that has vanished is a blob by
         # the time its lease is listed.
         statuses = self.client.statuses()
-        sight, held = Sight(), dict[str, _Held]()
+        stores, held = StoreState(), dict[str, _Held]()
         for pull in self._pulls.values():
             resources = self.client.resources(pull.lease_id)
             if resources is not None:  # else it has just ended; the next poll reports how
-                held[pull.lease_id] = _sort(resources, sight)
-        _add_ingests(sight, statuses, held.values(), self.max_concurrent_downloads)
-        for key in self._measured.keys() - set(sight.active.values()):
+                held[pull.lease_id] = _sort(resources, stores)
+        _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
+        for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]
         for pull in self._pulls.values():
             if pull.lease_id in held:
@@ -229,7 +229,7 @@ class ContentWatcher:
                     names = [one.image for one in self._pulls.values()]
                     if names.count(pull.image) == 1:
                         tracker.forget(pull.image)  # drop the remains of an earlier pull
-                self._follow(pull, sight, now, wall_s)
+                self._follow(pull, stores, now, wall_s)
                 pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 if pull.is_shown and pull.is_ready(now):
                     if self.owners is not None and not pull.pods:
@@ -299,8 +299,8 @@ class ContentWatcher:
 
     # Progress
 
-    def _follow(self, pull: _LeasePull, sight: Sight, now: float, wall_s: float) -> None:
-        is_doubtful = pull.layers.look(sight, pull.snapshotter, wall_s)
+    def _follow(self, pull: _LeasePull, stores: StoreState, now: float, wall_s: float) -> None:
+        is_doubtful = pull.layers.look(stores, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
             pull.recheck_at = now + _RECHECK_S
@@ -398,7 +398,7 @@ class ContentWatcher:
         return EndedPull(pull.image, PullEnding.FAILED, pull.error)
 
 
-def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> _Held:
+def _sort(resources: Iterable[leases_pb2.Resource], stores: StoreState) -> _Held:
     ingests, blobs, snapshotter = set(), set(), ""
     for resource in resources:
         if resource.type == "ingests":
@@ -409,15 +409,15 @@ def _sort(resources: Iterable[leases_pb2.Resource], sight: Sight) -> _Held:
             snapshotter = resource.type.removeprefix(_SNAPSHOTS)
             chain_id = extracted_chain_id(resource.id)
             if chain_id is None:
-                sight.committed.add((snapshotter, resource.id))
+                stores.committed.add((snapshotter, resource.id))
             else:
-                sight.active[snapshotter, chain_id] = resource.id
-    sight.blobs |= blobs
+                stores.active[snapshotter, chain_id] = resource.id
+    stores.blobs |= blobs
     return _Held(ingests, blobs, snapshotter)
 
 
 def _add_ingests(
-    sight: Sight,
+    stores: StoreState,
     statuses: Iterable[content_pb2.Status],
     held: Iterable[_Held],
     max_downloads: int,
@@ -428,8 +428,8 @@ def _add_ingests(
         if digest := ingest_digest(status.ref):
             is_held = status.ref in refs
             open_count += is_held and status.offset < status.total
-            sight.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
-    sight.is_crowded = 0 < max_downloads < open_count
+            stores.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
+    stores.is_crowded = 0 < max_downloads < open_count
 
 
 def _report(tracker: Tracker, pull: _LeasePull, now: float, wall_s: float) -> None:

@@ -39,7 +39,7 @@ class Snapshot(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sight:
+class StoreState:
     """The result of one poll of containerd, for all pulls together.
 
     Attributes:
@@ -151,18 +151,18 @@ class Layers:
         """Whether all blobs are complete and no extraction was seen, as after a mere fetch."""
         return not self._has_unpacked and self.is_complete
 
-    def look(self, sight: Sight, snapshotter: str, wall_s: float) -> bool:
-        """Update every layer from ``sight``; return whether ``confirm`` must be called."""
+    def look(self, stores: StoreState, snapshotter: str, wall_s: float) -> bool:
+        """Update every layer from ``stores``; return whether ``confirm`` must be called."""
         is_doubtful = False
         for layer in self.unsettled:
             keys = [(snapshotter, chain_id) for chain_id in layer.chain_ids]
             layer.extraction = next(
-                (sight.active[key] for key in keys if key in sight.active), None
+                (stores.active[key] for key in keys if key in stores.active), None
             )
-            layer.is_complete = layer.is_complete or layer.digest in sight.blobs
+            layer.is_complete = layer.is_complete or layer.digest in stores.blobs
             has_begun = layer.is_complete or layer.phase is not Phase.WAITING
-            ingest = sight.ingests.get(layer.digest)
-            if keys and sight.committed.issuperset(keys):
+            ingest = stores.ingests.get(layer.digest)
+            if keys and stores.committed.issuperset(keys):
                 if has_begun:
                     layer.settle(Phase.DONE)
                 else:  # made between two polls, or without a download
@@ -170,7 +170,7 @@ class Layers:
             elif layer.is_complete:
                 self._unpack(layer)
             elif ingest is not None:
-                self._download(layer, ingest, wall_s, is_crowded=sight.is_crowded)
+                self._download(layer, ingest, wall_s, is_crowded=stores.is_crowded)
             else:
                 # A vanished ingest has become a blob in another lease, or was dropped.
                 is_doubtful = is_doubtful or layer.progress > 0 or has_begun

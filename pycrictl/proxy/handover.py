@@ -164,7 +164,7 @@ class HandOver:
 
     async def _follow(self, old: Predecessor, waiting: int) -> None:
         if waiting:
-            await let_in(self._limiter, waiting)
+            await release_when_in_line(self._limiter, waiting)
         await old.follow()
         self.predecessor = None
         self._log.info("predecessor_ended", pid=old.pid)
@@ -400,7 +400,7 @@ class Predecessor:
             end.set_result(error)
 
 
-async def let_in(limiter: PullLimiter, count: int) -> None:
+async def release_when_in_line(limiter: PullLimiter, count: int) -> None:
     """Release held slots once ``count`` calls of the old process are in line, or at a timeout."""
     time = asyncio.get_running_loop().time
     began_at = time()

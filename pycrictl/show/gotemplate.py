@@ -133,14 +133,14 @@ class _Parser:
             while not (right := _RIGHT.match(text, position)):
                 word = _WORD.match(text, position)
                 if word is None:
-                    raise self.no_word(position, left.end())
+                    raise self.syntax_error(position, left.end())
                 kind = word.lastgroup or ""
                 words.append(_Word(kind, word[kind], word.start(kind)))
                 position = word.end()
             yield [_Word("end", "", position), *reversed(words)]
             position, trims = right.end(), right[1] is not None
 
-    def no_word(self, position: int, start: int) -> TemplateError:
+    def syntax_error(self, position: int, start: int) -> TemplateError:
         rest = self.text[position:].lstrip(_SPACES)
         if not rest:
             return self.error(start, "unclosed action")

@@ -69,8 +69,8 @@ class BoardRow:
     """A container (perhaps not created yet), a pod, or a pull that belongs to neither.
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
-    ``id`` until the container exists. ``gravity`` orders sick rows, the smallest first. The row
-    waits for ``pull``.
+    ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first. The
+    row waits for ``pull``.
     """
 
     pod: str
@@ -80,7 +80,7 @@ class BoardRow:
     state: State
     what: str
     detail: str = ""
-    gravity: tuple[int, int] = (0, 0)
+    severity_key: tuple[int, int] = (0, 0)
     restarts: int = 0
     usage: Usage = NOTHING
     pull: PullState | None = None
@@ -92,7 +92,7 @@ class BoardRow:
 
     def document(self) -> dict[str, Any]:
         found = asdict(self)
-        del found["gravity"], found["usage"], found["is_over"]
+        del found["severity_key"], found["usage"], found["is_over"]
         pull = self.pull.document() if self.pull is not None else None
         return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
 
@@ -156,7 +156,7 @@ def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ..
             "name": 0,
         }[by]
         is_lasting = row.state in (State.RUNNING, State.ENDED)
-        first = row.gravity if row.state is State.SICK else (own if is_lasting else 0,)
+        first = row.severity_key if row.state is State.SICK else (own if is_lasting else 0,)
         share = pull.totals.share if pull.totals is not None else None
         far = pull.place if row.state is State.WAITING else -(share or 0.0)
         return _ORDER[row.state], first, far, row.pod, row.container
@@ -200,8 +200,8 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
     if not is_sick:
         return BoardRow(facts.full_name, "", "", "", State.ENDED, "no containers")
     what, detail, image = _words(facts, cause)
-    gravity = -cause.weight, -cause.rank
-    return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, gravity)
+    severity_key = -cause.weight, -cause.rank
+    return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, severity_key)
 
 
 def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
@@ -225,8 +225,8 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
             detail = _crash(one, facts.now_s)
             if own[0].kind == "crash-loop":
                 what += f", {plural(one.restarts, 'restart')}"
-        gravity = -own[0].weight, -own[0].rank
-        return replace(base, state=State.SICK, what=what, detail=detail, gravity=gravity)
+        severity_key = -own[0].weight, -own[0].rank
+        return replace(base, state=State.SICK, what=what, detail=detail, severity_key=severity_key)
     if one.state == "running":
         what = f"running {short_age(facts.now_s - one.started_s)}"
         return replace(base, what=what)

@@ -47,7 +47,7 @@ _STYLES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
+class Actions:
     """The actions available to the screen.
 
     ``look``, ``why`` and ``inspect`` are called in threads; ``words`` begin a command line of this
@@ -171,9 +171,9 @@ class TopApp(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key.names, key.action) for key in text.KEYS]
 
-    def __init__(self, hands: Hands, *, interval_s: float, is_utf8: bool) -> None:
+    def __init__(self, actions: Actions, *, interval_s: float, is_utf8: bool) -> None:
         super().__init__(ansi_color=True)
-        self._hands = hands
+        self._actions = actions
         self._interval_s = interval_s
         self._is_utf8 = is_utf8
         self._board: Board | None = None
@@ -214,7 +214,7 @@ class TopApp(App[None]):
 
     def _look_on(self) -> None:
         while not self._is_over.is_set():
-            board = self._hands.look()
+            board = self._actions.look()
             if self._is_over.is_set():
                 return
             try:
@@ -295,11 +295,11 @@ class TopApp(App[None]):
         if self._row is not None and not self._row.pod:
             self._say("the pod of this pull is not known")
         else:
-            self._page(self._hands.why)
+            self._page(self._actions.why)
 
     def action_inspect(self) -> None:
         if self._needs_container():
-            self._page(self._hands.inspect)
+            self._page(self._actions.inspect)
 
     def _page(self, ask: Callable[[BoardRow], str]) -> None:
         row = self._row
@@ -354,7 +354,7 @@ class TopApp(App[None]):
         target = row.pod or row.image
         self._ask(
             f"cancel the pull of {row.image} for {row.pod or 'an unknown pod'}?",
-            lambda: self._hands.cancel(target),
+            lambda: self._actions.cancel(target),
             "cancelled",
         )
 
@@ -368,7 +368,7 @@ class TopApp(App[None]):
             self._say("the limit cannot be lower")
             return
         what = f"pull {new} at once instead of {limit.limit or 'any number'}?"
-        self._ask(what, lambda: self._hands.set_limit(new), f"the limit is {new} now")
+        self._ask(what, lambda: self._actions.set_limit(new), f"the limit is {new} now")
 
     def _ask(self, question: str, act: Callable[[], Any], done: str) -> None:
         def answered(is_meant: bool | None) -> None:
@@ -389,7 +389,7 @@ class TopApp(App[None]):
         try:
             with self.suspend():
                 began_s = time.monotonic()
-                code, is_interrupted = _run([*self._hands.words, *words])
+                code, is_interrupted = _run([*self._actions.words, *words])
                 has_failed = code and time.monotonic() - began_s < AT_ONCE_S
                 if not is_interrupted and (stays or has_failed):
                     _wait_for_enter()

@@ -12,7 +12,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.errors import ConnectError
 from pycrictl.top.board import Limit
-from pycrictl.top.looking import Looker, NodeClients
+from pycrictl.top.board_poller import BoardPoller, NodeClients
 from tests.cli import test_why
 from tests.cli.run import Run
 from tests.cli.test_why import NOW, no_journal
@@ -101,34 +101,34 @@ def connected(
 def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:
     node(fake)
     proxy = Restarting()
-    looker = Looker(lambda: connected(fake, proxy=proxy), "n", wall_s=lambda: NOW)
-    limits = [looker.look().limit, looker.look().limit]
-    looker.close()
+    poller = BoardPoller(lambda: connected(fake, proxy=proxy), "n", wall_s=lambda: NOW)
+    limits = [poller.look().limit, poller.look().limit]
+    poller.close()
     assert limits == [None, Limit(3, 0, 0)]
 
 
 def test_a_runtime_that_goes_away_and_comes_back(fake: FakeServer) -> None:
     node(fake)
     is_there = True
-    looker = Looker(lambda: connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
-    first = looker.look()
+    poller = BoardPoller(lambda: connected(fake, is_there=is_there), "n", wall_s=lambda: NOW)
+    first = poller.look()
     assert not first.problem
-    looker.close()
+    poller.close()
     is_there = False
-    away = looker.look()
+    away = poller.look()
     assert (away.problem, away.rows, away.since_s) == ("the runtime is away", first.rows, NOW)
     is_there = True
-    assert not looker.look().problem
-    looker.close()
+    assert not poller.look().problem
+    poller.close()
 
 
 def test_a_look_makes_no_more_calls_than_the_lists_and_their_figures(fake: FakeServer) -> None:
     node(fake)
-    looker = Looker(lambda: connected(fake), "n", wall_s=lambda: NOW)
-    looker.look()
+    poller = BoardPoller(lambda: connected(fake), "n", wall_s=lambda: NOW)
+    poller.look()
     before = len(fake.calls)
-    looker.look()
+    poller.look()
     calls = [call.method for call in fake.calls[before:]]
-    looker.close()
+    poller.close()
     cri = [name for name in calls if not name.startswith("Stream")]
     assert sorted(cri) == ["ListContainerStats", "ListContainers", "ListPodSandbox"]

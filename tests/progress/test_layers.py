@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.progress.layers import Ingest, Layers, Sight
+from pycrictl.progress.layers import Ingest, Layers, StoreState
 from pycrictl.pulls.model import Phase
 
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -26,14 +26,14 @@ def make(*names: str, size_bytes: int = 100, media_type: str = GZIP) -> Layers:
     return layers
 
 
-def sight(
+def stores(
     ingests: Mapping[str, int] | None = None,
     blobs: str = "",
     committed: Iterable[int] = (),
     active: Iterable[int] = (),
     is_crowded: bool = False,
-) -> Sight:
-    return Sight(
+) -> StoreState:
+    return StoreState(
         {name: Ingest(offset, STARTED_S, is_held=True) for name, offset in (ingests or {}).items()},
         set(blobs),
         {(SNAPSHOTTER, f"chain-{number}") for number in committed},
@@ -42,7 +42,7 @@ def sight(
     )
 
 
-def look(layers: Layers, seen: Sight, wall_s: float = STARTED_S) -> bool:
+def look(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> bool:
     return layers.look(seen, SNAPSHOTTER, wall_s)
 
 
@@ -60,9 +60,9 @@ def test_a_layer_that_is_twice_in_an_image() -> None:
     """It is fetched once, and done when both of its places are unpacked."""
     layers = make("a", "b", "a")
     assert [layer.digest for layer in layers] == ["a", "b"]
-    look(layers, sight(blobs="ab", committed=(0, 1)))
+    look(layers, stores(blobs="ab", committed=(0, 1)))
     assert states(layers) == [(Phase.WAITING, 100), (Phase.DONE, 100)]
-    look(layers, sight(blobs="ab", committed=(0, 1, 2)))
+    look(layers, stores(blobs="ab", committed=(0, 1, 2)))
     assert states(layers) == [(Phase.DONE, 100)] * 2
 
 
@@ -81,7 +81,7 @@ def test_who_waits(
     offset: int, is_crowded: bool, is_held: bool, updated_s: float, phase: Phase
 ) -> None:
     layers = make("a")
-    seen = sight(is_crowded=is_crowded)
+    seen = stores(is_crowded=is_crowded)
     seen.ingests["a"] = Ingest(offset, updated_s, is_held)
     look(layers, seen, STARTED_S + 20)
     assert states(layers) == [(phase, offset)]
@@ -107,7 +107,7 @@ def test_whatever_is_seen_the_numbers_hold(
     layers = make("a", "b", "c")
     settled: dict[str, Phase] = {}
     for step in steps:
-        look(layers, sight(*step))
+        look(layers, stores(*step))
         for layer in layers:
             assert 0 <= layer.progress <= layer.size_bytes
             if layer.phase in (Phase.EXTRACTING, Phase.DONE, Phase.PRESENT):

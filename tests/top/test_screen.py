@@ -16,7 +16,7 @@ from textual.widgets import Static
 from pycrictl.errors import PycrictlError
 from pycrictl.top import text
 from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered
-from pycrictl.top.screen import Hands, Question, Rows, TextPage, TopApp
+from pycrictl.top.screen import Actions, Question, Rows, TextPage, TopApp
 from tests.top.test_board import BOARD, NOW
 
 
@@ -28,8 +28,8 @@ class Node:
         self.done: list[Any] = []
         self.refusal = ""
 
-    def hands(self) -> Hands:
-        return Hands(
+    def actions(self) -> Actions:
+        return Actions(
             look=lambda: self.board,
             why=lambda row: f"why {row.pod}",
             inspect=lambda row: f"all about {row.id}",
@@ -48,7 +48,7 @@ def play(
     node: Node, act: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)
 ) -> None:
     async def run() -> None:
-        app = TopApp(node.hands(), interval_s=0.05, is_utf8=True)
+        app = TopApp(node.actions(), interval_s=0.05, is_utf8=True)
         async with app.run_test(size=size) as pilot:
             await until(pilot, lambda: bool(rows(pilot)))
             await act(pilot)

@@ -27,7 +27,7 @@ from pycrictl.show import diagnosis_text, render
 from pycrictl.show.protodata import message_document
 from pycrictl.show.render import Tone, painted
 from pycrictl.top.board import BoardRow
-from pycrictl.top.looking import Looker, NodeClients, Proxy
+from pycrictl.top.board_poller import BoardPoller, NodeClients, Proxy
 from pycrictl.top.text import lines_of
 from pycrictl.units import escape
 
@@ -61,15 +61,15 @@ def top(
     if not is_text and (not has_terminal or is_dumb(env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
     connect = partial(_connect, app, admin_socket, no_kube=no_kube)
-    looker = Looker(connect, os.uname().nodename, wall_s=app.env.wall_clock)
-    looker.open()  # connection errors are reported as by any other command
+    poller = BoardPoller(connect, os.uname().nodename, wall_s=app.env.wall_clock)
+    poller.open()  # connection errors are reported as by any other command
     try:
         if is_text:
-            _print(app, looker, is_json=output == "json")
+            _print(app, poller, is_json=output == "json")
         else:
-            _run(app, looker, interval)
+            _run(app, poller, interval)
     finally:
-        looker.close()
+        poller.close()
 
 
 def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClients:
@@ -85,10 +85,10 @@ def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClient
     return NodeClients(client, images, sources, proxy, stack.close)
 
 
-def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
-    looker.look()
+def _print(app: AppContext, poller: BoardPoller, *, is_json: bool) -> None:
+    poller.look()
     time.sleep(ONCE_PAUSE_S)
-    board = looker.look()
+    board = poller.look()
     if board.problem:
         raise ConnectError(board.problem)
     if is_json:
@@ -101,38 +101,38 @@ def _print(app: AppContext, looker: Looker, *, is_json: bool) -> None:
         app.env.stdout.write(f"{painted(escape(line), tone)}\n")
 
 
-def _run(app: AppContext, looker: Looker, interval_s: float) -> None:
+def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
     # Half of this program's memory and a tenth of a second, which only this screen needs.
-    from pycrictl.top.screen import Hands, TopApp, own_words, play  # noqa: PLC0415 - textual
+    from pycrictl.top.screen import Actions, TopApp, own_words, play  # noqa: PLC0415 - textual
 
     def proxy() -> Proxy:
-        if (found := looker.connected.proxy) is None:
+        if (found := poller.connected.proxy) is None:
             raise PycrictlError("no proxy runs on this node")
         return found
 
-    hands = Hands(
-        look=looker.look,
-        why=partial(_why, app, looker),
-        inspect=partial(_inspect, app, looker),
+    actions = Actions(
+        look=poller.look,
+        why=partial(_why, app, poller),
+        inspect=partial(_inspect, app, poller),
         words=[*own_words(), *app.global_words()],
         set_limit=lambda limit: proxy().set_limit(limit),
         cancel=lambda target: proxy().cancel(target),
     )
     utf8 = is_utf8(app.env.stdout, app.env.environ)
-    play(TopApp(hands, interval_s=interval_s, is_utf8=utf8))
+    play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
 
 
-def _why(app: AppContext, looker: Looker, row: BoardRow) -> str:
-    connection = looker.connected
+def _why(app: AppContext, poller: BoardPoller, row: BoardRow) -> str:
+    connection = poller.connected
     out = io.StringIO()
     facts = Survey(connection.client, connection.images, connection.sources).look_at(row.pod)
     diagnosis_text.write_pod(pod_document(facts), out, app.env.columns)
     return out.getvalue()
 
 
-def _inspect(app: AppContext, looker: Looker, row: BoardRow) -> str:
+def _inspect(app: AppContext, poller: BoardPoller, row: BoardRow) -> str:
     out = io.StringIO()
     request = cri_pb2.ContainerStatusRequest(container_id=row.id, verbose=False)
-    answer = looker.connected.client.call("ContainerStatus", request)
+    answer = poller.connected.client.call("ContainerStatus", request)
     render.write_json(message_document(answer.status), out, is_ordered=True)
     return out.getvalue()

@@ -69,7 +69,7 @@ def write_note(container_id: str, folder: bytes, name: bytes) -> int:
     return fd
 
 
-def of_the_dead() -> Iterator[Noted]:
+def leftover_notes() -> Iterator[Noted]:
     """Yield the notes of dead programs.
 
     Each is locked until the next is requested: no other program cleans it up meanwhile.
@@ -124,7 +124,7 @@ def random_name() -> bytes:
 def sweep_root(root: Root) -> int:
     """Clean up the stages of dead programs under a root; return their number."""
     count = 0
-    for noted in of_the_dead():
+    for noted in leftover_notes():
         if noted.container_id == root.container_id:
             with suppress(OSError, CopyError):
                 _clear(noted, root)

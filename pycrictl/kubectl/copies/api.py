@@ -163,7 +163,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
 
 
 @dataclass
-class Patience:
+class RetryPolicy:
     """Retries after failures, with growing pauses, until there is progress.
 
     Attributes:
@@ -180,14 +180,14 @@ class Patience:
     def renew(self) -> None:
         self._failures = 0
 
-    def insist(self, act: Callable[[], T]) -> T:
+    def call(self, act: Callable[[], T]) -> T:
         while True:
             try:
                 return act()
             except PycrictlError as exc:
-                self.bear(exc)
+                self.back_off(exc)
 
-    def bear(self, exc: PycrictlError) -> None:
+    def back_off(self, exc: PycrictlError) -> None:
         """Pause after a failure; raise it if it should not be retried."""
         now = time.monotonic()
         if not self._failures:

@@ -54,7 +54,7 @@ from pycrictl.errors import (
 )
 from pycrictl.foreign import count, mapping, parsed, text
 from pycrictl.kubectl import api_errors
-from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, Patience, error_of
+from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, RetryPolicy, error_of
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.pod_selection import check_name, namespace_of
@@ -87,7 +87,7 @@ class OverApi:
     api: CopyApi
     record: CopyRecord
     saved: Saved
-    patience: Patience
+    retry_policy: RetryPolicy
     resume: bool = False
     name = "cluster"
     _watch: Watch = field(init=False)
@@ -130,7 +130,7 @@ class OverApi:
                 watch.on_total(sent.size_bytes)
             while found is None:
                 try:
-                    self.patience.insist(partial(self._send, archive, sent.size_bytes))
+                    self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
                     found = self._committed()
                 except Forgotten as exc:
                     self._begin_anew(exc)
@@ -175,7 +175,7 @@ class OverApi:
         if not self._left:
             raise why
         self.saved.remove()
-        self.patience.insist(self._begin)  # a restarted agent may not be reachable yet
+        self.retry_policy.call(self._begin)  # a restarted agent may not be reachable yet
 
     def _take_up(self) -> bool:
         """Resume the session of a program that was killed or gave up, if possible."""
@@ -186,7 +186,7 @@ class OverApi:
         is_same = saved.record.spec == self.record.spec
         failure, why = None, "the interrupted copy is gone"
         with suppress(Lost):
-            found = self.patience.insist(lambda: self.api.get(saved.record.session))
+            found = self.retry_policy.call(lambda: self.api.get(saved.record.session))
             if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
                 saved.expected_bytes = _expected(found)
                 return True
@@ -257,7 +257,7 @@ class OverApi:
                         saved.append(content, arriving.offset - len(content))
                         yield content
             except PycrictlError as exc:
-                self.patience.bear(exc)
+                self.retry_policy.back_off(exc)
         on_total(arriving.offset)
 
     def _progressed(self, offset: int) -> None:
@@ -265,7 +265,7 @@ class OverApi:
             self.saved.touch()
             self._watch.on_bytes(offset - self._shown)
             self._shown = offset
-            self.patience.renew()
+            self.retry_policy.renew()
 
     # The end of the copy
 
@@ -287,22 +287,22 @@ class OverApi:
                 ) from None
             except PycrictlError as exc:
                 is_asked = True
-                self.patience.bear(exc)
+                self.retry_policy.back_off(exc)
                 continue
             if (failure := _failure(found)) is not None:
                 raise failure
             if _status(found).get("phase") != "Committing":
                 return found
             is_asked = True
-            self.patience.renew()
+            self.retry_policy.renew()
             time.sleep(POLL_S)
 
     def _finish(self) -> None:
         """Report what the node left out, and end the session."""
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # all data has already arrived
-            patience = Patience(ignore, retries=FINISH_RETRIES)
-            found = patience.insist(lambda: self.api.commit(self.saved.record.session))
+            retry_policy = RetryPolicy(ignore, retries=FINISH_RETRIES)
+            found = retry_policy.call(lambda: self.api.commit(self.saved.record.session))
         _report(found, self._watch)
 
 
@@ -347,7 +347,7 @@ def in_cluster(
     try:
         with KubectlProxy(kubectl, environ) as proxy, closing(Saved(environ, note)) as saved:
             api = CopyApi(proxy.target, record.namespace, record.pod)
-            yield (OverApi(api, record, saved, Patience(note, retries=retries), resume),)
+            yield (OverApi(api, record, saved, RetryPolicy(note, retries=retries), resume),)
     except Unimplemented as exc:
         raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
 

@@ -17,7 +17,7 @@ from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.kubectl.copies.api import CopyApi, Patience
+from pycrictl.kubectl.copies.api import CopyApi, RetryPolicy
 from pycrictl.kubectl.copies.over_api import OverApi
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.streaming.target import Target
@@ -59,10 +59,10 @@ class Client:
     def method(self, local: Path | str = "-") -> OverApi:
         self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
         record = CopyRecord((), "shop", "web", str(local), {})
-        patience = Patience(
+        retry_policy = RetryPolicy(
             self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)
         )
-        return OverApi(self.api, record, self.saved, patience, resume=self.resume)
+        return OverApi(self.api, record, self.saved, retry_policy, resume=self.resume)
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
         method = self.method(local)

@@ -43,7 +43,7 @@ class NodeClients:
     close: Callable[[], object]
 
 
-class Looker:
+class BoardPoller:
     def __init__(
         self,
         connect: Callable[[], NodeClients],
