@@ -23,15 +23,19 @@ class FakeRegistry:
 
     Attributes:
         documents: by path.
+        moved: URLs that paths redirect to.
         challenge, wanted: the challenge for requests without this ``Authorization``.
+        is_dated: responses have a ``Date``.
         requests: method, path, authorization, body.
     """
 
     def __init__(self) -> None:
         self.documents: dict[str, bytes] = {"/v2/b/manifests/1": json.dumps(MANIFEST).encode()}
+        self.moved: dict[str, str] = {}
         self.challenge = ""
         self.wanted = ""
         self.is_broken = False
+        self.is_dated = True
         self.delay_s = 0.0
         self.requests: list[tuple[str, str, str, str]] = []
         self.host = ""
@@ -43,6 +47,9 @@ class FakeRegistry:
         time.sleep(self.delay_s)
         path = handler.path.partition("?")[0]
         status, content = 200, self.documents.get(path)
+        if path in self.moved:
+            handler.send(307, b"", Location=self.moved[path])
+            return
         if content is None:
             status, content = 404, b"{}"
         elif path.startswith("/v2/") and self.wanted not in ("", authorization):
@@ -62,6 +69,10 @@ def fake_registry(context: ssl.SSLContext | None = None) -> Iterator[FakeRegistr
             registry.answer(self)
 
         do_POST = do_GET
+
+        def send_header(self, keyword: str, value: str) -> None:
+            if registry.is_dated or keyword != "Date":
+                super().send_header(keyword, value)
 
     with serving(Answering, context) as port:
         registry.host = f"127.0.0.1:{port}"

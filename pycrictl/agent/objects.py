@@ -60,9 +60,20 @@ class Need:
         return f"{self.pod.name}.{self.uses[0].container}"
 
     @property
+    def _is_over(self) -> bool:
+        return self.pod.phase in ("Succeeded", "Failed")
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the pod ended before a container with this image started."""
+        return self._is_over and not any(one.has_started for one in self.uses)
+
+    @property
     def is_open(self) -> bool:
         """Whether some container is still waiting, possibly for this image."""
-        return any(not one.has_started and one.reason not in _NOT_ITS_IMAGE for one in self.uses)
+        return not self._is_over and any(
+            not one.has_started and one.reason not in _NOT_ITS_IMAGE for one in self.uses
+        )
 
     @property
     def reason(self) -> PodImage | None:
@@ -105,6 +116,8 @@ def objects_of(
     retries = retries or {}
     for pod in pods:
         for need in needs_of(pod):
+            if need.is_void:
+                continue
             pull = pull_for(need, pulls)
             if wants_all or need.is_open or pull is not None:
                 document = _object(need, pull, node, problem)
@@ -183,7 +196,7 @@ def phase_of(need: Need, pull: Pull | None) -> PullPhase:
     """
     if pull is not None and pull.is_running and not (pull.failed and pull.is_over):
         return _running_phase(pull)
-    if not need.is_open:
+    if not need.is_open and not need.is_void:
         return PullPhase.SUCCEEDED
     if need.reason is not None:
         is_back_off = need.reason.reason == _BACK_OFF

@@ -71,6 +71,7 @@ class Peers:
         self._token_file = token_file
         self._addresses: dict[str, tuple[str, int]] = {}
         self._looked_at = -ADDRESSES_S
+        self._is_stale = False
         self._lock = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
@@ -168,7 +169,7 @@ class Peers:
         except (aiohttp.ClientError, OSError) as exc:
             if isinstance(exc, TimeoutError):
                 raise
-            self._looked_at = -ADDRESSES_S  # it may have moved
+            self._is_stale = True  # it may have moved
             raise ConnectError(f"its agent at {netloc} cannot be reached") from None
 
     @asynccontextmanager
@@ -193,14 +194,16 @@ class Peers:
         raise Unavailable("no agent runs on it, as far as is known")
 
     async def _know(self, is_enough: Callable[[], bool]) -> None:
-        """Refresh the addresses after ``ADDRESSES_S``, or ``MISSING_S`` if some are missing."""
+        """Refresh the addresses after ``ADDRESSES_S``, or ``MISSING_S`` if some may be wrong."""
         age_s = time.monotonic() - self._looked_at
-        if self._namespace and (age_s >= ADDRESSES_S or (age_s >= MISSING_S and not is_enough())):
+        is_due = age_s >= MISSING_S and (self._is_stale or not is_enough())
+        if self._namespace and (is_due or age_s >= ADDRESSES_S):
             async with self._lock:
                 if time.monotonic() - self._looked_at >= MISSING_S:
                     await self._look()
 
     async def _look(self) -> None:
+        self._is_stale = False
         found: dict[str, tuple[str, int]] = {}
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
         with contextlib.suppress(PycrictlError):

@@ -19,15 +19,7 @@ from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.cri.lifecycle.image_removal import sandbox_image
-from pycrictl.diagnosis.asking import (
-    OTHERS,
-    USUAL,
-    Asking,
-    disk_at,
-    once_each,
-    places_of,
-    unmet,
-)
+from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each, places_of, unmet
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, OtherSocket
 from pycrictl.diagnosis.registry import Trial, expiry_s
@@ -230,7 +222,11 @@ class NodeCollector(Asking):
         for name in self._registries[:MOST_REGISTRIES]:
             host, _, repository = name.partition("/")
             for site in sites_of(host, self._config):
-                trial = Trial(site, host, repository)
+                try:
+                    trial = Trial(site, host, repository)
+                except ValueError as exc:
+                    self._missing.append(Missing(f"registry {site.url}", str(exc)))
+                    continue
                 self._trials.append(trial)
                 self._begin(f"registry {site.url}", trial.run)
 

@@ -25,7 +25,8 @@ class Container:
     """A container of the pod; ``state`` is empty before it exists.
 
     ``exit_code``, ``reason`` and ``message`` are of the last exit; ``waiting`` and ``is_ready`` are
-    from the kubelet. ``has_crashed_before``: a listed earlier attempt failed.
+    from the kubelet. ``has_crashed_before``: a listed earlier attempt failed. ``is_ephemeral``:
+    ``kubectl debug`` added it, which does not concern the pod's health.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Container:
     waiting: str = ""
     waiting_message: str = ""
     is_ready: bool | None = None
+    is_ephemeral: bool = False
     lines: tuple[str, ...] = ()
 
 

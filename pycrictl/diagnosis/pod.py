@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
@@ -72,6 +73,10 @@ class Look(NamedTuple):
 
 
 def diagnose(facts: PodFacts) -> list[Finding]:
+    if facts.phase == "Succeeded":
+        return [_calm(facts)]
+    own = tuple(one for one in facts.containers if not one.is_ephemeral)
+    facts = replace(facts, containers=own)
     found = [
         *_unscheduled(facts),
         *_evicted(facts),
@@ -110,8 +115,6 @@ def survey_document(look: Look) -> dict[str, Any]:
 
 
 def _is_well(facts: PodFacts) -> bool:
-    if facts.phase == "Succeeded":
-        return True
     states = [one.state for one in facts.containers]
     return bool(states) and all(state in ("running", "exited") for state in states)
 
@@ -420,19 +423,25 @@ def _restarts(one: Container) -> str:
 
 
 def _probes(facts: PodFacts) -> Iterator[Finding]:
+    running = [one for one in facts.containers if one.state == "running"]
+    is_ready = bool(running) and all(one.is_ready for one in running)
     probes = [
         line
         for line in facts.journal
-        if "Probe failed" in line.message and facts.now_s - line.at_s < _PROBE_S
+        if "Probe failed" in line.message
+        and facts.now_s - line.at_s < _PROBE_S
+        and not (is_ready and 'probeType="Readiness"' in line.message)  # it succeeds again
     ]
     if probes:
         kind = re.search(r'probeType="(\w+)"', probes[-1].message)
         what = f"its {kind[1].lower()} probe" if kind else "a probe"
-        text = f"is not healthy: {what} fails ({plural(len(probes), 'time')} in the last 5 minutes)"
+        # An Event may stand for many failures.
+        times = plural(len(probes), "time") if probes[-1].unit != "event" else "at least once"
+        text = f"is not healthy: {what} fails ({times} in the last 5 minutes)"
         yield Finding("probe", Weight.WARNING, text, "check what the probe asks for", 65)
         return
-    for one in facts.containers:
-        if one.state == "running" and one.is_ready is False:
+    for one in running:
+        if one.is_ready is False:
             text = f"is not ready: container {quote(one.name)} runs, but its probe does not succeed"
             advice = f"check what the probe asks for; 'pycrictl logs {one.id[:13]}' shows its log"
             yield Finding("probe", Weight.WARNING, text, advice, 64, one.name)

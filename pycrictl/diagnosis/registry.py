@@ -138,7 +138,7 @@ class Trial:
     def _auth(self) -> tuple[bool | None, str]:
         status, headers, _ = self._get("/v2/")
         with suppress(TypeError, ValueError):
-            self._skew_s = time.time() - parsedate_to_datetime(headers["Date"]).timestamp()
+            self._skew_s = time.time() - parsedate_to_datetime(headers.get("Date", "")).timestamp()
         if status == 200:
             return True, "no login needed"
         if status != 401:
@@ -177,7 +177,9 @@ class Trial:
         if not layer:
             return None, "no layer was found"
         began = time.monotonic()
-        _, _, content = self._get(f"{base}/blobs/{layer}", limit=RANGE_BYTES)
+        status, _, content = self._get(f"{base}/blobs/{layer}", limit=RANGE_BYTES)
+        if status not in (200, 206):
+            return False, f"the layers are answered with {status}"
         took_s = max(time.monotonic() - began, 1e-6)
         return True, f"{format_bytes(len(content) / took_s)}/s over {format_bytes(len(content))}"
 

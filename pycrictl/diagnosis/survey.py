@@ -311,6 +311,7 @@ class Survey(Asking):
                     waiting=one.reason,
                     waiting_message=one.message,
                     is_ready=one.is_ready,
+                    is_ephemeral=one.is_ephemeral,
                 )
         return tuple(found.values())
 

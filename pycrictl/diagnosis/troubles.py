@@ -30,13 +30,7 @@ FREE_SPACE: Final = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rm
 _REASON_CHARS: Final = 100
 
 _PULLS: Final = (
-    Trouble(
-        NO_SPACE,
-        "disk-full",
-        95,
-        "there is no space left for it",
-        FREE_SPACE,
-    ),
+    Trouble(NO_SPACE, "disk-full", 95, "there is no space left for it", FREE_SPACE),
     Trouble(
         r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
         "plain-http",

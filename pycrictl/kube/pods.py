@@ -28,10 +28,11 @@ MAX_MANIFESTS: Final = 1000
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
+EPHEMERAL: Final = "ephemeralContainers"
 _LISTS: Final = (
     ("initContainers", "initContainerStatuses"),
     ("containers", "containerStatuses"),
-    ("ephemeralContainers", "ephemeralContainerStatuses"),
+    (EPHEMERAL, "ephemeralContainerStatuses"),
 )
 
 
@@ -42,7 +43,8 @@ class PodImage(NamedTuple):
         container: the container's name, or the volume's.
         reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …).
         has_started: the container runs or has run, so its image is present.
-        is_ready: the result of its probes; None if unknown.
+        is_ready: the result of its probes; None if unknown, or if it cannot have any.
+        is_ephemeral: ``kubectl debug`` added it to the running pod.
     """
 
     container: str
@@ -52,6 +54,7 @@ class PodImage(NamedTuple):
     has_started: bool = False
     is_volume: bool = False
     is_ready: bool | None = None
+    is_ephemeral: bool = False
 
 
 class Pod(NamedTuple):
@@ -115,7 +118,6 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         for one in mappings(spec.get(key)):
             container = text(one.get("name"))
             state = mapping(statuses.get(container, {}).get("state"))
-            ready = statuses.get(container, {}).get("ready")
             waiting = mapping(state.get("waiting"))
             images.append(
                 PodImage(
@@ -124,14 +126,15 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
                     text(waiting.get("reason")),
                     text(waiting.get("message")),
                     has_started="running" in state or "terminated" in state,
-                    is_ready=ready if isinstance(ready, bool) else None,
+                    is_ready=readiness(key, one, statuses.get(container, {})),
+                    is_ephemeral=key == EPHEMERAL,
                 )
             )
     for volume in mappings(spec.get("volumes")):
         if reference := text(mapping(volume.get("image")).get("reference")):
-            runs = status.get("phase") == "Running"
+            has_run = status.get("phase") in ("Running", "Succeeded")
             name_of_volume = text(volume.get("name"))
-            images.append(PodImage(name_of_volume, reference, has_started=runs, is_volume=True))
+            images.append(PodImage(name_of_volume, reference, has_started=has_run, is_volume=True))
     return Pod(
         text(metadata.get("namespace")) or "default",
         name,
@@ -150,6 +153,17 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         text(metadata.get("creationTimestamp")),
         _default_container(metadata, spec),
     )
+
+
+def readiness(key: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool | None:
+    """Return ``ready`` of a container in the list ``key`` if it can have probes.
+
+    The kubelet never sets it for ephemeral containers, and for init containers only at their end
+    unless they are sidecars.
+    """
+    ready, has_probes = status.get("ready"), key == "containers"
+    has_probes |= spec.get("restartPolicy") == "Always"
+    return ready if isinstance(ready, bool) and has_probes else None
 
 
 def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:

@@ -153,11 +153,12 @@ class PullObjects:
         pod, image = text(spec.get("podName")), text(spec.get("image"))
         if not self._is_wanted(namespace, node, pod, spec):
             return
-        error = text(status.get("error"))
+        uid, error = text(metadata.get("uid")), text(status.get("error"))
         if status.get("unknown") is True:
             self.silent[node] = error
+            if (old := before.get(uid)) is not None:  # its agent may come back
+                self._objects[uid] = old
             return
-        uid = text(metadata.get("uid"))
         stands = text(status.get("phase"))
         phase = _PHASES.get(stands, "waiting")
         name = image if self._wanted.node or not node else f"{image} on {node}"

@@ -14,7 +14,7 @@ from pycrictl.diagnosis.findings import Finding, Missing
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
 from pycrictl.errors import NotFound, PycrictlError
 from pycrictl.foreign import count, mapping, mappings, moment, text
-from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.kube.pods import EPHEMERAL, Pod, parse_pod, readiness
 from pycrictl.kubectl.pod_selection import Asked, documents_of, where
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.progress.failures import REASONS, cause
@@ -92,7 +92,7 @@ def facts_of(document: dict[str, Any], known: Evidence, now_s: float) -> facts.P
     status = mapping(document.get("status"))
     conditions = {text(one.get("type")): one for one in mappings(status.get("conditions"))}
     containers = tuple(
-        _container(one, mapping(spec), known)
+        _container(one, f"{kind}s", mapping(spec), known)
         for kind in _KINDS
         for spec in mappings(mapping(document.get("spec")).get(f"{kind}s"))
         for one in [_status_of(status, kind, text(spec.get("name")))]
@@ -157,7 +157,9 @@ def _status_of(status: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
     return next(own, {"name": name})
 
 
-def _container(one: dict[str, Any], spec: dict[str, Any], known: Evidence) -> facts.Container:
+def _container(
+    one: dict[str, Any], key: str, spec: dict[str, Any], known: Evidence
+) -> facts.Container:
     state = mapping(one.get("state"))
     before = mapping(one, "lastState", "terminated")
     running, ended = mapping(state.get("running")), mapping(state.get("terminated"))
@@ -179,7 +181,8 @@ def _container(one: dict[str, Any], spec: dict[str, Any], known: Evidence) -> fa
         has_crashed_before=count(before.get("exitCode")) != 0,
         waiting=text(waiting.get("reason")),
         waiting_message=text(waiting.get("message")),
-        is_ready=one["ready"] if isinstance(one.get("ready"), bool) and running else None,
+        is_ready=readiness(key, spec, one) if running else None,
+        is_ephemeral=key == EPHEMERAL,
         lines=known.logs.get(name, ()),
     )
 

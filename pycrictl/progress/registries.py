@@ -74,7 +74,7 @@ def request(
     most: int = DOCUMENT_LIMIT_BYTES + 1,
     is_range: bool = False,
 ) -> RegistryAnswer:
-    """Send a request and follow redirects; another host does not get the authorization.
+    """Send a request; a GET follows redirects, but another host does not get the authorization.
 
     The body is cut off at ``until`` (monotonic) or after ``most`` bytes; ``form`` is sent by POST.
     ``proxies`` are by scheme, and ``no``. Without a response, urllib3's ``HTTPError`` is raised.
@@ -85,7 +85,10 @@ def request(
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     options: dict[str, Any] = {
         "timeout": urllib3.Timeout(total=max(until - time.monotonic(), 0.001)),
-        "retries": urllib3.Retry(0, redirect=3),
+        # A form may hold a token, which a redirect would send elsewhere.
+        "retries": urllib3.Retry(
+            None, connect=0, read=0, status=0, other=0, redirect=3 if form is None else 0
+        ),
         "ssl_context": context,
     }
     headers = {"Accept": _ACCEPT}
@@ -235,8 +238,8 @@ def _fetch(question: ManifestRequest, reference: str, until: float) -> bytes:
     for place in locations(reference, root, environ):
         host, path, tag, digest = parse(place.reference)
         site = "registry-1.docker.io" if host == DEFAULT_HOST else host
-        # The pull's own credentials are for the registry that it names, not for a mirror.
-        known = None if place.is_mirror else question.credentials
+        # As in CRI-O, the pull's credentials are only for the host that it names.
+        known = question.credentials if host == parse(question.reference).host else None
         known = known or login(place.reference, root, environ) or Credentials()
         schemes = ["https", "http"] if place.is_insecure else ["https"]
         if _LOOPBACK.fullmatch(site):

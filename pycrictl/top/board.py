@@ -139,6 +139,7 @@ def rows_of(
     for report in reports:
         rows += _rows_of_pod(report, usage)
     shown = {(row.pod, id(row.pull)) for row in rows if row.pull is not None}
+    shown |= {("", name) for _, name in shown}  # containerd does not name the pod of a pull
     images = {(row.pod, row.image) for row in rows if row.pull is not None}
     for one in pulls:
         if (one.pod, id(one.pull)) not in shown and (one.pod, one.image) not in images:

@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent import feed, peers
 from pycrictl.pulls.model import Pull
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.wire.progress import Report
 from tests.agent.standing import Cluster
+from tests.serving import free_port
 
 IMAGE = "registry.test/team/app:1"
 
@@ -80,6 +82,24 @@ def test_a_node_that_does_not_answer_is_named(
     assert items["far.main"]["status"]["unknown"] is True
     warned = cluster.kubectl()("get", "ipull", "-A")
     assert "Warning: node n9 did not answer" in warned.stderr
+
+
+def test_requests_that_fail_do_not_make_it_list_the_agents_each_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "FRESH_S", 0.0)
+    monkeypatch.setattr(peers, "MISSING_S", 30.0)
+    cluster.start("n1")
+    cluster.add_endpoint("n9", free_port())
+    cluster.add_pod("db", node="n9")
+
+    def fail() -> int:
+        assert "cannot be reached" in listed(cluster)["db.main"]["status"]["error"]
+        return sum("endpointslices" in path for _, path, _ in cluster.api.asked)
+
+    assert [fail() for _ in range(3)] == [1, 1, 1]
+    monkeypatch.setattr(peers, "MISSING_S", 0.0)
+    assert fail() == 2, "the agent may have moved"
 
 
 def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:

@@ -91,6 +91,23 @@ def test_images_that_are_there(state: dict[str, Any]) -> None:
     assert not is_waiting(pod(state=state))
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+@pytest.mark.parametrize("state", [WAITING, BACK_OFF])
+def test_a_pod_that_ended_does_not_wait(phase: str, state: dict[str, Any]) -> None:
+    over = pod(state=state, phase=phase)
+    assert not is_waiting(over)
+    assert status(over) == status(over, wants_all=True) == {}
+    assert status(over, pull(layer("downloading", 5)), wants_all=True) == {}
+    assert status(pod(state=RUNNING, phase=phase), wants_all=True)["phase"] == "Succeeded"
+
+
+def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> None:
+    evicted = wanted(pod(state=BACK_OFF, phase="Failed"), "")
+    failed = pull(layer("failed", 5, error="reset"), is_running=False)
+    (report,), runs = reports_of(evicted, [failed])
+    assert (report.phase, report.error, runs) == ("failed", "reset", False)
+
+
 def test_numbers() -> None:
     found = status(pod(), pull(layer("downloading", 40), layer("done", 100, "sha256:b")))
     assert (found["progressBytes"], found["totalBytes"]) == (140, 200)

@@ -217,6 +217,11 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         "finished",
         "has finished",
     ),
+    "a sidecar that the end of its pod killed": (
+        of(ended(0, "Completed"), replace(ended(143), name="side"), phase="Succeeded"),
+        "finished",
+        "has finished",
+    ),
     "failed without its sandbox": (gone(ended(2)), "crashed", "exit code 2"),
     "ended with its sandbox": (gone(ended(137, restarts=2)), "sandbox-gone", "its sandbox is gone"),
     "an image weighs more than another container's crash": (
@@ -412,6 +417,35 @@ def test_a_liveness_probe_comes_before_the_crashes_that_it_makes(code: int) -> N
         facts(containers=(replace(killed, exit_code=3),), journal=journal),
     )
     assert {diagnose(one)[0].kind for one in others} == {"crash-loop"}
+
+
+def test_a_readiness_probe_that_succeeds_again() -> None:
+    ready = replace(RUNNING, is_ready=True)
+    line = Line(NOW - 100, "kubelet", PROBE.replace("Liveness", "Readiness"))
+
+    def kind(*containers: Container, line: Line = line) -> str:
+        return diagnose(of(*containers, journal=(line,)))[0].kind
+
+    assert kind(ready) == "healthy"
+    assert kind(ready, replace(ended(0, "Completed"), name="init")) == "healthy"
+    assert kind(replace(ready, is_ready=False)) == "probe"
+    assert kind(replace(ready, is_ready=None)) == "probe", "no API server says more"
+    assert kind(ready, line=replace(line, message=PROBE)) == "probe"
+
+
+@pytest.mark.parametrize(("unit", "times"), [("kubelet", "2 times"), ("event", "at least once")])
+def test_how_often_a_probe_failed(unit: str, times: str) -> None:
+    """One Event may stand for many failures."""
+    journal = (Line(NOW - 200, unit, PROBE), Line(NOW - 100, unit, PROBE))
+    cause = diagnose(of(RUNNING, journal=journal))[0]
+    assert f"its liveness probe fails ({times} in the last 5 minutes)" in cause.text
+
+
+def test_a_container_of_kubectl_debug_does_not_make_a_pod_sick() -> None:
+    debugger = replace(ended(130), name="debugger", is_ephemeral=True)
+    for one in (debugger, replace(debugger, state="running", is_ready=False)):
+        assert [found.kind for found in diagnose(of(RUNNING, one))] == ["healthy"]
+    assert diagnose(of(RUNNING, replace(debugger, is_ephemeral=False)))[0].kind == "crashed"
 
 
 @pytest.mark.parametrize("reason", ["OutOfcpu", "UnexpectedAdmissionError", "NodeAffinity"])

@@ -10,12 +10,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from pycrictl.agent.trust import issuing
+from pycrictl.containerd import config_toml
 from pycrictl.containerd.config_toml import Site
+from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
+from pycrictl.errors import ConnectError
 from tests.fakeregistry import fake_registry
 from tests.once import made_once
 from tests.streaming.servers import Certificates, in_thread, make_certificates
@@ -45,6 +49,12 @@ def registry(mode: str = "open", context: ssl.SSLContext | None = None) -> Itera
             fake.challenge = f'Bearer realm="{url}/token",service="s"'
         if mode == "token":
             fake.documents["/token"] = json.dumps({"token": "t0k3n"}).encode()
+        if mode == "moved":
+            fake.documents["/store"] = LAYER
+            fake.moved["/v2/a/b/blobs/sha256:1"] = f"{url}/store"
+        if mode == "no layers":
+            del fake.documents["/v2/a/b/blobs/sha256:1"]
+        fake.is_dated = mode != "no date"
         fake.is_broken = mode == "broken"
         fake.delay_s = 5.0 if mode == "silent" else 0.0
         yield url
@@ -71,7 +81,10 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True,
     [
         ("open", "a/b", "", " over 1.0 MiB ("),
         ("token", "a/b", "", " over 1.0 MiB ("),
+        ("moved", "a/b", "", " over 1.0 MiB ("),
         ("login", "a/b", "", "a login is needed"),
+        ("no date", "a/b", "", " over 1.0 MiB ("),
+        ("no layers", "a/b", "speed", "the layers are answered with 404"),
         ("open", "no/such", "first byte", "no repository no/such"),
         ("broken", "", "auth", "/v2/ is answered with 500"),
         ("silent", "", "auth", "no answer in time"),
@@ -84,7 +97,7 @@ def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
         assert time.monotonic() - began_at < 10
     assert (route.trouble.name if route.trouble else "") == trouble
     assert any(said in step.text for step in route.steps)
-    if mode in ("open", "token") and not trouble:
+    if mode in ("open", "token", "moved") and not trouble:
         assert verdicts(route) == GOOD
         assert abs(route.skew_s or 999) < 60
 
@@ -100,6 +113,27 @@ def test_where_no_server_is(url: str, steps: dict[str, bool], said: str) -> None
     route = try_route(Site(url), "reg")
     assert verdicts(route) == steps
     assert said in route.steps[-1].text
+
+
+@pytest.mark.parametrize("is_mirror", [True, False])
+def test_an_invalid_address_does_not_keep_others_from_being_tested(
+    is_mirror: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def connect() -> NoReturn:
+        raise ConnectError("no runtime here")
+
+    monkeypatch.setattr(config_toml, "CERTS_D", str(tmp_path))
+    with registry() as url:
+        host = url.removeprefix("http://")
+        if is_mirror:
+            (tmp_path / host).mkdir()
+            (tmp_path / host / "hosts.toml").write_text(f'server = "{url}"\n[host."https://r:abc"]')
+        collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])
+        found = collector.collect(connect, tmp_path, lambda: None)
+    assert [(one.url, one.trouble) for one in found.routes] == [(url, None)]
+    (missing,) = (one for one in found.missing if one.source.startswith("registry"))
+    assert missing.source == "registry https://r:abc"
+    assert "abc" in missing.reason
 
 
 def test_certificates(certificates: Certificates) -> None:

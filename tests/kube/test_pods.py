@@ -67,6 +67,41 @@ def test_a_pod_of_odd_shape() -> None:
     assert (str(pod), pod.images) == ("default/a", (PodImage("", "i"),))
 
 
+def test_readiness_is_of_containers_that_can_have_probes() -> None:
+    ready = {"ready": False, "state": {"running": {}}}
+    document = {
+        "metadata": {"name": "a"},
+        "spec": {
+            "initContainers": [
+                {"name": "init", "image": "i"},
+                {"name": "sidecar", "image": "i", "restartPolicy": "Always"},
+            ],
+            "containers": [{"name": "app", "image": "i"}],
+            "ephemeralContainers": [{"name": "debugger", "image": "i"}],
+        },
+        "status": {
+            "initContainerStatuses": [{"name": "init", **ready}, {"name": "sidecar", **ready}],
+            "containerStatuses": [{"name": "app", **ready}],
+            "ephemeralContainerStatuses": [{"name": "debugger", **ready}],
+        },
+    }
+    pod = parse_pod(document)
+    assert pod is not None
+    assert [(one.container, one.is_ready) for one in pod.images] == [
+        *(("init", None), ("sidecar", False)),
+        *(("app", False), ("debugger", None)),
+    ]
+    assert [one.container for one in pod.images if one.is_ephemeral] == ["debugger"]
+
+
+def test_the_volume_of_a_pod_that_has_finished_was_there() -> None:
+    volume = {"name": "model", "image": {"reference": "registry.example/models/small:2"}}
+    document = {"metadata": {"name": "a"}, "spec": {"volumes": [volume]}}
+    phases = "Pending", "Running", "Succeeded", "Failed"
+    pods = [parse_pod({**document, "status": {"phase": phase}}) for phase in phases]
+    assert [pod.images[0].has_started for pod in pods if pod] == [False, True, True, False]
+
+
 def test_static_pods(tmp_path: Path) -> None:
     folder = tmp_path / "etc/kubernetes/manifests"
     folder.mkdir(parents=True)

@@ -87,6 +87,17 @@ def test_what_a_new_list_lacks_is_lost() -> None:
     assert not pulls.is_idle
 
 
+def test_a_pull_whose_agent_is_silent_for_a_while_is_not_lost() -> None:
+    pulls = PullObjects(Wanted())
+    pulls.receive_list(listing(pull("web", total=9)))
+    unknown = pull("web", "Waiting", unknown=True, error="it did not answer")
+    for _ in range(2):
+        assert pulls.receive_list(listing(unknown)) == []
+        assert (pulls.silent, pulls.lost, pulls.is_idle) == ({"n1": "it did not answer"}, [], False)
+    pulls.receive_list(listing())
+    assert [lost.name for lost in pulls.lost] == ["web"]
+
+
 def test_what_is_not_wanted_is_left_out() -> None:
     wanted = Wanted("default", "n1", "app", lambda namespace, name: name != "other")
     pulls = PullObjects(wanted)

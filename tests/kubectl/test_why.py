@@ -11,6 +11,7 @@ import pytest
 
 from pycrictl.diagnosis.findings import Missing, Weight
 from pycrictl.diagnosis.pod import diagnose
+from pycrictl.foreign import moment
 from pycrictl.kubectl.why import Evidence, facts_of, for_cluster, needs_log
 from tests.agent import standing
 from tests.agent.standing import Cluster
@@ -22,6 +23,7 @@ WAITING = {"waiting": {"reason": "ContainerCreating"}}
 RUNNING = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-11-22T10:00:05Z"}}
 AT = "2026-11-22T22:40:00Z"
+PROBED_S = moment(AT) + 60
 
 
 def pod(state: Any = WAITING, status: Any = None, **changes: Any) -> dict[str, Any]:
@@ -130,6 +132,54 @@ def test_a_pod_that_runs() -> None:
     found = facts_of(pod(RUNNING, {"ready": True}, phase="Running"), Evidence(), NOW_S)
     assert found is not None
     assert [one.weight for one in diagnose(found)] == [Weight.NOTE]
+
+
+def beside(
+    kind: str, state: Any, *, main: Any = RUNNING, phase: str = "Running", **spec: Any
+) -> dict[str, Any]:
+    """Return a pod with a second container, which is not ready, in the list ``kind``."""
+    found = pod(main, {"ready": main == RUNNING}, phase=phase)
+    found["spec"].setdefault(f"{kind}s", []).append({"name": "side", "image": "side:1", **spec})
+    status = {"name": "side", "ready": False, "state": state}
+    found["status"].setdefault(f"{kind}Statuses", []).append(status)
+    return found
+
+
+def exited(code: int, reason: str = "Error") -> Any:
+    return {"terminated": {"exitCode": code, "reason": reason, "finishedAt": AT}}
+
+
+DONE = exited(0, "Completed")
+SIDECAR = {"restartPolicy": "Always"}
+
+
+@pytest.mark.parametrize(
+    ("document", "kind"),
+    [
+        (beside("ephemeralContainer", RUNNING), "healthy"),
+        (beside("ephemeralContainer", exited(130)), "healthy"),
+        (beside("container", RUNNING), "probe"),
+        (beside("initContainer", RUNNING, main=WAITING, phase="Pending"), "unknown"),
+        (beside("initContainer", RUNNING, **SIDECAR), "probe"),
+        (beside("initContainer", exited(143), main=DONE, phase="Succeeded", **SIDECAR), "finished"),
+    ],
+    ids=["debugging", "debugged", "not ready", "initializing", "sidecar not ready", "finished"],
+)
+def test_a_container_beside_the_first(document: dict[str, Any], kind: str) -> None:
+    found = facts_of(document, Evidence(), NOW_S)
+    assert found is not None
+    assert [one.kind for one in diagnose(found)] == [kind]
+
+
+@pytest.mark.parametrize(("is_ready", "kind"), [(True, "healthy"), (False, "probe")])
+def test_an_event_of_a_readiness_probe(is_ready: bool, kind: str) -> None:
+    failed = event("Unhealthy", "Readiness probe failed: HTTP 503", "spec.containers{main}")
+    document = pod(RUNNING, {"ready": is_ready}, phase="Running")
+    found = facts_of(document, Evidence([failed, failed]), PROBED_S)
+    assert found is not None
+    (cause,) = diagnose(found)
+    assert cause.kind == kind
+    assert is_ready or "readiness probe fails (at least once in the last 5 minutes)" in cause.text
 
 
 def test_which_logs_are_wanted() -> None:

@@ -113,6 +113,35 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
     promtool("test", "rules", str(file))
 
 
+TURNED_AWAY = 'pycrictl_agent_turned_away_total{instance="n1"}'
+UNAUTHORIZED = 'pycrictl_agent_requests_total{code="401",instance="n1",kind="list"}'
+
+
+@needs_promtool
+@pytest.mark.parametrize(
+    ("rates", "fires"),
+    [
+        ({TURNED_AWAY: 100}, True),
+        ({UNAUTHORIZED: 100}, True),
+        ({TURNED_AWAY: 40, UNAUTHORIZED: 40}, True),
+        ({TURNED_AWAY: 40}, False),
+    ],
+    ids=["turned away", "unauthorized", "both", "few"],
+)
+def test_strangers_at_an_agent(rates: dict[str, int], fires: bool, tmp_path: Path) -> None:
+    """The series of a code does not exist before the first response with it."""
+    test = {
+        "interval": "1m",
+        "input_series": [
+            {"series": name, "values": f"0+{rate}x120"} for name, rate in rates.items()
+        ],
+        "promql_expr_test": firing(["PycrictlAgentStrangers"] if fires else []),
+    }
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(SHIPPED["agent"][0])], "tests": [test]}))
+    promtool("test", "rules", str(file))
+
+
 @pytest.mark.parametrize("service", ["proxy", "agent"])
 def test_what_is_shipped_names_metrics_that_there_are(service: str) -> None:
     known = NAMES

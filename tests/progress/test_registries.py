@@ -107,6 +107,32 @@ def test_credentials_go_nowhere_else_in_clear(server: FakeRegistry) -> None:
         assert not other.requests
 
 
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_a_redirect_to_another_port_or_host_loses_the_authorization(
+    server: FakeRegistry, name: str
+) -> None:
+    with fake_registry() as other:
+        other.documents["/m"] = server.documents["/v2/b/manifests/1"]
+        server.moved["/v2/b/manifests/1"] = f"http://{name}:{other.host.partition(':')[2]}/m"
+        assert sizes(ask(question(server, Credentials(registry_token="mine")))) == [1000]
+        assert [request[2] for request in server.requests] == ["Bearer mine"]
+        assert other.requests == [("GET", "/m", "", "")]
+
+
+def test_redirects_without_an_end(server: FakeRegistry) -> None:
+    server.moved["/v2/b/manifests/1"] = f"http://{server.host}/v2/b/manifests/1"
+    assert ask(question(server)) is None
+    assert len(server.requests) == 4
+
+
+def test_a_token_is_not_redirected(server: FakeRegistry) -> None:
+    server.challenge, server.wanted = f'Bearer realm="http://{server.host}/token"', "Bearer good"
+    with fake_registry() as other:
+        server.moved["/token"] = f"http://{other.host}/token"
+        assert ask(question(server, Credentials(identity_token="mine"))) is None
+        assert other.requests == []
+
+
 @pytest.mark.parametrize(
     "document",
     [
@@ -170,6 +196,16 @@ def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
     found = ask(ManifestRequest("registry.test/b:1", ME, root=root))
     assert sizes(found) == [1000]
     assert [request[:3] for request in server.requests] == [("GET", "/v2/b/manifests/1", "")]
+
+
+def test_another_host_does_not_get_the_credentials_of_the_pull(
+    server: FakeRegistry, tmp_path: Path
+) -> None:
+    server.challenge, server.wanted = 'Basic realm="r"', BASIC
+    moved = f'[[registry]]\nprefix = "registry.test"\nlocation = "{server.host}"'
+    root = files(tmp_path, moved)
+    assert ask(ManifestRequest("registry.test/b:1", ME, root=root)) is None
+    assert {request[2] for request in server.requests} == {""}
 
 
 def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:

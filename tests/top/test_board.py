@@ -104,10 +104,20 @@ def test_healthy_rows_by_each_measure() -> None:
 
 
 def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
-    others = [NodePull("shop/pulls", "reg.example/web:1", PULLING), NodePull("", "x/y:1", QUEUED)]
+    stray = NodePull("", "x/y:1", replace(QUEUED))
+    others = [NodePull("shop/pulls", "reg.example/web:1", PULLING), stray]
     rows = rows_of(REPORTS, {}, others)
     assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
     assert [one.image for one in rows if not one.pod] == ["x/y:1"]
+
+
+def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
+    """containerd does not name a pull's pod, and may name its image by digest."""
+    other = replace(PULLING)
+    pulls = [NodePull("", "reg.example/web@sha256:1", one) for one in (PULLING, other)]
+    rows = rows_of(REPORTS, {}, pulls)
+    assert [one.pod for one in rows if one.pull is PULLING] == ["shop/pulls"]
+    assert [one.pod for one in rows if one.pull is other] == [""]
 
 
 def test_only_rows_with_a_text() -> None:
