@@ -105,8 +105,7 @@ class App:
             url=self._streams.url,
         )
         quotas = Quotas(
-            size_limit_bytes=settings.copy_size_limit_bytes,
-            copies_per_pod=settings.copies_per_pod,
+            size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
         )
         self._copies = CopyService(
             lookup,
@@ -207,6 +206,7 @@ class App:
                 await self._finish()
                 await self._hand_over.answered()
             self._hand_over.close_sockets()
+            self._limiter.is_stopping = True
             await self._server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
         self._log.info("stopped")
 

@@ -43,7 +43,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.errors import ConnectError, RemoteProtocolError
+from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
 from pycrictl.ownprogram import is_running, start_orphan
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
@@ -263,19 +263,23 @@ class HandOver:
         answer = await lines.receive(STEP_S)
         if answer is None or not answer.get("serving"):
             lines.send({"error": "it took too long"})
-            if ready.get("port"):
-                self._streams.resume()
             self._limiter.release()
             for own in self.sockets:
                 own.publish()
-            return "the new program ended at once"
+            reason = "the new program ended at once"
+            if ready.get("port"):
+                try:
+                    self._streams.resume()
+                except ConfigError as exc:  # the new process still holds the port
+                    reason = f"{reason}; {exc.message}"
+            return reason
         self._heir = Upstream(str(ready["socket"]))
         # Before the reply: the new process then sends READY=1, which counts only from the main one.
         notify(f"MAINPID={pid}", self._environ)
         lines.send({})
         self.successor_pid = pid
         self._limiter.close(waiting=True)
-        self._streams.leave(lambda target: target.pod in pods)
+        self._streams.leave(lambda target: target.pod is None or target.pod in pods)
         self._log.info("handed_over", pid=pid, running=len(running), waiting=waiting)
         self._stop.set()
         return ""

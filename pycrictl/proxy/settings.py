@@ -100,9 +100,7 @@ class ProxySettings:
         "log-level", "Minimum level to log", "info", shown="info, with --debug debug"
     )
     metrics_address: Address | None = Row(maybe(options.read_address, empty=None), "IP:PORT")(
-        "metrics-listen",
-        "Serve /metrics for Prometheus, /livez and /readyz there",
-        shown="nowhere",
+        "metrics-listen", "Serve /metrics for Prometheus, /livez and /readyz there", shown="nowhere"
     )
     tracing_endpoint: str = Row(maybe(options.read_host_and_port), "HOST:PORT")(
         "tracing-endpoint",

@@ -191,6 +191,9 @@ def test_what_a_second_signal_or_the_timeout_ends_is_unavailable(
     assert time.monotonic() - began < CALLS_S  # other calls may take that long
     wait_until(lambda: gate.running == 0)
     assert "Traceback" not in proxy.log()
+    (running,) = (line for line in proxy.log().splitlines() if " pull image=a/b:0 " in line)
+    assert " outcome=Unavailable " in running
+    assert f'error="{CLOSED.message}"' in running
 
 
 def test_streams_that_the_runtime_lacks_are_not_logged(fake: FakeServer, start: Start) -> None:

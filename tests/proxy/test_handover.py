@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import re
@@ -13,7 +15,7 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
@@ -21,8 +23,13 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
+from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.ownprogram import is_running
+from pycrictl.proxy.handover import HandOver
+from pycrictl.proxy.pulls.book import Book
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
+from pycrictl.servicelog import Log
+from pycrictl.serviceoptions import Address
 from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import Kubelet
@@ -340,6 +347,84 @@ def test_a_new_program_that_ends_in_the_middle_changes_nothing(
         await_pulls(fake, done + 1)
         let_one_go(gate, futures)
     assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(4)]
+
+
+class Streams:
+    """The streams of a process whose new one keeps the port.
+
+    Attributes:
+        stays: whether a stream of a target stays with this process.
+    """
+
+    address = Address("127.0.0.1", 1)
+    stays: Callable[[PullTarget], bool]
+
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
+        raise ConfigError("cannot listen on 127.0.0.1:1")
+
+    def leave(self, is_elsewhere: Callable[[PullTarget], bool]) -> None:
+        self.stays = lambda target: not is_elsewhere(target)
+
+
+class Recorded:
+    """A limiter or socket without any pulls; ``calls`` are the names of the methods called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.calls: list[str] = []
+
+    def __getattr__(self, name: str) -> Callable[..., list[Any]]:
+        def call(**_: object) -> list[Any]:
+            self.calls.append(name)
+            return []
+
+        return call
+
+
+def handed_over(streams: Streams, stand_in: Recorded, *messages: dict[str, Any]) -> bool:
+    """Hand over to a process that sends these messages and disconnects."""
+
+    async def run() -> bool:
+        here, there = socket.socketpair()
+        hand_over = HandOver(
+            *(cast(Any, None), {}),
+            limiter=cast(Any, stand_in),
+            streams=cast(Any, streams),
+            book=Book(),
+            log=Log("pycrictl.proxy.test"),
+            stop=asyncio.Event(),
+        )
+        hand_over.sockets = [cast(Any, stand_in)]
+        there.sendall(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
+        there.shutdown(socket.SHUT_WR)
+        reader, writer = await asyncio.open_unix_connection(sock=here)
+        with there, contextlib.closing(writer):
+            done = await hand_over.hand_over(reader, writer)
+            await hand_over.close()
+        await writer.wait_closed()
+        return done
+
+    return asyncio.run(run())
+
+
+READY = {"socket": "/none", "port": True}
+
+
+def test_streams_of_the_whole_node_are_left_to_the_new_program(folder: Path) -> None:
+    streams = Streams()
+    assert handed_over(streams, Recorded(folder), READY, {"serving": True})
+    assert not streams.stays(PullTarget(None))
+    assert streams.stays(PullTarget(PodKey("default", "web", "u1")))
+
+
+def test_a_port_that_the_new_program_keeps(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stand_in = Recorded(folder)
+    assert not handed_over(Streams(), stand_in, READY)
+    assert stand_in.calls == ["hold", "in_line", "release", "publish", "close"]
+    assert "the new program ended at once; cannot listen on 127.0.0.1:1" in caplog.text
 
 
 def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folder: Path) -> None:

@@ -108,3 +108,5 @@ class PullTracer:
         else:
             self._has_complained = False
         self._sending = None
+        if self._ended and after_s:  # meanwhile
+            self._sending = asyncio.get_running_loop().create_task(self._send(SEND_S))

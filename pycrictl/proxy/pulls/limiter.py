@@ -88,6 +88,7 @@ class PullLimiter:
         self._timer: asyncio.TimerHandle | None = None
         self._latest = 0.0
         self._is_closed = self._is_draining = False
+        self.is_stopping = False  # running calls are about to be cancelled
 
     async def handle(self, request: CallRequest, asked: float | None = None) -> Answer:
         """Answer one call; ``asked`` is its original time of arrival if it was forwarded.
@@ -134,7 +135,9 @@ class PullLimiter:
         finally:
             del self._waiting[ticket]
             error = None
-            if answer is not None and answer is not CLOSED:
+            if answer is None and self.is_stopping:
+                call.code, error = name_of(CLOSED.code), CLOSED.message
+            elif answer is not None and answer is not CLOSED:
                 call.code, call.image_id = name_of(answer.code), _image_id(answer)
                 error = "" if answer.code == OK else redact_text(answer.message) or call.code
             self._end(call, error)

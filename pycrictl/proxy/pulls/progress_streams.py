@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
@@ -40,6 +40,7 @@ HEARTBEAT_S: Final = 10.0
 PACE_S: Final = 0.2
 """The shortest time between two batches of reports."""
 
+_CLOCK_STEP_S: Final = 1.0
 _SETTLE_S: Final = ATTEMPT_GAP_S
 """Minimum time that a new stream stays open, since the pod's next pull may be about to begin."""
 
@@ -77,8 +78,7 @@ class PullProgress:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        offset_s = time.time() - self._loop.time()
-        self._reporter = Reporter(self.book, self.layers.seen, self.layers.others, offset_s)
+        self._reporter = Reporter(self.book, self.layers.seen, self.layers.others)
 
     async def handle(self, request: CallRequest) -> Answer:
         try:
@@ -107,6 +107,7 @@ class PullProgress:
         async with self.layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
+                self._set_clock(time.time() - now)
                 until = self._reporter.busy_until(target.pod, now=now)
                 batch = []
                 for report in self._reporter.reports(target, now=now, since=opened_at):
@@ -123,6 +124,10 @@ class PullProgress:
                     return
                 await asyncio.sleep(PACE_S)
                 await self.notifier.wait(1.0)
+
+    def _set_clock(self, offset_s: float) -> None:
+        if abs(offset_s - self._reporter.wall_offset_s) > _CLOCK_STEP_S:
+            self._reporter = replace(self._reporter, wall_offset_s=offset_s)
 
 
 # The content of reports; pure

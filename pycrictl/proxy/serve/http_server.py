@@ -151,18 +151,21 @@ class HttpServer:
         raise NotImplementedError
 
     def pause(self) -> None:
-        """Stop listening on the first socket; pending connections are kept."""
-        first = self._listeners.pop(0)
-        self._loop.remove_reader(first)
-        first.close()
+        """Stop listening on the port; pending connections are kept."""
+        self._close([one for one in self._listeners if one.family != socket.AF_UNIX])
+
+    def _close(self, listeners: list[socket.socket]) -> None:
+        for one in listeners:
+            self._listeners.remove(one)
+            self._loop.remove_reader(one)
+            one.close()
 
     @property
     def open_count(self) -> int:
         return len(self._tasks)
 
     async def stop(self) -> None:
-        while self._listeners:
-            self.pause()
+        self._close([*self._listeners])
         if self._sweep is not None:
             self._sweep.cancel()
         for pending in self._shares.waiting:

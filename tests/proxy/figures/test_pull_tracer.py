@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,9 @@ import pytest
 
 from pycrictl._proto import cri_pb2, otlp_pb2
 from pycrictl.cri.calls.tracing import Context
+from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.figures import pull_tracer
+from pycrictl.servicelog import Log
 from tests.cli.test_profiles_and_traces import Collector, collector
 from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
@@ -19,7 +24,7 @@ from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
 from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import ABSENT, prepare, pulls
-from tests.waiting import wait_until
+from tests.waiting import until, wait_until
 
 __all__ = ["collector", "container"]
 
@@ -103,6 +108,36 @@ def test_a_copy(
     assert span.name == "CopyFromContainer"
     assert attributes(span)["pycrictl.path"] == "/file"
     assert attributes(span)["pycrictl.end"] == "done"
+
+
+def test_a_span_that_ends_while_others_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does not wait for yet another one."""
+    sent: list[str] = []
+    is_sending, go_on = threading.Event(), threading.Event()
+
+    def send(endpoint: str, service: str, spans: list[otlp_pb2.Span]) -> None:
+        sent.extend(span.name for span in spans)
+        is_sending.set()
+        assert go_on.wait(60)
+
+    monkeypatch.setattr(pull_tracer, "send", send)
+    monkeypatch.setattr(pull_tracer, "SEND_S", 0.01)
+
+    async def run() -> None:
+        tracer = pull_tracer.PullTracer("127.0.0.1:1", log=Log("pycrictl.proxy.test"))
+
+        async def end(request: CallRequest) -> Answer:
+            tracer.event("pull", {"trace": request.trace})
+            return Answer()
+
+        await tracer.watched(end)(CallRequest("/first", b""))
+        await until(is_sending.is_set)
+        await tracer.watched(end)(CallRequest("/second", b""))
+        go_on.set()
+        await until(lambda: sent == ["first", "second"])
+        await tracer.stop()
+
+    asyncio.run(run())
 
 
 def test_a_collector_that_is_not_there_is_reported_once(fake: FakeServer, start: Start) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -145,10 +146,10 @@ def test_what_is_refused(fake: FakeServer, start: Start) -> None:
     assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
 
 
-def test_a_heartbeat_repeats_the_last_record(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams.HEARTBEAT_S", 0.5)
+def followed(
+    fake: FakeServer, count: int, *, started: float | None, heard: Callable[[], object] = list
+) -> list[list[Report]]:
+    """Return the first batches about a pull; call ``heard`` after each."""
 
     async def run() -> list[list[Report]]:
         notifier, book = Notifier(), Book()
@@ -163,15 +164,40 @@ def test_a_heartbeat_repeats_the_last_record(
         )
         target = PullTarget(PodKey("default", "web", "u1"))
         book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
+        book.line[0].started = started
         book.begin(1, book.line[0], pod=target.pod, reference="a", now=0.0)
         found = []
         async with contextlib.aclosing(progress.follow(target)) as batches:
             async for batch in batches:
                 found.append(batch)
-                if len(found) == 3:
+                heard()
+                if len(found) == count:
                     break
         await layers.close()
         return found
 
-    batches = asyncio.run(run())
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams.HEARTBEAT_S", 0.5)
+
+
+@pytest.mark.usefixtures("quick_heartbeat")
+def test_a_heartbeat_repeats_the_last_record(fake: FakeServer) -> None:
+    batches = followed(fake, 3, started=None)
     assert batches == [[Report("a", "", 0, 0, "", "waiting", 1)]] * 3
+
+
+@pytest.mark.usefixtures("quick_heartbeat")
+def test_the_start_of_a_pull_follows_the_wall_clock(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wall_s = time.time
+
+    def step() -> None:
+        monkeypatch.setattr(time, "time", lambda: wall_s() + 3600)
+
+    (before,), (after,) = followed(fake, 2, started=1.0, heard=step)
+    assert after.started - before.started == pytest.approx(3600, abs=1)

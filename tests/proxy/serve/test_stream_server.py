@@ -93,6 +93,23 @@ def get(
     return "\r\n".join(lines)
 
 
+def test_the_port_is_released_more_than_once(tmp_path: Path) -> None:
+    """A hand-over may fail, and the next one needs the port as well."""
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        server.listen_in(tmp_path)
+        for _ in range(2):
+            server.pause()
+            listening(server.address).close()
+            server.resume()
+        server.pause()
+        server.pause()  # resuming failed
+        target = beside(parse_url(server.url("good")), str(tmp_path / "sock"))
+        await follow(target, on_report=lambda _: None, on_note=pytest.fail, timeout_s=60)
+
+    serve(test)
+
+
 @pytest.mark.parametrize("is_beside", [False, True], ids=["tcp", "unix"])
 def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: bool) -> None:
     """Also on a Unix socket: a pod with its own network cannot reach the node's loopback."""
