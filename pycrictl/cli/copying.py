@@ -134,6 +134,7 @@ class _Meter:
     def finish(self, summary: Summary) -> None:
         self._end()
         elapsed_s = round(self._clock() - self._began_s, 3)
+        self.skipped = max(self.skipped, summary.skipped)  # a server names only some
         copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}
         self._display.end(copied)
 

@@ -50,15 +50,23 @@ def copy_to(
 
 
 def pack_from(
-    method: Method, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    method: Method,
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    follow: bool = False,
+    judges: bool = True,
 ) -> Generator[memoryview, None, Summary]:
     """Yield a path of the container as an archive, and return a summary of its contents.
 
-    Each piece is valid until the next is requested.
+    Each piece is valid until the next is requested. ``judges`` enforces the rules on it, which
+    takes memory for each name.
     """
+    enforced = rules if judges else None
     with method.read(path, rules, watch, follow=follow) as archive:
         while not archive.is_whole:
-            census = Census(rules)
+            census = Census(enforced)
             with Spool() as spool:
                 try:
                     spool.fill(census.through(archive.pieces()))
@@ -67,7 +75,7 @@ def pack_from(
                     continue
                 yield from spool.pieces()
                 return census.summary
-        census = Census(rules)
+        census = Census(enforced)
         with closing(archive.pieces()) as pieces:
             yield from census.through(pieces)
         archive.check()

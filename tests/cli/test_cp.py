@@ -13,6 +13,7 @@ import tarfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy.rules.outcome import Summary, encode_success
+from pycrictl.copy.rules.policy import Skipped
 from tests.cli.run import PROGRAM, Run
 from tests.copy.test_on_node import ID
+from tests.copy.transfer.conftest import copy_server
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import ARCHIVE, pretended
 
@@ -198,6 +202,21 @@ def test_a_copy_goes_on_when_nobody_reads_its_progress(fake: FakeServer, root: P
     os.close(writer)
     assert (done.returncode, done.stderr) == (0, b"")
     assert (root / "g").read_text() == "content"
+
+
+def test_a_server_names_only_some_of_what_was_left_out(fake: FakeServer, tmp_path: Path) -> None:
+    offer(fake)
+    (tmp_path / "f").write_text("content")
+    named = [Skipped(b"to/pipe", "special", "it is a named pipe")]
+    with copy_server(fake) as server:
+        server.script = partial(
+            server.take, outcome=encode_success(Summary(files=1, skipped=150), named)
+        )
+        shown = run(fake, "--progress", "json", str(tmp_path / "f"), "web:/to")
+        quiet = run(fake, "--quiet", str(tmp_path / "f"), "web:/to")
+    assert (shown.code, quiet.code) == (1, 1)
+    assert json.loads(shown.stdout.splitlines()[-1])["skipped"] == 150
+    assert quiet.stderr.startswith("pycrictl: left out 150 entries\n")
 
 
 @pytest.mark.parametrize(("pipes", "count"), [("a", "1 entry"), ("ab", "2 entries")])

@@ -23,13 +23,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import (
-    ConnectError,
-    FailedPrecondition,
-    NotFound,
-    PycrictlError,
-    StreamError,
-)
+from pycrictl.errors import ConnectError, FailedPrecondition, NotFound, PycrictlError, StreamError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -71,9 +65,9 @@ class Engine:
         self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
     ) -> Summary:
         def act(method: Method) -> Summary:
-            # The client limits the number of entries.
-            rules = Rules(max_entries=0)
-            packing = ends.pack_from(method, spec.path, rules, watch, follow=spec.follow_links)
+            # The client enforces the rules.
+            rules, follow = Rules(max_entries=0), spec.follow_links
+            packing = ends.pack_from(method, spec.path, rules, watch, follow=follow, judges=False)
             with closing(packing) as pieces:
                 for piece in pieces:
                     write(piece)

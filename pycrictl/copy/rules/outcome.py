@@ -112,18 +112,20 @@ def refusal_codes(exc: Exception) -> tuple[int, int]:
 def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
     """Encode the outcome of a successful copy."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
-    if skipped:
-        causes = [
-            {
-                "reason": entry.rule,
-                "field": os.fsdecode(entry.path)[:_MAX_TEXT],
-                "message": entry.reason[:_MAX_TEXT],
-            }
-            for entry in skipped[:MAX_SKIPPED]
-        ]
+    causes = [
+        {
+            "reason": entry.rule,
+            "field": os.fsdecode(entry.path)[:_MAX_TEXT],
+            "message": entry.reason[:_MAX_TEXT],
+        }
+        for entry in skipped[:MAX_SKIPPED]
+    ]
+    if causes:
         status["details"] = {"causes": causes}
     # Names may hold any bytes: invalid UTF-8 becomes lone surrogates, escaped in ASCII.
-    return json.dumps(status).encode()
+    while len(encoded := json.dumps(status).encode()) > MAX_BYTES:
+        del causes[len(causes) // 2 :]
+    return encoded
 
 
 def encode_failure(error: PycrictlError) -> bytes:

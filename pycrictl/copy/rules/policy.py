@@ -281,8 +281,5 @@ def ambiguous(name: bytes) -> EntryRefused:
 
 def _refusal(name: bytes, rule: str, reason: str) -> EntryRefused:
     return EntryRefused(
-        f"refused to copy {quote(os.fsdecode(name))}: {reason}",
-        path=name,
-        rule=rule,
-        reason=reason,
+        f"refused to copy {quote(os.fsdecode(name))}: {reason}", path=name, rule=rule, reason=reason
     )

@@ -150,6 +150,7 @@ class Transfer:
             link, self._link = self._link, None
             self._is_over = True
         if link is not None:
+            link.deadline = None  # moving a copy into place may have taken long
             with suppress(StreamError):
                 if status:
                     link.send(STATUS, status)

@@ -24,6 +24,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final, NoReturn
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
@@ -93,6 +94,7 @@ class OverApi:
     _watch: Watch = field(init=False)
     _left: int = MAX_SESSIONS
     _shown: int = 0
+    _reached: int = 0
     _has_bytes: int = 0
     _sign_s: float = 0.0
 
@@ -175,6 +177,7 @@ class OverApi:
         if not self._left:
             raise why
         self.saved.remove()
+        self._reached = 0
         self.retry_policy.call(self._begin)  # a restarted agent may not be reachable yet
 
     def _take_up(self) -> bool:
@@ -261,11 +264,13 @@ class OverApi:
         on_total(arriving.offset)
 
     def _progressed(self, offset: int) -> None:
-        if offset > self._shown:
+        if offset > self._reached:
+            self._reached = offset
             self.saved.touch()
+            self.retry_policy.renew()
+        if offset > self._shown:
             self._watch.on_bytes(offset - self._shown)
             self._shown = offset
-            self.retry_policy.renew()
 
     # The end of the copy
 
@@ -338,7 +343,7 @@ def in_cluster(
     check_name("a container", container)
     kubectl = Kubectl(options, note)
     record = CopyRecord(
-        tuple(options),
+        tuple(sha256(os.fsencode(one)).hexdigest() for one in options),  # there may be a token
         namespace or namespace_of(kubectl),
         path.container,
         local if local == "-" else os.path.abspath(local),  # noqa: PTH100 (of a final slash, too)

@@ -44,7 +44,7 @@ class CopyRecord:
     """A copy.
 
     Attributes:
-        options: of the connection to the cluster.
+        options: hashes of the options of the connection to the cluster.
         local: the side outside the container, absolute; ``-`` for an archive.
         spec: the request to the agent.
         session: name of the session at the agent.

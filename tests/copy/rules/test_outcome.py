@@ -5,6 +5,7 @@ import json
 import pytest
 
 from pycrictl.copy.rules.outcome import (
+    MAX_BYTES,
     MAX_SKIPPED,
     Outcome,
     Summary,
@@ -25,11 +26,17 @@ def test_a_success() -> None:
     assert decode(text) == Outcome("", COPIED, skipped)
 
 
-def test_not_everything_is_named() -> None:
-    skipped = [Skipped(b"x" * 4000, "rule", "reason" * 1000)] * 1000
+@pytest.mark.parametrize(
+    ("name", "count"), [("x" * 400, MAX_SKIPPED), ("x" * 4000, 50), ("\u9577" * 4000, 12)]
+)
+def test_not_everything_is_named(name: str, count: int) -> None:
+    skipped = [Skipped(name.encode(), "rule", "reason")] * 1000
+    if count == 50:
+        skipped = [one._replace(reason="reason" * 1000) for one in skipped]
     text = encode_success(COPIED, skipped)
-    assert len(text) < 200_000
-    assert len(decode(text).skipped) == MAX_SKIPPED
+    assert len(text) <= MAX_BYTES
+    assert decode(text).copied == COPIED
+    assert len(decode(text).skipped) == count
 
 
 def test_a_failure_is_for_people() -> None:

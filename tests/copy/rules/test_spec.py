@@ -134,8 +134,7 @@ def test_places(
     kind, name = source.split()
     text = take_apart(destination)
     error = failure(
-        result,
-        lambda: place(SourceKind(kind), name.encode(), destination=text, existing=existing),
+        result, lambda: place(SourceKind(kind), name.encode(), destination=text, existing=existing)
     )
     assert error is None or os.fsdecode(text.path) in error.message
 

@@ -27,7 +27,14 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, address
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import CHANNEL_END, FROM_CONTAINER, STATUS, TO_CONTAINER
+from pycrictl.copy.transfer.messages import (
+    CHANNEL_END,
+    FROM_CONTAINER,
+    STATUS,
+    TO_CONTAINER,
+    ChannelProtocol,
+)
+from pycrictl.copy.transfer.serving import Transfer
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     CopyError,
@@ -117,6 +124,14 @@ def test_archives_both_ways(
     # Makes the server treat it as an archive, whatever it contains.
     assert request.path == "/to/."
     assert (request.size, request.checksum) == (len(HONEST), zlib.crc32(HONEST))
+
+
+def test_rules_that_are_left_to_another_end(server: CopyServer, copier: Copier) -> None:
+    server.script = sending(HONEST)
+    pack = partial(ends.pack_from, copier, b"/x/d", Rules(max_entries=1), copier.watch)
+    assert b"".join(map(bytes, pack(judges=False))) == HONEST
+    with pytest.raises(CopyError, match="no more than 1 entry"):
+        b"".join(map(bytes, pack()))
 
 
 def unpacked(copier: Copier, data: bytes, folder: Path) -> Summary:
@@ -392,3 +407,12 @@ def test_a_client_that_is_too_slow_for_a_server() -> None:
         client.sendall(Frame(Opcode.BINARY, b"\x00abc").serialize(mask=True))
         with pytest.raises(StreamError, match="the client is too slow"):
             link.receive()
+
+
+def test_the_outcome_of_a_commit_that_outlasts_the_deadline() -> None:
+    transfer = Transfer(ChannelProtocol(TO_CONTAINER))
+    client, sock = socket.socketpair()
+    with client:
+        transfer.attach(SocketLink(sock, idle_s=60, deadline=0.0))
+        transfer.run(Summary, lambda _: SUCCESS)
+        assert SUCCESS in client.recv(1000)

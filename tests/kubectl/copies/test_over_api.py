@@ -383,14 +383,15 @@ def test_what_cannot_be_made_to_its_end(work: Workstation, options: dict[str, in
     assert not (work.here / "g").exists()
 
 
+def endless(write: Write, watch: Watch) -> None:
+    write(archive()[: 7 * MIB])
+    while True:  # until the copy is abandoned
+        write(memoryview(b""))
+        time.sleep(0.02)
+
+
 def test_a_restart_of_the_agent(work: Workstation) -> None:
     """The archive is made again; no bytes of the first one may be used."""
-
-    def endless(write: Write, watch: Watch) -> None:
-        write(archive()[: 4 * MIB])
-        while True:  # until the copy is abandoned
-            write(memoryview(b""))
-            time.sleep(0.02)
 
     def restart() -> None:
         work.agent.stop()
@@ -404,6 +405,32 @@ def test_a_restart_of_the_agent(work: Workstation) -> None:
     assert (work.here / "g").read_bytes() == bytes(8 * MIB)
     assert [note for note in work.notes if "starting over" in note]
     wait_until(lambda: work.left() == [])
+
+
+def test_an_interruption_after_starting_over(work: Workstation) -> None:
+    """Retries begin anew with the first bytes, although more had arrived before."""
+    again = 0
+
+    def cut() -> None:
+        work.wait_for(again + 3 * MIB)
+        work.relay.cut()
+
+    def restart() -> None:
+        nonlocal again
+        work.agent.stop()
+        work.agent.engine.make = making(cut)
+        again = work.relay.passed
+        work.agent.start()
+
+    work.retries = 1000
+    work.start(make=endless)
+    with work.meanwhile(6 * MIB, restart):
+        work.out("/to/f", work.here / "g")
+    assert (work.here / "g").read_bytes() == CONTENT
+    first, anew, second = work.notes
+    assert first.endswith("; retrying")
+    assert anew.endswith(": starting over")
+    assert second.endswith("; retrying")
 
 
 def test_the_answer_has_size_and_checksum_unless_it_is_wanted_early(work: Workstation) -> None:

@@ -8,12 +8,18 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pycrictl.copy.rules.spec import ContainerPath
 from pycrictl.errors import CopyError
+from pycrictl.kubectl.copies import over_api
 from pycrictl.kubectl.copies.saved import CopyRecord, Saved
+from tests.copy.trees import UNWATCHED
 
 RECORD = CopyRecord((), "shop", "web", "/f", {"path": "/f"}, "0" * 32)
 NAME = f"{RECORD.session}.json"
@@ -67,6 +73,33 @@ def test_somebody_looks_at_a_copy_that_begins(folder: Path) -> None:
     assert not saved_in(folder).take_up(RECORD)  # it is locked now
     saved.remove()
     assert not (folder / NAME).exists()
+
+
+def test_no_option_is_saved_in_clear(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same options still find the copy again."""
+    proxy = nullcontext(SimpleNamespace(target=None))
+    monkeypatch.setattr(over_api, "KubectlProxy", lambda *_: proxy)
+
+    def record(token: str) -> CopyRecord:
+        with over_api.in_cluster(
+            ContainerPath("", "web", b"/f"),
+            UNWATCHED,
+            options=(f"--token={token}",),
+            environ={"XDG_STATE_HOME": str(folder.parents[1])},
+            namespace="shop",
+            container="",
+            local="-",
+            retries=None,
+            resume=False,
+        ) as (method,):
+            return method.record
+
+    saved = saved_in(folder)
+    saved.keep(replace(record("hunter2"), session=RECORD.session))
+    assert "hunter2" not in (folder / NAME).read_text()
+    saved.release()
+    assert not saved_in(folder).take_up(record("hunter3"))
+    assert saved_in(folder).take_up(record("hunter2"))
 
 
 def test_no_space(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,11 +81,7 @@ def test_programs_are_read(
 
 @pytest.mark.parametrize(
     ("is_cleaned", "command", "form"),
-    [
-        (False, ["tar"], dict),
-        (True, ["tar"], dict),
-        (True, ["busybox", "tar"], of_files),
-    ],
+    [(False, ["tar"], dict), (True, ["tar"], dict), (True, ["busybox", "tar"], of_files)],
     ids=["gnu", "gnu-cleaned", "busybox-cleaned"],
 )
 def test_programs_read_what_is_written(
