@@ -93,22 +93,29 @@ class Helper:
 
     def __exit__(self, *_: object) -> None:
         if self._pid:
-            os.close(self._order)
-            os.waitpid(self._pid, 0)
+            if self._order >= 0:
+                os.close(self._order)
+            with suppress(ProcessLookupError, ChildProcessError):  # it may have just ended
+                if self._order < 0:  # a signal ends this program while the shell runs
+                    os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
 
     def run(self, pid: int, tools: Tools, words: Sequence[str]) -> int:
-        order = json.dumps([pid, _inner_pid(pid), tools, words])
+        is_front = _is_in_front()
+        order = json.dumps([pid, _inner_pid(pid), tools, words, is_front])
         sys.stdout.flush()
         sys.stderr.flush()
         former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         interrupted = signal.signal(signal.SIGINT, lambda *_: None)
         try:
-            with os.fdopen(self._order, "w") as pipe:
+            descriptor, self._order = self._order, -1
+            with os.fdopen(descriptor, "w") as pipe:
                 pipe.write(order)
             _, status = os.waitpid(self._pid, 0)
             self._pid = 0
         finally:
-            _take_terminal(os.getpgrp())
+            if is_front:
+                _take_terminal(os.getpgrp())
             signal.signal(signal.SIGTTOU, former)
             signal.signal(signal.SIGINT, interrupted)
         return os.waitstatus_to_exitcode(status) % 256
@@ -133,33 +140,36 @@ def _serve(order: int) -> NoReturn:
         with os.fdopen(order) as pipe:
             text = pipe.read()
         if text:
-            pid, number, tools, words = json.loads(text)
-            code = _enter(pid, number, Tools(*tools), words)
+            pid, number, tools, words, is_front = json.loads(text)
+            code = _enter(pid, number, Tools(*tools), words, is_front=is_front)
     except BaseException as exc:
         os.write(2, f"pycrictl: cannot enter the container's namespaces: {exc}\n".encode())
     finally:
         os._exit(code)
 
 
-def _enter(pid: int, number: int, tools: Tools, words: Sequence[str]) -> int:
+def _enter(pid: int, number: int, tools: Tools, words: Sequence[str], *, is_front: bool) -> int:
     opened = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
     for descriptor in opened:
         _check(_libc.setns(descriptor, 0), "setns")
         os.close(descriptor)
     child = os.fork()  # only a child enters the PID namespace
     if not child:
-        _become(tools, words, number)
+        _become(tools, words, number, is_front=is_front)
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
-def _become(tools: Tools, words: Sequence[str], number: int) -> NoReturn:
+def _become(tools: Tools, words: Sequence[str], number: int, *, is_front: bool) -> NoReturn:
     try:
         _die_with_parent()
-        with suppress(OSError):
-            os.setpgid(0, 0)
-            _take_terminal(os.getpgrp())
+        if is_front:
+            with suppress(OSError):
+                os.setpgid(0, 0)
+                _take_terminal(os.getpgrp())
+            # Nothing would continue it; a shell with job control sets its own handler.
+            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
         for signal_number in (signal.SIGINT, signal.SIGTTOU):
             signal.signal(signal_number, signal.SIG_DFL)
         _check(_libc.unshare(_CLONE_NEWNS), "unshare")
@@ -198,7 +208,11 @@ def _make_root(tools: Tools) -> Path:
     root, upper, work = (folder / name for name in ("root", "upper", "work"))
     for each in (root, upper, work):
         each.mkdir()
-    options = f"lowerdir={':'.join(tools.layers)},upperdir={upper},workdir={work}"
+    # Relative paths, as mount(2) takes no more than a page.
+    common = Path(os.path.commonpath(tools.layers)).parent
+    os.chdir(common)
+    layers = ":".join(os.path.relpath(layer, common) for layer in tools.layers)
+    options = f"lowerdir={layers},upperdir={upper},workdir={work}"
     _mount("overlay", root, "overlay", _MS_NOSUID | _MS_NODEV, options)
     return root
 
@@ -225,6 +239,14 @@ def _change_root(root: Path) -> None:
 def _die_with_parent() -> None:
     """Have the kernel kill this process when its parent ends, even by SIGKILL (prctl(2))."""
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+
+
+def _is_in_front() -> bool:
+    """Return whether this process group has the terminal."""
+    for descriptor in (0, 2):
+        with suppress(OSError):
+            return os.tcgetpgrp(descriptor) == os.getpgrp()
+    return False
 
 
 def _take_terminal(group: int) -> None:

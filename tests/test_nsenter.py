@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
 from pycrictl.errors import PycrictlError
 from pycrictl.nsenter import Helper, Tools, check_static
 from tests.cli.run import Run
+from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer
 
 
@@ -62,3 +67,92 @@ def test_nothing_is_asked_for_what_cannot_be_meant(
 ) -> None:
     done = Run("-r", fake.endpoint, *words)
     assert (done.code, done.stdout, fake.calls) == (1, "", [])
+
+
+BUSYBOX = "/bin/busybox"
+
+HELPER = f"""
+import os, sys
+from pycrictl.nsenter import Helper, Tools
+
+with Helper() as helper:
+    tools = Tools({{}}, busybox="{BUSYBOX}")
+    sys.exit(helper.run(os.getpid(), tools, ["sh", "-c", sys.argv[1]]))
+"""
+"""A program beside this process, given as a script, instead of a container's."""
+
+GROUPS = "read -r pid name state parent group session tty front rest < /proc/$$/stat"
+"""Reads the shell's process group and the one in front at its terminal (proc(5))."""
+
+
+def on_terminal(script: str, *words: str) -> tuple[int, list[str]]:
+    """Run a script that leads a session at a terminal; return its PID and output."""
+    terminal, theirs = os.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", "sh", "-c", script, "sh", *words],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+    ) as process:
+        stdout, _ = process.communicate(timeout=60)
+    os.close(theirs)
+    os.close(terminal)
+    return process.pid, stdout.split()
+
+
+@needs_root
+def test_in_the_background_no_terminal_is_taken() -> None:
+    script = f'set -m; "$@" & echo $!; wait; {GROUPS}; echo $front'
+    inner = f"{GROUPS}; echo $group $front"
+    leader, found = on_terminal(script, sys.executable, "-c", HELPER, inner)
+    job = found[0]
+    assert found == [job, job, str(leader), str(leader)]
+    assert job != str(leader)
+
+
+@needs_root
+def test_nothing_stops_a_shell_in_front() -> None:
+    inner = f"{GROUPS}; echo $group $front; grep SigIgn /proc/$$/status"
+    leader, found = on_terminal('exec "$@"', sys.executable, "-c", HELPER, inner)
+    group, front, _, ignored = found
+    assert group == front != str(leader)
+    assert int(ignored, 16) >> (signal.SIGTSTP - 1) & 1
+
+
+@needs_root
+def test_a_signal_ends_the_shell_and_closes_nothing_of_others() -> None:
+    """By then, other files have the numbers of the helper's pipe."""
+    opened: list[int] = []
+
+    def end(number: int, frame: FrameType | None) -> None:
+        opened.extend(os.pipe())
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, end)
+    began_s = time.monotonic()
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    try:
+        with pytest.raises(KeyboardInterrupt), Helper() as helper:
+            helper.run(os.getpid(), Tools({}, busybox=BUSYBOX), ["sleep", "20"])
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    assert time.monotonic() - began_s < 10
+    for descriptor in opened:
+        os.close(descriptor)
+
+
+@needs_root
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_layers_whose_paths_fill_more_than_a_page(tmp_path: Path, is_linked: bool) -> None:
+    folder = tmp_path / ("x" * 200)
+    names = [f"snapshots/{number}/fs" for number in range(30)]
+    for name in names:
+        (folder / name / "bin").mkdir(parents=True)
+    shutil.copy(BUSYBOX, folder / names[7] / "bin/sh")
+    if is_linked:  # as /var/lib/containerd may be
+        folder = tmp_path / ("y" * 200)
+        folder.symlink_to("x" * 200)
+    layers = [str(folder / name) for name in names]
+    with Helper() as helper:
+        assert helper.run(os.getpid(), Tools({}, layers=layers), ["sh", "-c", "exit 7"]) == 7
