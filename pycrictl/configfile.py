@@ -143,6 +143,8 @@ def _read(path: str) -> str | None:
         return config.read_text(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except ConfigError as error:
+        raise ConfigError(f"{_file(path)}: {error.message}", hint=error.hint) from None
     except (OSError, ValueError) as error:  # a path may hold a NUL
         reason = error.strerror if isinstance(error, OSError) else None
         raise ConfigError(f"cannot read {_file(path)}: {reason or error}") from None

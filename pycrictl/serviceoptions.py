@@ -41,13 +41,7 @@ class Row:
     is_key: bool = True
 
     def __call__(
-        self,
-        name: str,
-        help: str,
-        default: object = None,
-        *,
-        shown: str = "",
-        is_key: bool = True,
+        self, name: str, help: str, default: object = None, *, shown: str = "", is_key: bool = True
     ) -> Any:
         """Return the field of an option; ``shown`` is the default as the help shows it."""
         if not shown and default and default is not True:

@@ -130,6 +130,17 @@ def test_a_bad_file_is_left_alone(file: Path) -> None:
     assert file.read_text() == "timeout: 1\nfoo: bar\n"
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [(b"debug: true\n\xff\n", "line 2: it is not UTF-8 text"), (b"#" * 2**21, "it is larger than")],
+)
+def test_an_unreadable_file_is_named(file: Path, content: bytes, message: str) -> None:
+    file.write_bytes(content)
+    for act in (configfile.values, lambda path: configfile.change(path, {"timeout": "2"})):
+        with pytest.raises(ConfigError, match=f'{file}": {message}'):
+            act(str(file))
+
+
 def test_what_cannot_be_written(tmp_path: Path) -> None:
     for path in (str(tmp_path), "/proc/nonexistent/x.yaml", "\0"):
         with pytest.raises(ConfigError) as caught:

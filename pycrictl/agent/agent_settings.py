@@ -30,10 +30,7 @@ class AgentSettings:
     debugs: bool = True
     listen: Address = options.address("listen", "Where to serve", "0.0.0.0:10281")
     node: str = options.word(
-        "node-name",
-        "The name of this node",
-        "",
-        shown="$NODE_NAME, else the kubelet's",
+        "node-name", "The name of this node", "", shown="$NODE_NAME, else the kubelet's"
     )
     kubeconfig: str = options.file(
         "kubeconfig",
@@ -99,10 +96,7 @@ class AgentSettings:
         "spool-size", "Total space for copies there, such as 50Gi; 0 for no limit", "10Gi"
     )
     copy_size_limit_bytes: int = options.size(
-        "container-copy-size-limit",
-        "Largest copy, such as 2Gi",
-        0,
-        shown="0, no limit",
+        "container-copy-size-limit", "Largest copy, such as 2Gi", 0, shown="0, no limit"
     )
     copies_per_pod: int = options.count(
         "container-copies-per-pod", "Make at most N copies per pod at once", 0, shown="0, no limit"
@@ -121,9 +115,7 @@ class AgentSettings:
 
 
 def load(
-    flags: Mapping[str, object],
-    environ: Mapping[str, str],
-    credential: Callable[[str], Credential],
+    flags: Mapping[str, object], environ: Mapping[str, str], credential: Callable[[str], Credential]
 ) -> AgentSettings:
     """Return the effective settings; ``credential`` reads a kubeconfig's, or else this pod's."""
     values: dict[str, Any] = dict(options.read_flags(AgentSettings, flags).values)

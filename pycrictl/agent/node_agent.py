@@ -100,13 +100,7 @@ class Agent:
             is_off=not settings.debugs,
         )
         self.routes = Router(
-            self.access,
-            cluster,
-            self.feeds,
-            self.streams,
-            copies,
-            self.figures,
-            self._page,
+            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._page
         )
         self.listener = TlsListener(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.on_authenticated = self.listener.authenticated

@@ -91,7 +91,10 @@ class AppContext:
     def config(self) -> Config:
         """The effective configuration; the first access shows its warnings."""
         if self._config is None:
-            self._config = config.load(self.flags, self.env.environ, executable=sys.argv[0] or None)
+            program = sys.executable if getattr(sys, "frozen", False) else sys.argv[0]
+            # A mere name, as from PATH, would mean a file in the working directory.
+            executable = program if "/" in program else None
+            self._config = config.load(self.flags, self.env.environ, executable=executable)
             is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
             warnings = crictl.configuration_warnings(self._config.warnings, is_named=is_named)
             for warning in warnings:

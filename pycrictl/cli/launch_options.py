@@ -41,7 +41,11 @@ class PullOptions:
 
 
 def ask_password(app: AppContext) -> str:
-    password = app.env.ask_password()
+    try:
+        password = app.env.ask_password()
+        (password or "").encode()  # in the C locale, Python reads any bytes
+    except UnicodeError:
+        raise UsageError("the password is not UTF-8") from None
     if password is None:
         raise UsageError("the password is missing: standard input is empty")
     return password

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -42,10 +42,19 @@ def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -
     env = env or Environment()
     env.program = crictl.program_name()
     context = AppContext(env=env, flags=Flags())
-    try:
+
+    def run() -> int:
         _take_signals()
-        code = _dispatch(sys.argv[1:] if argv is None else argv, context)
-        env.stdout.flush()
+        return _dispatch(sys.argv[1:] if argv is None else argv, context)
+
+    return _reported(context, run)
+
+
+def _reported(context: AppContext, run: Callable[[], int]) -> int:
+    """Return the exit status of ``run``, after the report of its error."""
+    try:
+        code = run()
+        context.env.stdout.flush()
     except PycrictlError as exc:
         code = _conclude(context, exc)
     except (KeyboardInterrupt, Terminated) as exc:
@@ -118,11 +127,15 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
         return _report(context, exc.message, hint=exc.hint, code=crictl.exit_status(exc.exit_code))
     if error_report.message:
         _report(context, error_report.message, code=error_report.code)
-    if error_report.reason:
-        context.env.stdout.write(f"Incorrect Usage: {error_report.reason}\n\n")
-    if error_report.shows_help:
-        _dispatch([context.command, "--help"] if context.command else ["--help"], context)
-    return error_report.code
+    if not error_report.shows_help:
+        return error_report.code
+
+    def explain() -> int:
+        if error_report.reason:
+            context.env.stdout.write(f"Incorrect Usage: {error_report.reason}\n\n")
+        return _dispatch([context.command, "--help"] if context.command else ["--help"], context)
+
+    return _reported(context, explain) or error_report.code
 
 
 def _report(context: AppContext, message: str, *, hint: str | None = None, code: int) -> int:

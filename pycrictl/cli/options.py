@@ -104,11 +104,7 @@ def named(name: str | None, kind: str) -> str:
 def formats(*names: str, help: str = "Output format.") -> Any:
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
     return typer.Option(
-        "--output",
-        "-o",
-        metavar="|".join(names),
-        help=help,
-        autocompletion=complete.words(*known),
+        "--output", "-o", metavar="|".join(names), help=help, autocompletion=complete.words(*known)
     )
 
 

@@ -60,4 +60,6 @@ def worded_sandbox(name: str) -> Iterator[None]:
         yield
     except RuntimeFault as error:
         what = f"running pod sandbox {quote(name)}"
+        if not error.message.startswith(what):  # of a later step
+            raise
         raise worded(error, sandbox_words(error.details), what) from None

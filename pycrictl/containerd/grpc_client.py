@@ -121,9 +121,7 @@ class ContainerdClient:
 
     def leases(self) -> Sequence[leases_pb2.Lease]:
         return self.call(
-            "leases.v1.Leases/List",
-            leases_pb2.ListRequest(),
-            leases_pb2.ListResponse,
+            "leases.v1.Leases/List", leases_pb2.ListRequest(), leases_pb2.ListResponse
         ).leases
 
     def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:

@@ -56,12 +56,7 @@ def _url(client: CriClient, name: str, request: Message, what: str) -> str:
 
 
 def exec_sync(
-    client: CriClient,
-    container_id: str,
-    command: Sequence[str],
-    *,
-    limit_s: int,
-    shown: str = "",
+    client: CriClient, container_id: str, command: Sequence[str], *, limit_s: int, shown: str = ""
 ) -> cri_pb2.ExecSyncResponse:
     """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)

@@ -143,10 +143,7 @@ def _not_found(message: str) -> PycrictlError:
 
 def _unreachable(text: str) -> PycrictlError:
     text = re.sub(r"^Unable to connect to the server: ", "cannot reach the API server: ", text)
-    return ConnectError(
-        text[:1].lower() + text[1:],
-        hint=_WHICH_SERVER,
-    )
+    return ConnectError(text[:1].lower() + text[1:], hint=_WHICH_SERVER)
 
 
 def _unauthorized() -> PycrictlError:

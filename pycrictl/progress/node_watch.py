@@ -145,11 +145,7 @@ class _WatchTarget:
 
 
 def watch(
-    client: CriClient,
-    request: WatchRequest,
-    sink: Sink,
-    pace: Pace,
-    knowledge: Knowledge = NOTHING,
+    client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge = NOTHING
 ) -> None:
     """Watch pulls until none is left; raise ``PullFailed`` with the reason of the first failure."""
     try:

@@ -13,13 +13,7 @@ from typing import Final, NamedTuple, Protocol
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.redact import quote_reference, redact_text
-from pycrictl.errors import (
-    Interrupted,
-    NotFound,
-    PycrictlError,
-    RemoteProtocolError,
-    Unimplemented,
-)
+from pycrictl.errors import Interrupted, NotFound, PycrictlError, RemoteProtocolError, Unimplemented
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Endings, PollResult, Sink
@@ -104,10 +98,7 @@ def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
 
 
 def _pull(
-    client: CriClient,
-    request: cri_pb2.PullImageRequest,
-    timeout_s: float | None,
-    show: Show | None,
+    client: CriClient, request: cri_pb2.PullImageRequest, timeout_s: float | None, show: Show | None
 ) -> str:
     reference = request.image.image
     since_s = time.time()

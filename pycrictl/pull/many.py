@@ -102,7 +102,7 @@ def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOn
 
 MAX_IMAGES: Final = 10_000
 
-_YAML: Final = r"(?m)^images\s*:"
+_YAML: Final = r"(?m)^images\s*:(\s|$)"
 
 
 def images_in(text: str) -> list[str]:

@@ -118,7 +118,10 @@ def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
     """Return a sort key in which digit sequences, of any length, compare as numbers."""
     if not found or found[0] is None:
         return []
-    text = found[0] if isinstance(found[0], str) else value_text(found[0])
+    first = found[0]
+    text = first if isinstance(first, str) else value_text(first)
+    if isinstance(first, float):
+        text = f"{first:.9f}"  # as many decimals for all
     order = []
     for index, part in enumerate(_DIGITS.split(text)):
         digits = part.lstrip("0")

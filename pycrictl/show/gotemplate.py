@@ -319,12 +319,7 @@ def _act(pipeline: _Pipeline, variables: Variables, dot: Any) -> None:
 
 
 def _branch(
-    keyword: str,
-    pipeline: _Pipeline,
-    body: Nodes,
-    otherwise: Nodes,
-    variables: Variables,
-    dot: Any,
+    keyword: str, pipeline: _Pipeline, body: Nodes, otherwise: Nodes, variables: Variables, dot: Any
 ) -> None:
     # As in Go, all variables of a loop hold the whole value in {{else}}.
     value = pipeline.value(variables, dot)

@@ -138,10 +138,7 @@ def image_filesystems_table(
     ``space`` returns size and free bytes of the file system at a mount point of the node.
     """
     rows = []
-    kinds = (
-        ("images", response.image_filesystems),
-        ("containers", response.container_filesystems),
-    )
+    kinds = (("images", response.image_filesystems), ("containers", response.container_filesystems))
     for kind, filesystems in kinds:
         for usage in filesystems:
             mountpoint = usage.fs_id.mountpoint

@@ -12,13 +12,7 @@ from typing import Final
 
 from pycrictl.errors import RemoteProtocolError, StreamError
 from pycrictl.streaming.opening import MAX_REFUSAL_BYTES, REFUSAL_S, Opening
-from pycrictl.streaming.target import (
-    Target,
-    TlsFiles,
-    cannot_connect,
-    connection_broke,
-    tls_of,
-)
+from pycrictl.streaming.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 from pycrictl.wire.upgrade import ClientHandshake
 
 _READ_BYTES: Final = 16384

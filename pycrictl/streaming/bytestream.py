@@ -10,13 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from pycrictl.errors import StreamError
-from pycrictl.streaming.target import (
-    Target,
-    TlsFiles,
-    cannot_connect,
-    connection_broke,
-    tls_of,
-)
+from pycrictl.streaming.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 
 HELD_BYTES: Final = 512 << 10
 """Most unread bytes, apart from one piece, before reading from the peer pauses."""

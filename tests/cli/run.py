@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO
+from typing import IO, TextIO
 
 from pycrictl import noderoot
 from pycrictl.cli.main import main
@@ -46,13 +46,13 @@ class Run:
         self,
         *words: str,
         environ: Mapping[str, str] | None = None,
-        stdin: str = "",
+        stdin: str | TextIO = "",
         wall_clock: Callable[[], float] = time.time,
         told: io.StringIO | None = None,
     ) -> None:
         stdout, stderr = io.StringIO(), told or io.StringIO()
         env = Environment(
-            stdin=io.StringIO(stdin),
+            stdin=io.StringIO(stdin) if isinstance(stdin, str) else stdin,
             stdout=stdout,
             stderr=stderr,
             environ=environ or {},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shlex
 from pathlib import Path
 
@@ -247,6 +248,16 @@ def test_a_password_that_nobody_gives(fake: FakeServer, line: str, files: dict[s
     done = run(fake.endpoint, line, files)
     assert_one_line(done)
     assert "password is missing" in done.stderr
+    assert fake.calls == []
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+def test_a_password_that_is_not_utf_8(fake: FakeServer, errors: str) -> None:
+    """Python reads standard input strictly, except in the C locale."""
+    stdin = io.TextIOWrapper(io.BytesIO(b"caf\xe9\n"), "utf-8", errors)
+    done = Run("-r", fake.endpoint, "pull", "-u", "joe", "x", stdin=stdin)
+    assert_one_line(done)
+    assert done.stderr == "pycrictl: the password is not UTF-8\n"
     assert fake.calls == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl._proto import otlp_pb2
+from pycrictl._proto import cri_pb2, otlp_pb2
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
 from tests.fakecri.answers import VERSION
@@ -102,6 +102,21 @@ def test_a_missing_collector_is_a_warning(fake: FakeServer) -> None:
     assert run.stderr == (
         'pycrictl: warning: the collector at "127.0.0.1:1" does not take traces:'
         " connection refused\n"
+    )
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:", "127.0.0.1:otlp", f":{9**99}"])
+@pytest.mark.parametrize("answer", [VERSION, Status(grpc.StatusCode.INTERNAL, "broken")])
+def test_an_address_without_a_port_is_a_warning(
+    fake: FakeServer, address: str, answer: cri_pb2.VersionResponse | Status
+) -> None:
+    fake.prepare("Version", answer)
+    words = ["--enable-tracing", "--tracing-endpoint", address, "version"]
+    run = Run("-r", fake.endpoint, *words)
+    assert run.code == (answer is not VERSION)
+    assert run.stderr.splitlines()[0] == (
+        f'pycrictl: warning: the collector at "{address}" does not take traces:'
+        " its address is not HOST:PORT"
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
-from tests.cli.run import PROGRAM
+from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
 from tests.copy.test_on_node import ID
 from tests.copy.trees import needs_root, stages_in
@@ -107,3 +108,31 @@ def test_odd_variables_change_nothing(fake: FakeServer, variables: dict[str, str
     code, stdout, stderr = run('exec "$@"', "-r", fake.endpoint, "pods", "-v", **variables)
     assert (code, stderr) == (0, "")
     assert "a -> " in stdout
+
+
+NO_FILE = {"CRI_CONFIG_FILE": "/nonexistent"}
+"""Then a file beside the program will do."""
+
+
+def test_a_file_in_the_working_directory_is_not_beside_the_program(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crictl.yaml").write_text(f"runtime-endpoint: {fake.endpoint}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["pycrictl"])
+    done = Run("pods", environ=NO_FILE)
+    said = 'pycrictl: config file "/nonexistent" does not exist\n'
+    assert (done.code, done.stdout, done.stderr, fake.calls) == (1, "", said, [])
+
+
+def test_the_file_beside_the_standalone_program(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "crictl.yaml").write_text(f"runtime-endpoint: {fake.endpoint}\n")
+    fake.offer("ListPodSandbox", None)
+    monkeypatch.setattr(sys, "argv", ["pycrictl"])
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "pycrictl"))
+    done = Run("pods", "-q", environ=NO_FILE)
+    assert (done.code, done.stdout) == (0, "")
+    assert fake.calls

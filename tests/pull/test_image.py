@@ -123,6 +123,7 @@ def test_an_interrupt_while_the_call_begins_cancels_the_pull(
         ("# head\n\n  a:1  # why\n a:1\r\nb@sha256:1#x\n", ["a:1", "b@sha256:1#x"]),
         ("images:\n- a:1\n- name: b:2\n- image: c:3\n", ["a:1", "b:2", "c:3"]),
         ('kind: List\nimages: ["a:1"]\n', ["a:1"]),
+        ("images:1.0\nb:2\n", ["images:1.0", "b:2"]),
     ],
 )
 def test_lists(text: str, images: list[str]) -> None:

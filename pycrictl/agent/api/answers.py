@@ -165,11 +165,7 @@ def form_of(accept: str, include: str = "Metadata") -> Form:
 
 
 def respond(
-    document: Document,
-    *,
-    status: int = 200,
-    warnings: Iterable[str] = (),
-    retry_after_s: int = 0,
+    document: Document, *, status: int = 200, warnings: Iterable[str] = (), retry_after_s: int = 0
 ) -> web.Response:
     response = web.Response(
         body=json.dumps(document, separators=(",", ":")).encode(),

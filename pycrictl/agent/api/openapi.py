@@ -92,7 +92,7 @@ _STATUS: Final = {
             " limit. Pulling, Extracting, Succeeded. Failed: the last attempt failed. BackOff: the"
             " kubelet waits before the next attempt.",
             enum=[
-                *("Waiting", "Queued", "Pulling", "Extracting", "Succeeded", "Failed", "BackOff"),
+                *("Waiting", "Queued", "Pulling", "Extracting", "Succeeded", "Failed", "BackOff")
             ],
         ),
         **_BYTES,

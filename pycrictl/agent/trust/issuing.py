@@ -82,9 +82,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
         ).add_extension(x509.ExtendedKeyUsage([server]), False)
     made = builder.sign(signer, hashes.SHA256())
     private = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     pem = made.public_bytes(serialization.Encoding.PEM)
     return pem.decode(), private.decode(), made.not_valid_after_utc.timestamp()

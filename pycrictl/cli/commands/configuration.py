@@ -23,14 +23,11 @@ def config(
     key: Annotated[
         str | None,
         typer.Argument(
-            metavar="[KEY]",
-            help="Same as --get KEY.",
-            autocompletion=complete.words(*KEYS),
+            metavar="[KEY]", help="Same as --get KEY.", autocompletion=complete.words(*KEYS)
         ),
     ] = None,
     value: Annotated[
-        str | None,
-        typer.Argument(metavar="[VALUE]", help="With KEY, the same as --set KEY=VALUE."),
+        str | None, typer.Argument(metavar="[VALUE]", help="With KEY, the same as --set KEY=VALUE.")
     ] = None,
     get: Annotated[
         str | None,

@@ -69,10 +69,7 @@ def cp(
         )
     how = CopyOptions(
         rules=Rules(
-            archive=archive,
-            no_clobber=no_clobber,
-            max_size_bytes=max_size,
-            max_entries=max_entries,
+            archive=archive, no_clobber=no_clobber, max_size_bytes=max_size, max_entries=max_entries
         ),
         method=method,
         follow=follow_link,

@@ -92,8 +92,6 @@ def image_pull_progress(
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
         knowledge = node_watch.Knowledge(
-            proxy,
-            None if no_kube else NodePods(root=root),
-            partial(journal.read, root=root),
+            proxy, None if no_kube else NodePods(root=root), partial(journal.read, root=root)
         )
         node_watch.watch(client, request, display, pace, knowledge)

@@ -72,8 +72,7 @@ def logs(
         ),
     ] = "",
     stream: Annotated[
-        Literal["stdout", "stderr"] | None,
-        typer.Option("--stream", "-s", help="Only this output."),
+        Literal["stdout", "stderr"] | None, typer.Option("--stream", "-s", help="Only this output.")
     ] = None,
     tail: Annotated[
         int, options.int_option("--tail", help="Only the last N lines; negative: all.")

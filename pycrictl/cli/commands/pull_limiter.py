@@ -47,8 +47,7 @@ def pull_limiter(
     interval: Annotated[
         float | None,
         options.seconds_option(
-            "--interval",
-            help="With --watch: seconds between refreshes (default: 2).",
+            "--interval", help="With --watch: seconds between refreshes (default: 2)."
         ),
     ] = None,
     since: Annotated[

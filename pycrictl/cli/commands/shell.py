@@ -25,8 +25,7 @@ FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.f
 def completion(
     ctx: typer.Context,
     shell: Annotated[
-        Literal["bash", "zsh", "fish"],
-        typer.Argument(metavar="[bash|zsh|fish]", help="The shell."),
+        Literal["bash", "zsh", "fish"], typer.Argument(metavar="[bash|zsh|fish]", help="The shell.")
     ] = "bash",
 ) -> None:
     """Print a shell completion script.

@@ -39,8 +39,7 @@ def top(
     ctx: typer.Context,
     once: Annotated[bool, typer.Option("--once", help="Print the screen once as text.")] = False,
     output: Annotated[
-        Literal["table", "json"],
-        typer.Option("--output", "-o", help="json: print the data once."),
+        Literal["table", "json"], typer.Option("--output", "-o", help="json: print the data once.")
     ] = "table",
     interval: Annotated[
         float, options.seconds_option("--interval", help="Pause between refreshes.")

@@ -131,6 +131,8 @@ def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
     refusal = f'the collector at "{endpoint}" does not take traces:'
     try:
         socket.create_connection((host.strip("[]"), int(port)), EXPORT_TIMEOUT_S).close()
+    except (ValueError, OverflowError):
+        raise StreamError(f"{refusal} its address is not HOST:PORT") from None
     except OSError as exc:
         raise StreamError(f"{refusal} {(exc.strerror or str(exc)).lower()}") from None
     request = otlp_pb2.ExportTraceServiceRequest()

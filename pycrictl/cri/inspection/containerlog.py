@@ -15,13 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lists.lookup import WHOLE_ID, Lookup
-from pycrictl.errors import (
-    ConnectError,
-    DeadlineExceeded,
-    NotFound,
-    PycrictlError,
-    Unavailable,
-)
+from pycrictl.errors import ConnectError, DeadlineExceeded, NotFound, PycrictlError, Unavailable
 from pycrictl.units import quote
 
 ASK_AGAIN_S: Final = 1.0

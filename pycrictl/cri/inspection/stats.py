@@ -49,7 +49,7 @@ def measure(
     """Measure the containers or pods that meet a condition, or raise if none can be measured."""
     is_pod = isinstance(condition, cri_pb2.PodSandboxStatsFilter)
     name = "PodSandboxStats" if is_pod else "ContainerStats"
-    select_by_id(client, condition)
+    condition = select_by_id(client, condition)
     failures: list[PycrictlError] = []
     try:
         stats = fetch.whole(client, f"Stream{name}", f"List{name}", filter=condition)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
+M = TypeVar("M", bound="Message")
 Kind = Literal["container", "pod"]
 
 SHOWN_ID_CHARS: Final = 13
@@ -250,16 +251,20 @@ def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
     return [lookup.found(text, kind).id for text in texts]
 
 
-def select_by_id(client: CriClient, condition: Any) -> None:
-    """Replace the words in a list's condition (``id``, ``pod_sandbox_id``) with IDs.
+def select_by_id(client: CriClient, condition: M) -> M:
+    """Return a list's condition with IDs for its words (``id``, ``pod_sandbox_id``).
 
     A word without a match stays: the list is then empty, as in crictl.
     """
+    found: Any = type(condition)()
+    found.CopyFrom(condition)
     has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
     lookup = Lookup(client)
-    condition.id = lookup.selected(condition.id, "container" if has_pod else "pod")
+    found.id = lookup.selected(found.id, "container" if has_pod else "pod")
     if has_pod:
-        condition.pod_sandbox_id = lookup.selected(condition.pod_sandbox_id, "pod")
+        found.pod_sandbox_id = lookup.selected(found.pod_sandbox_id, "pod")
+    selected: M = found
+    return selected
 
 
 def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:

@@ -82,8 +82,7 @@ def list_containers(
 
     ``images`` is a client of the image service, used only to resolve ``query.image``.
     """
-    select_by_id(client, query.condition)
-    found = fetch.containers(client, query.condition)
+    found = fetch.containers(client, select_by_id(client, query.condition))
     if query.image:
         found = _of_image(images, found, query.image)
     return query.select(found, _namespace)
@@ -147,6 +146,5 @@ def pod_query(
 def list_pods(
     client: CriClient, query: Query[cri_pb2.PodSandboxFilter]
 ) -> list[cri_pb2.PodSandbox]:
-    select_by_id(client, query.condition)
-    found = fetch.pods(client, query.condition)
+    found = fetch.pods(client, select_by_id(client, query.condition))
     return query.select(found, lambda pod: pod.metadata.namespace)

@@ -87,10 +87,7 @@ def _value(field: FieldDescriptor, definitions: dict[str, Schema]) -> Schema:
         names = loading.enum_names(field.enum_type)
         numbers = list(dict.fromkeys(names.values()))
         return {
-            "oneOf": [
-                {"type": "string", "enum": list(names)},
-                {"type": "integer", "enum": numbers},
-            ]
+            "oneOf": [{"type": "string", "enum": list(names)}, {"type": "integer", "enum": numbers}]
         }
     if field.type in loading.INTEGERS:
         return _integer(field, definitions)

@@ -23,12 +23,7 @@ BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
 RESUMED_S: Final = 10.0
 """How long the total shows the bytes that were present before the pull."""
 
-_RANKS: Final = {
-    Phase.EXTRACTING: 0,
-    Phase.DOWNLOADING: 0,
-    Phase.FAILED: 1,
-    Phase.WAITING: 2,
-}
+_RANKS: Final = {Phase.EXTRACTING: 0, Phase.DOWNLOADING: 0, Phase.FAILED: 1, Phase.WAITING: 2}
 
 
 class Bars(Meters):

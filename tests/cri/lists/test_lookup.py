@@ -208,8 +208,7 @@ def test_a_whole_id_is_looked_for_in_no_list(
 ) -> None:
     assert Lookup(client).found(WHOLE_ID, kind).id == WHOLE_ID
     condition = cri_pb2.ContainerFilter(id=WHOLE_ID, pod_sandbox_id=WHOLE_ID)
-    select_by_id(client, condition)
-    assert (condition.id, condition.pod_sandbox_id, fake.calls) == (WHOLE_ID, WHOLE_ID, [])
+    assert (select_by_id(client, condition), fake.calls) == (condition, [])
 
 
 def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
@@ -218,11 +217,10 @@ def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
 
 def test_names_to_select_by(client: CriClient, node: Lookup) -> None:
     condition = cri_pb2.ContainerFilter(id="coredns", pod_sandbox_id="prod/db")
-    select_by_id(client, condition)
-    assert condition == cri_pb2.ContainerFilter(id="77".ljust(64, "0"), pod_sandbox_id=PODS[1].id)
+    ids = cri_pb2.ContainerFilter(id="77".ljust(64, "0"), pod_sandbox_id=PODS[1].id)
+    assert select_by_id(client, condition) == ids
     nothing = cri_pb2.PodSandboxFilter(id="nosuch")
-    select_by_id(client, nothing)
-    assert nothing.id == "nosuch"
+    assert select_by_id(client, nothing) == nothing
     with pytest.raises(UsageError, match="prod/db, test/db"):
         select_by_id(client, cri_pb2.PodSandboxFilter(id="db"))
 

@@ -130,3 +130,19 @@ def test_selection_and_order_of_pods(fake: FakeServer, client: CriClient) -> Non
         (pod_query(latest=True, namespace="default"), ["web"]),
     ):
         assert [each.id for each in list_pods(client, query)] == names
+
+
+def test_a_query_follows_a_pod_that_is_replaced(fake: FakeServer, client: CriClient) -> None:
+    """A watched list makes the same query again and again."""
+    query, of_pods = container_query(pod="web", all_states=True), pod_query(pod_id="web")
+    asked = []
+    for letter in "ab":
+        found = pod("web", "default", 1)
+        found.id = letter * 64
+        fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[found]))
+        fake.offer("ListContainers", None)
+        list_containers(client, client, query)
+        asked.append(fake.calls[-1].request.filter.pod_sandbox_id)
+        list_pods(client, of_pods)
+        asked.append(fake.calls[-1].request.filter.id)
+    assert asked == [*["a" * 64] * 2, *["b" * 64] * 2]
