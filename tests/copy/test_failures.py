@@ -18,9 +18,7 @@ from pycrictl.errors import CopyError
 from tests.copy.trees import Copy, both_ways, directly
 
 
-def test_ctrl_c_when_a_stage_was_just_made(
-    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_at_a_new_stage(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "into").mkdir()
     make = Directory.make
 
@@ -35,9 +33,7 @@ def test_ctrl_c_when_a_stage_was_just_made(
 
 
 @both_ways
-def test_a_disk_that_cannot_be_read(
-    copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails(copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only an "unsupported" error makes the next way of copying run; this one ends the copy."""
     broken = Mock(side_effect=OSError(errno.EIO, "disk"))
     monkeypatch.setattr(os, "preadv", broken)

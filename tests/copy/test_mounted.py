@@ -95,9 +95,7 @@ MOUNTED = '/etc/hosts" is mounted there and cannot be replaced'
 
 @both_ways
 @pytest.mark.parametrize("what", ["tree/.", "tree/hosts", "links/.", "links/hosts"])
-def test_a_file_that_is_mounted_stays(
-    copy: Copy, container: Container, source: Path, what: str
-) -> None:
+def test_a_mounted_file_stays(copy: Copy, container: Container, source: Path, what: str) -> None:
     target = container.root / ("etc/hosts" if what.endswith("hosts") else "etc")
     mounts = container.mounts()
     assert refused(copy, f"{source}/{what}", target, container).message.endswith(MOUNTED)

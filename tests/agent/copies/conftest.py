@@ -24,6 +24,7 @@ __all__ = ["container"]
 
 _SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
 LIMIT_S = 120
+StartNode = Callable[..., Path]
 
 
 class Plugin:
@@ -89,7 +90,7 @@ def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
 
 
 @pytest.fixture
-def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> Callable[..., Path]:
+def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> StartNode:
     """Return a function that starts a node with a running pod ``web`` and returns the spool."""
 
     @contextmanager
@@ -107,5 +108,5 @@ def start_node(cluster: Cluster, container: Pretended, fake: FakeServer) -> Call
 
 
 @pytest.fixture
-def node(start_node: Callable[..., Path]) -> Path:
+def node(start_node: StartNode) -> Path:
     return start_node()

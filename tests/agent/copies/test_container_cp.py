@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.agent.copies.conftest import Plugin, plugin_of, spooled
+from tests.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
 from tests.agent.standing import Answer, Cluster
 from tests.copy.trees import listing, needs_root, stages_in, tree
 from tests.kube.access import Grant
@@ -54,12 +54,9 @@ def allow(cluster: Cluster, user: str, resource: str, group: str = "") -> None:
     cluster.api.grants.append(Grant(user, [rule], "default"))
 
 
+@pytest.mark.usefixtures("node")
 def test_who_may(
-    cluster: Cluster,
-    node: Path,
-    container: Pretended,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    cluster: Cluster, container: Pretended, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "pycrictl.agent")
     (tmp_path / "f").write_text("content")
@@ -116,11 +113,7 @@ def test_who_may(
 
 
 def test_too_many(
-    start_node: Callable[..., Path],
-    cluster: Cluster,
-    plugin: Plugin,
-    container: Pretended,
-    tmp_path: Path,
+    start_node: StartNode, cluster: Cluster, plugin: Plugin, container: Pretended, tmp_path: Path
 ) -> None:
     """A quota refuses a copy at once and gives a time to retry; the client does not wait."""
     (tmp_path / "f").write_text("content")
@@ -233,7 +226,7 @@ def test_a_pod_of_another_node(
     cluster: Cluster,
     plugin: Plugin,
     container: Pretended,
-    start_node: Callable[..., Path],
+    start_node: StartNode,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:

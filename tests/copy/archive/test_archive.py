@@ -103,9 +103,7 @@ def test_what_is_measured_is_what_is_packed(
     assert summary.size_bytes == sum(path.stat().st_size for path in top.iterdir())
 
 
-def test_the_total_is_found_without_opening_a_file(
-    tree: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_total_opens_no_file(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.mkfifo(tree / "pipe")
     sizes: list[int] = []
     with open_source(THIS_MACHINE, os.fsencode(tree)) as found:
@@ -118,11 +116,9 @@ def test_the_total_is_found_without_opening_a_file(
 def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
     (tmp_path / "f").touch()
     os.truncate(tmp_path / "f", 1 << 40)  # this would take an hour
-    with (
-        open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found,
-        pytest.raises(CopyError, match="more than 1048576 bytes would be copied"),
-    ):
-        measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))
+    with open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found:
+        with pytest.raises(CopyError, match="more than 1048576 bytes would be copied"):
+            measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))
 
 
 @pytest.mark.parametrize("has_isal", [True, False])

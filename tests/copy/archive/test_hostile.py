@@ -16,9 +16,11 @@ from tests.copy.trees import UNWATCHED, Archive, made_in, put_at
 
 
 @pytest.fixture
-def parent(tmp_path: Path) -> Path:
+def dest(tmp_path: Path, case: Case) -> Path:
     build_surroundings(tmp_path)
-    return tmp_path
+    if case.before:
+        case.before(tmp_path / "dest")
+    return tmp_path / "dest"
 
 
 def unpack(
@@ -31,14 +33,11 @@ def unpack(
 
 @pytest.mark.parametrize("archive", [False, True], ids=["", "keep"])
 @pytest.mark.parametrize("case", HOSTILE.values(), ids=HOSTILE.keys())
-def test_refused_and_nothing_changed(parent: Path, case: Case, archive: bool) -> None:
-    dest = parent / "dest"
-    if case.before:
-        case.before(dest)
-    before = snapshot(parent)
+def test_refused_and_nothing_changed(dest: Path, case: Case, archive: bool) -> None:
+    before = snapshot(dest.parent)
     with pytest.raises(PycrictlError) as info:
         unpack(case, dest, Rules(archive=archive), [])
-    assert snapshot(parent) == before
+    assert snapshot(dest.parent) == before
     assert case.refused is not None
     rule = info.value.rule if isinstance(info.value, EntryRefused) else ""
     assert case.refused == rule or case.refused in info.value.message, info.value.message
@@ -48,19 +47,16 @@ def test_refused_and_nothing_changed(parent: Path, case: Case, archive: bool) ->
 @pytest.mark.parametrize("step", [0, 100], ids=["whole", "pieces"])
 @pytest.mark.parametrize("archive", [False, True], ids=["", "keep"])
 @pytest.mark.parametrize("case", HONEST.values(), ids=HONEST.keys())
-def test_taken_whole(parent: Path, case: Case, archive: bool, step: int) -> None:
-    dest = parent / "dest"
-    if case.before:
-        case.before(dest)
-    before = snapshot(parent, but=["dest"])
+def test_taken_whole(dest: Path, case: Case, archive: bool, step: int) -> None:
+    before = snapshot(dest.parent, but=["dest"])
     skipped: list[Skipped] = []
     unpack(case, dest, Rules(archive=archive), skipped, step=step)
-    after = snapshot(parent, but=["dest"])
+    after = snapshot(dest.parent, but=["dest"])
     if case is HONEST["pre-hardlink"]:
         # The name in ``dest`` was replaced: ``secret`` is now the only name of its file.
         assert before.pop("secret")[4] == 2
         assert after.pop("secret")[4] == 1
-        assert (parent / "secret").read_text() == "keep me"
+        assert (dest.parent / "secret").read_text() == "keep me"
     assert after == before
     assert made_in(dest) == case.made
     assert tuple(each.path for each in skipped) == case.skipped
@@ -84,6 +80,6 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("name", "counts"), COUNTS.items())
-def test_what_was_replaced_does_not_count(parent: Path, name: str, counts: tuple[int, int]) -> None:
-    summary = unpack(HONEST[name], parent / "dest", Rules(), [])
+def test_what_was_replaced_never_counts(tmp_path: Path, name: str, counts: tuple[int, int]) -> None:
+    summary = unpack(HONEST[name], tmp_path, Rules(), [])
     assert (summary.files, summary.size_bytes) == counts

@@ -4,7 +4,7 @@ import errno
 import os
 import zlib
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import DEFAULT, Mock
 
 import pytest
 
@@ -14,10 +14,8 @@ from tests.copy.trees import MIB
 
 
 @pytest.mark.parametrize("name", ["", "none", "file", "own"])
-def test_where_temporary_files_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """They are in the folder that TMPDIR names if it is writable, else in /var/tmp."""
+def test_the_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It is the one that TMPDIR names if it is writable, else /var/tmp."""
     (tmp_path / "own").mkdir()
     (tmp_path / "file").touch()
     monkeypatch.setenv("TMPDIR", str(tmp_path / name) if name else "")
@@ -43,26 +41,16 @@ def test_it_keeps_what_it_is_given(tmp_path: Path, data: list[bytes]) -> None:
         assert whole.strip(b"\0") or status.st_blocks == 0  # zeros occupy no blocks
 
 
-def test_where_files_without_names_are_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-
-    def without(path: str, flags: int, *mode: int, **others: int) -> int:
-        if flags & os.O_TMPFILE == os.O_TMPFILE:
-            raise OSError(errno.EOPNOTSUPP, "no")
-        return real(path, flags, *mode, **others)
-
-    monkeypatch.setattr(os, "open", without)
+def test_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [OSError(errno.EOPNOTSUPP, "no"), DEFAULT]
+    monkeypatch.setattr(os, "open", Mock(wraps=os.open, side_effect=answers))
     with Spool(str(tmp_path)) as spool:
         spool.fill([b"x"])
         assert b"".join(map(bytes, spool.pieces())) == b"x"
         assert list(tmp_path.iterdir()) == []
 
 
-def test_the_reserve_of_the_disk_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_reserve_of_the_disk_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Mock(f_bavail=MIB - 1, f_frsize=1)
     monkeypatch.setattr(os, "fstatvfs", lambda _: disk)
     with pytest.raises(NoSpace, match="not enough space"):
@@ -75,14 +63,10 @@ def test_the_reserve_of_the_disk_is_left_alone(
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_disk_or_quota_that_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_full_disk_or_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     monkeypatch.setattr(os, "pwrite", Mock(side_effect=OSError(number, "full")))
-    with (
-        Spool(str(tmp_path)) as spool,
-        pytest.raises(NoSpace, match="there is not enough space for the copy in"),
-    ):
+    why = "there is not enough space for the copy in"
+    with Spool(str(tmp_path)) as spool, pytest.raises(NoSpace, match=why):
         spool.write(b"x")
 
 

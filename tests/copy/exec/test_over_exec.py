@@ -245,9 +245,7 @@ def test_what_bears_the_mark_ends(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(bytes(1_000_000))
     marks = ("/.//.//./././/.", "/.//.//././././.")
     tars = [
-        subprocess.Popen(
-            ["tar", "-c", "-f", "-", "-C", f"{tmp_path}{mark}", "f"], stdout=subprocess.PIPE
-        )
+        subprocess.Popen(["tar", "-cf-", "-C", f"{tmp_path}{mark}", "f"], stdout=subprocess.PIPE)
         for mark in marks
     ]
     try:

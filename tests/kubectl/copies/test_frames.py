@@ -135,9 +135,7 @@ def test_a_client_that_goes_to_sleep(work: Workstation) -> None:
 # Archives staged as they arrive
 
 
-def test_what_has_arrived_waits_for_the_next_connection(
-    work: Workstation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_connection_goes_on(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "HEARTBEAT_S", 0.05)
     session = begin(work)
     with connected(work, session) as connection:

@@ -134,9 +134,7 @@ def test_a_container_that_is_replaced(work: Workstation) -> None:
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_client_that_was_killed_before_it_knew_the_size(
-    work: Workstation, is_replaced: bool
-) -> None:
+def test_a_client_killed_before_it_knew_the_size(work: Workstation, is_replaced: bool) -> None:
     """The copy is resumed, but not with another container."""
     back = work.here / "g"
     (work.there / "f").write_bytes(CONTENT)

@@ -79,8 +79,7 @@ class Client:
     @property
     def kept(self) -> list[str]:
         """The names of the files that copies have saved."""
-        folder = self.state / "pycrictl/copies"
-        return sorted(one.name for one in folder.iterdir()) if folder.exists() else []
+        return sorted(one.name for one in self.state.glob("pycrictl/copies/*"))
 
 
 class Workstation(Client):

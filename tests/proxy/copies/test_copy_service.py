@@ -14,7 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
@@ -76,9 +75,7 @@ def test_a_tree_both_ways(copier: Copier, container: Pretended, tree: Path, tmp_
     assert "/copy/" not in copier.proxy.log()  # URLs contain the token
 
 
-def test_large_files_take_little_memory(
-    copier: Copier, container: Pretended, tmp_path: Path
-) -> None:
+def test_memory_for_large_files(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     copier.into(tmp_path, "/to/warm")
     copier.out("/to/warm", tmp_path / "warm")
     before = copier.proxy.peak_bytes()
@@ -86,12 +83,11 @@ def test_large_files_take_little_memory(
         for _ in range(64):
             file.write(os.urandom(MIB))
         file.truncate(256 * MIB)  # the rest is a hole
+    inside, back = container.root / "to/big", container.root.parent / "back"
     copier.into(tmp_path / "big", "/to/big")
-    inside = (container.root / "to/big").stat()
-    assert (inside.st_size, inside.st_blocks * 512 < 66 * MIB) == (256 * MIB, True)
-    copier.out("/to/big", Path(container.root.parent, "back"))
-    back = Path(container.root.parent, "back").stat()
-    assert (back.st_size, back.st_blocks * 512 < 66 * MIB) == (256 * MIB, True)
+    copier.out("/to/big", back)
+    for status in (inside.stat(), back.stat()):
+        assert (status.st_size, status.st_blocks * 512 < 66 * MIB) == (256 * MIB, True)
     assert copier.proxy.peak_bytes() - before <= 16 * MIB
 
 
@@ -106,9 +102,7 @@ def at_rest(path: Path) -> bytes:
     return data
 
 
-def test_only_a_large_file_at_rest_is_not_spooled(
-    copier: Copier, container: Pretended, tmp_path: Path
-) -> None:
+def test_when_a_file_is_not_spooled(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     big = container.root / "to/big"
     data = at_rest(big)
     messages = stream(copier.ask_from("/to/big").url)
@@ -136,9 +130,7 @@ def test_only_a_large_file_at_rest_is_not_spooled(
         copier.wait_until_idle()
 
 
-def test_a_change_between_the_call_and_the_stream_is_noticed(
-    copier: Copier, container: Pretended, tmp_path: Path
-) -> None:
+def test_changes_after_the_call(copier: Copier, container: Pretended, tmp_path: Path) -> None:
     big = container.root / "to/big"
     (tmp_path / "big").write_text("old")
     other = os.urandom(LARGE_BYTES + 5)
@@ -164,6 +156,12 @@ def disk() -> Iterator[Path]:
 
 
 # Copies that end early
+
+
+def check_exhausted(why: str, call: Callable[..., object], *words: object, **named: object) -> None:
+    code, message = refusal(call, *words, **named)
+    assert code == "RESOURCE_EXHAUSTED"
+    assert re.search(why, message)
 
 
 def test_client_that_breaks_off_before_the_answer(copier: Copier) -> None:
@@ -239,16 +237,12 @@ def test_copies_may_finish_after_sigterm(container: Pretended, start: Start) -> 
     assert contents(container.root / "to") == {"new": "content", "other": "content"}
 
 
-def test_no_room_for_the_spool(
-    container: Pretended, start: Start, disk: Path, tmp_path: Path
-) -> None:
+def test_no_room_to_spool(container: Pretended, start: Start, disk: Path, tmp_path: Path) -> None:
     (container.root / "big").write_bytes(os.urandom(8 * MIB))
     (container.root / "small").write_text("1")
     copier = Copier(start("--spool-dir", str(disk)))
     with copier.client:
-        code, message = refusal(copier.ask_from, "/big")
-        assert code == "RESOURCE_EXHAUSTED"
-        assert re.search("not enough space .*try again later", message)
+        check_exhausted("not enough space .*try again later", copier.ask_from, "/big")
         copier.wait_until_idle()
         copier.out("/small", tmp_path / "o")
         copier.wait_until_idle()
@@ -319,17 +313,13 @@ def test_codes(copier: Copier, container: Pretended) -> None:
     with pytest.raises(FailedPrecondition, match="is not running"):
         copier.into("/etc/hostname", "/to")
     for name in ("CopyToContainer", "CopyFromContainer"):
-        call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = copier.proxy.channel.unary_unary(
-            RUNTIME + name
-        )
+        call: Callable[..., object] = copier.proxy.channel.unary_unary(RUNTIME + name)
         assert refusal(call, b"\xff\xff", timeout=5)[0] == "INVALID_ARGUMENT"
 
 
 def test_quotas_are_exact(container: Pretended, start: Start, tmp_path: Path) -> None:
     def check_refused(quota: str, call: Callable[..., object], *words: object) -> None:
-        code, message = refusal(call, *words)
-        assert code == "RESOURCE_EXHAUSTED"
-        assert re.search(f"{quota}; .*try again later", message)
+        check_exhausted(f"{quota}; .*try again later", call, *words)
 
     for name, count in (("exact", 20480), ("more", 20481)):
         (container.root / name).write_bytes(bytes(count))
@@ -372,9 +362,8 @@ def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> N
     container.pods |= pods
     streams = [copier.send_archive("/to", one) for one in first]
     assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
-    code, message = refusal(copier.ask_to, container=one_more)
-    assert code == "RESOURCE_EXHAUSTED"
-    assert message.startswith("pycrictl proxy: 64 copies are under way, 0 of them of pod")
+    why = "^pycrictl proxy: 64 copies are under way, 0 of them of pod"
+    check_exhausted(why, copier.ask_to, container=one_more)
     for one in streams:
         assert finish(one).failure == ""
         one.close()
