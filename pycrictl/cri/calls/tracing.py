@@ -129,10 +129,10 @@ def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
     """Send spans that have ended; raise StreamError if the collector does not accept them."""
     host, _, port = endpoint.rpartition(":")
     refusal = f'the collector at "{endpoint}" does not take traces:'
+    if not (port.isdecimal() and len(port) < 6 and int(port) < 65536):
+        raise StreamError(f"{refusal} its address is not HOST:PORT")
     try:
         socket.create_connection((host.strip("[]"), int(port)), EXPORT_TIMEOUT_S).close()
-    except (ValueError, OverflowError):
-        raise StreamError(f"{refusal} its address is not HOST:PORT") from None
     except OSError as exc:
         raise StreamError(f"{refusal} {(exc.strerror or str(exc)).lower()}") from None
     request = otlp_pb2.ExportTraceServiceRequest()
