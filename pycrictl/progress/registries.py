@@ -85,12 +85,11 @@ def request(
     urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     options: dict[str, Any] = {
         "timeout": urllib3.Timeout(total=max(until - time.monotonic(), 0.001)),
-        # A form may hold a token, which a redirect would send elsewhere.
-        "retries": urllib3.Retry(
-            None, connect=0, read=0, status=0, other=0, redirect=3 if form is None else 0
-        ),
         "ssl_context": context,
     }
+    # A form may hold a token, which a redirect would send elsewhere.
+    redirects = 3 if form is None else 0
+    retries = urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=redirects)
     headers = {"Accept": _ACCEPT}
     if form is not None:
         headers["Content-Type"] = "application/x-www-form-urlencoded"
@@ -109,6 +108,7 @@ def request(
             headers=headers,
             body=None if form is None else urlencode(form),
             preload_content=False,
+            retries=retries,  # those of a pool did not bind urllib3 before 2.5
         )
         body = bytearray()
         for piece in answer.stream(65536):
