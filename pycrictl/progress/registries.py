@@ -309,7 +309,6 @@ class Location(NamedTuple):
 
     reference: str
     is_insecure: bool = False
-    is_mirror: bool = False
 
 
 def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Location]:
@@ -323,7 +322,7 @@ def locations(reference: str, root: str, environ: Mapping[str, str]) -> list[Loc
     prefix = max(fitting, key=len)
     table, rest = tables[prefix], name[len(prefix) :]
     found = [
-        Location(f"{text(one.get('location'))}{rest}{end}", one.get("insecure") is True, True)
+        Location(f"{text(one.get('location'))}{rest}{end}", one.get("insecure") is True)
         for one in mappings(table.get("mirror"))
     ]
     if table.get("blocked") is not True:

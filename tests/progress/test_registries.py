@@ -236,15 +236,15 @@ DIGEST = f"@sha256:{'1' * 64}"
     [
         (
             f"a.test/team/x{DIGEST}",
-            [(f"m.test/x{DIGEST}", True, True), (f"b.test/moved/x{DIGEST}", False, False)],
+            [(f"m.test/x{DIGEST}", True), (f"b.test/moved/x{DIGEST}", False)],
         ),
-        ("a.test/teams/x:1", [("a.test/teams/x:1", False, False)]),
-        ("other.test/x:1", [("other.test/x:1", False, False)]),
+        ("a.test/teams/x:1", [("a.test/teams/x:1", False)]),
+        ("other.test/x:1", [("other.test/x:1", False)]),
         ("no.test/x:1", []),
     ],
 )
 def test_where_an_image_is_looked_for(
-    tmp_path: Path, reference: str, found: list[tuple[str, bool, bool]]
+    tmp_path: Path, reference: str, found: list[tuple[str, bool]]
 ) -> None:
     assert locations(reference, files(tmp_path, PREFIXES), {}) == found
 
