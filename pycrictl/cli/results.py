@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from pycrictl.cli import crictl
 from pycrictl.cri.lists import lookup
+from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lifecycle.control import Outcome
     from pycrictl.cri.lists.lookup import Kind, ObjectRef
     from pycrictl.environ import Environment
 
@@ -30,11 +33,19 @@ class Results:
             self.env.stdout.flush()
 
     def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[ObjectRef]:
-        found = lookup.targets(client, words, kind)
-        for target in found:
-            if target.name:
-                self.env.note(f"{target.text} is {kind} {target.id[:13]} ({target.name})")
-        return found
+        """Resolve words; report what names stand for."""
+        refs = lookup.targets(client, words, kind, as_typed=crictl.is_called())
+        for ref in refs:
+            if ref.name:
+                self.env.note(f"{ref.text} is {kind} {ref.id[:SHOWN_ID_CHARS]} ({ref.name})")
+        return refs
+
+    def report(self, outcomes: Iterable[Outcome], said: str = "{}") -> None:
+        for outcome in outcomes:
+            if outcome.error is None:
+                self.say([said.format(outcome.target)])
+            else:
+                self.fail(outcome.error)
 
     def warn(self, lines: Iterable[str]) -> None:
         for line in lines:

@@ -71,14 +71,17 @@ class Format:
         document: Callable[[T], Document],
         block: Callable[[T], Block],
         out: TextIO,
+        *,
+        is_list: bool,
     ) -> None:
+        """Write answers; one is written as a list of one only with ``is_list``."""
         if self.is_table:
             for answer in answers:
                 render.write_block(block(answer), out)
             return
         made = [document(answer) for answer in answers]
         several = {"items": made} if self._kind == "jsonpath" else made  # as in kubectl
-        self.write_document(made[0] if len(made) == 1 else several, out)
+        self.write_document(several if is_list or len(made) != 1 else made[0], out)
 
     def write_document(self, document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
         if self._template is not None:

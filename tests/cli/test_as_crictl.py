@@ -351,7 +351,7 @@ def test_config_writes_every_key_of_crictl_1_36(tmp_path: Path) -> None:
         (("events", "--template", "x"), "template can't be used with"),
         (("events", "-o", "go-template", "--template", "{{"), "failed to parse go-template"),
         (("nosuch",), "No help topic for 'nosuch'"),
-        (("stop", "nosuch"), "hint: 'crictl ps -a' lists the containers of the node"),
+        (("inspect", "nosuch"), "hint: 'crictl ps -a' lists the containers of the node"),
         (("pull", "x"), "pulling image: "),
         (("rm", "-a"), "No containers to remove"),
         (("rmp", "-a"), "No pods to remove"),
@@ -364,6 +364,33 @@ def test_what_scripts_look_for(fake: FakeServer, words: tuple[str, ...], message
     for name in ("ListContainers", "ListPodSandbox", "ListImages"):
         fake.offer(name, None)
     assert message in run("-r", fake.endpoint, *words).stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "method", "before"),
+    [
+        ("start", "StartContainer", ""),
+        ("stop", "StopContainer", ""),
+        ("stopp", "StopPodSandbox", "Stopped sandbox "),
+        ("update --memory 1", "UpdateContainerResources", ""),
+    ],
+)
+def test_each_word_is_a_target(fake: FakeServer, line: str, method: str, before: str) -> None:
+    fake.offer("ListContainers", None)
+    fake.offer("ListPodSandbox", None)
+    fake.prepare(method, None, None, Status(grpc.StatusCode.UNKNOWN, "again"))
+    done = run("-r", fake.endpoint, *line.split(), "none", "b", "b")
+    assert (done.code, done.stdout) == (1, f"{before}none\n{before}b\n")
+    assert done.stderr.endswith("again\n")
+
+
+def test_a_container_named_twice_is_removed_twice(fake: FakeServer) -> None:
+    exited = {"id": "b", "state": cri_pb2.CONTAINER_EXITED}
+    fake.offer("ContainerStatus", cri_pb2.ContainerStatusResponse(status=exited))
+    fake.prepare("RemoveContainer", None, Status(grpc.StatusCode.UNKNOWN, "being removed"))
+    done = run("-r", fake.endpoint, "rm", "b", "b")
+    assert (done.code, done.stdout) == (1, "b\n")
+    assert done.stderr == 'crictl: removing container "b": being removed\n'
 
 
 def test_a_missing_configuration_file_is_reported(

@@ -361,3 +361,27 @@ def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
     assert shown[2].split() == [
         *("containers", "0", "B", "0", "unknown", "unknown", "unknown", "/nonexistent")
     ]
+
+
+@pytest.mark.parametrize("command", ["inspect", "inspectp", "inspecti"])
+def test_one_missing_among_several(fake: FakeServer, command: str) -> None:
+    def answer(request: Any, context: grpc.ServicerContext) -> Any:
+        name = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
+        if "zz" in (name or request.image.image):
+            context.abort(grpc.StatusCode.NOT_FOUND, "zz")
+        match command:
+            case "inspect":
+                return cri_pb2.ContainerStatusResponse(status=answers.container_status())
+            case "inspectp":
+                return cri_pb2.PodSandboxStatusResponse(status=answers.pod_status())
+        return cri_pb2.ImageStatusResponse(image={"id": "i", "size": 1})
+
+    for call in ("ContainerStatus", "PodSandboxStatus", "ImageStatus"):
+        fake.offer(call, answer)
+    shown = run(fake, command, "-q", "a", "zz")
+    assert (shown.code, len(json.loads(shown.stdout))) == (1, 1)  # still a list
+    assert shown.stderr.splitlines()[0].endswith('"zz": not found: zz')
+    table = run(fake, command, "-q", "-o", "table", "zz", "a", "a")
+    assert (table.code, f"\n{table.stdout}".count("\nID: ")) == (1, 2)
+    nothing = run(fake, command, "zz", "zz")
+    assert (nothing.code, nothing.stdout) == (1, "")

@@ -34,7 +34,11 @@ def listed(output: str, **options: object) -> str:
 def inspected(output: str, answers: list[int], template: str = "") -> str:
     out = StringIO()
     Format(output, template=template).write_answers(
-        answers, lambda number: {"n": number}, lambda number: [("N", str(number))], out
+        answers,
+        lambda number: {"n": number},
+        lambda number: [("N", str(number))],
+        out,
+        is_list=len(answers) > 1,
     )
     return out.getvalue()
 

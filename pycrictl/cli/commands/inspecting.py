@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pycrictl.cli import complete, crictl, list_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.results import Results
 from pycrictl.cri.inspection import statuses
-from pycrictl.cri.lists import lookup, queries
+from pycrictl.cri.inspection.statuses import StatusKind
+from pycrictl.cri.lists import queries
 from pycrictl.cri.lists.images import list_images, parse_filters
+from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.cri.lists.queries import list_pods, pod_query
+from pycrictl.errors import NothingSelected
 from pycrictl.show import inspect_views
 from pycrictl.show.formats import Format
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.show.protodata import Document
+    from pycrictl.show.render import Block
 
 
 def inspect(
@@ -42,7 +52,7 @@ def inspect(
 ) -> None:
     """Show the details of containers.
 
-    Prints nothing if any of them fails.
+    A failure does not stop the others.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
@@ -59,21 +69,16 @@ def inspect(
         pod=pod,
         state=state,
     )
-    targets = statuses.checked(ids or (), "container")
-
+    words = statuses.checked(ids or (), "container")
+    block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
+    views = inspect_views.container_document, block
     with app.open_clients(needs_images=bool(image)) as (client, images):
-        if targets:
-            targets = lookup.ids(client, targets, "container")
-        else:
-            found = queries.list_containers(client, images, query)
-            if not found:
-                hint = "without IDs, running containers are selected; see --all and --state"
-                raise list_options.nothing_selected(client, pod, hint)
-            targets = [container.id for container in found]
-        seen = statuses.read(client, "container", targets, verbose=not quiet, is_listed=not ids)
-        answers = statuses.at_least_one(seen, "container")
-        block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
-        chosen.write_answers(answers, inspect_views.container_document, block, app.env.stdout)
+        listed = [] if words else queries.list_containers(client, images, query)
+        if not words and not listed:
+            hint = "without IDs, running containers are selected; see --all and --state"
+            raise list_options.nothing_selected(client, pod, hint)
+        ids = [container.id for container in listed]
+        _show(app, client, "container", words, ids, chosen, views, quiet=quiet)
 
 
 def inspectp(
@@ -98,7 +103,7 @@ def inspectp(
 ) -> None:
     """Show the details of pod sandboxes.
 
-    Prints nothing if any of them fails.
+    A failure does not stop the others.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
@@ -112,15 +117,11 @@ def inspectp(
         namespace=namespace,
         state=state,
     )
-    targets = statuses.checked(ids or (), "pod")
+    words = statuses.checked(ids or (), "pod")
+    views = inspect_views.pod_document, inspect_views.pod_status_block
     with app.open_client("runtime") as client:
-        if targets:
-            targets = lookup.ids(client, targets, "pod")
-        else:
-            targets = [pod.id for pod in list_pods(client, query)]
-        seen = statuses.read(client, "pod", targets, verbose=not quiet, is_listed=not ids)
-        answers, block = statuses.at_least_one(seen, "pod"), inspect_views.pod_status_block
-        chosen.write_answers(answers, inspect_views.pod_document, block, app.env.stdout)
+        ids = [] if words else [pod.id for pod in list_pods(client, query)]
+        _show(app, client, "pod", words, ids, chosen, views, quiet=quiet)
 
 
 def inspecti(
@@ -143,17 +144,46 @@ def inspecti(
 ) -> None:
     """Show the details of images.
 
-    Prints nothing if any of them fails.
+    A failure does not stop the others.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
     conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
-    targets = statuses.checked(images or (), "image")
+    words = statuses.checked(images or (), "image")
+    views = inspect_views.image_document, inspect_views.image_status_block
     with app.open_client("image") as client:
-        if not targets:
-            targets = [image.id for image in list_images(client, name, conditions)]
-        seen = statuses.read(client, "image", targets, verbose=not quiet, is_listed=not images)
-        answers, block = statuses.at_least_one(seen, "image"), inspect_views.image_status_block
-        chosen.write_answers(answers, inspect_views.image_document, block, app.env.stdout)
+        ids = [] if words else [image.id for image in list_images(client, name, conditions)]
+        _show(app, client, "image", words, ids, chosen, views, quiet=quiet)
+
+
+def _show(
+    app: AppContext,
+    client: CriClient,
+    kind: StatusKind,
+    words: Sequence[str],
+    listed: Sequence[str],
+    chosen: Format,
+    views: tuple[Callable[[Any], Document], Callable[[Any], Block]],
+    *,
+    quiet: bool,
+) -> None:
+    """Show what was named, or listed if nothing was; report each that fails."""
+    results = Results(app.env)
+    names = list(words or listed)
+    if words and kind != "image":
+        lookup = Lookup(client)
+        refs = [lookup.target(word, kind) for word in words]
+        for ref in refs:
+            if ref.error is not None:
+                results.fail(ref.error)
+        names = [ref.id for ref in refs if ref.error is None]
+    read = statuses.read(
+        client, kind, names, verbose=not quiet, is_listed=not words, failed=results.fail
+    )
+    if answers := list(read):
+        chosen.write_answers(answers, *views, app.env.stdout, is_list=len(words) > 1)
+    elif not results.has_failed:
+        raise NothingSelected(f"no {kind} is selected")
+    results.finish()

@@ -109,7 +109,7 @@ def start(
 ) -> None:
     """Start created containers.
 
-    Processes the containers in order and stops at the first failure. Prints the ID of each.
+    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
 
     Example: pycrictl start $(pycrictl ps -aq --state created)
     """
@@ -129,8 +129,8 @@ def stop(
 ) -> None:
     """Stop running containers.
 
-    Processes the containers in order and stops at the first failure. Prints each as it was given.
-    Reports on stderr what each name resolved to.
+    Processes the containers in order; a failure does not stop the others. Prints each as it was
+    given. Reports on stderr what each name resolved to.
 
     Example: pycrictl stop --timeout 10 web
     """
@@ -147,16 +147,17 @@ def stop(
             if all_
             else results.targets(client, words, "container")
         )
-        results.say(in_turn(client, "StopContainer", found, timeout=timeout))
+        results.report(in_turn(client, "StopContainer", found, timeout=timeout))
     if not found:
         results.say(["No running containers found."])
+    results.finish()
 
 
 def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     """Stop running pod sandboxes.
 
-    Their containers are stopped as well. Processes the pods in order and stops at the first
-    failure. Reports on stderr what each name resolved to.
+    Their containers are stopped as well. Processes the pods in order; a failure does not stop the
+    others. Reports on stderr what each name resolved to.
 
     Example: pycrictl stopp default/web
     """
@@ -165,8 +166,8 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     results = Results(app.env)
     with app.open_client("runtime") as client:
         found = results.targets(client, words, "pod")
-        stopped = in_turn(client, "StopPodSandbox", found)
-        results.say(f"Stopped sandbox {pod}" for pod in stopped)
+        results.report(in_turn(client, "StopPodSandbox", found), "Stopped sandbox {}")
+    results.finish()
 
 
 def rm(
@@ -206,11 +207,13 @@ def rmp(
 
 
 def _act(app: AppContext, containers: list[str] | None, call: str, **request: Any) -> None:
-    """Make a call for each container, up to the first failure, and print its ID."""
+    """Make a call for each container, and print its ID."""
     words = check_ids(containers or (), "container")
+    results = Results(app.env)
     with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container")
-        Results(app.env).say(in_turn(client, call, found, **request))
+        found = lookup.targets(client, words, "container", as_typed=crictl.is_called())
+        results.report(in_turn(client, call, found, **request))
+    results.finish()
 
 
 def _remove(
@@ -233,10 +236,7 @@ def _remove(
         for removal in remove(client, found, kind, force=force, keep_logs=keep_logs):
             if removal.is_stopped:
                 results.say([f"{before[0]}{removal.target}"])
-            if removal.error is None:
-                results.say([f"{before[1]}{removal.target}"])
-            else:
-                results.fail(removal.error)
+            results.report([removal], f"{before[1]}{{}}")
             results.warn(removal.warnings)
             crictl.report_missing_log(app.env, removal.missing_log)
     if not found:
@@ -275,7 +275,7 @@ def update(
 ) -> None:
     """Change the resource limits of containers.
 
-    Processes the containers in order and stops at the first failure. Prints the ID of each.
+    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
 
     Example: pycrictl update --memory 67108864 web
     """
@@ -311,7 +311,7 @@ def checkpoint(
 ) -> None:
     """Checkpoint running containers.
 
-    Processes the containers in order and stops at the first failure. Prints the ID of each.
+    Processes the containers in order; a failure does not stop the others. Prints the ID of each.
 
     Example: pycrictl checkpoint -e /var/tmp/web.tar web
     """

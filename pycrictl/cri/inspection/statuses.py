@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from google.protobuf.message import Message
 
@@ -15,13 +15,10 @@ from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import (
     NotFound,
-    NothingSelected,
     PycrictlError,
     RemoteProtocolError,
     UsageError,
 )
-
-T = TypeVar("T")
 
 
 def checked(targets: Iterable[str], kind: str) -> list[str]:
@@ -48,10 +45,13 @@ def read(
     *,
     verbose: bool = False,
     is_listed: bool = False,
+    failed: Callable[[PycrictlError], None] | None = None,
 ) -> Iterator[Any]:
     """Yield the runtime's answer about each container, pod or image, in order.
 
-    With ``is_listed``, the runtime itself listed the names; those not found any more are skipped.
+    Args:
+        is_listed: the runtime itself listed the names; those not found any more are skipped.
+        failed: takes the errors; without it, the first one is raised.
     """
     call, name_field, field = _CALLS[kind]
     requests: list[tuple[str, Message]] = []
@@ -68,10 +68,16 @@ def read(
             if is_listed:
                 continue
             answer.hint = answer.hint or lookup.hint(client, request)
-        if isinstance(answer, PycrictlError):
-            raise answer
-        check(getattr(answer, field), what)
-        yield answer
+        try:
+            if isinstance(answer, PycrictlError):
+                raise answer
+            check(getattr(answer, field), what)
+        except PycrictlError as error:
+            if failed is None:
+                raise
+            failed(error)
+        else:
+            yield answer
 
 
 def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
@@ -83,13 +89,6 @@ def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict
         known = [network.ip, *(other.ip for other in network.additional_ips)]
         addresses[answer.status.id] = ",".join(filter(None, known))
     return addresses
-
-
-def at_least_one(statuses: Iterator[T], kind: str) -> list[T]:
-    found = list(statuses)
-    if not found:
-        raise NothingSelected(f"no {kind} is selected")
-    return found
 
 
 # The same fields as in crictl: both accept the same answers.

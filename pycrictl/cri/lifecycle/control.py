@@ -1,8 +1,8 @@
 """Starting, stopping, updating, checkpointing and removing containers and pods.
 
-``in_turn`` processes targets one after the other, in the given order, and stops at the first
-failure. ``remove`` processes all at once, and a failure does not stop the others. Both are
-generators: the caller can report each target as soon as the runtime has answered for it.
+``in_turn`` processes targets one after the other, in the given order, ``remove`` several at once. A
+failure does not stop the others, unless the runtime cannot be reached. Both are generators: the
+caller can report each target as soon as the runtime has answered for it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.cri.lists import fetch, lookup
 from pycrictl.cri.lists.lookup import Kind, ObjectRef
 from pycrictl.errors import (
+    ConnectError,
     FailedPrecondition,
     MissingArgument,
     PycrictlError,
     RemoteProtocolError,
+    Unavailable,
     UsageError,
 )
 from pycrictl.units import quote
@@ -47,12 +49,12 @@ _DOING: Final = {
 
 
 def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Return the words without duplicates; raise UsageError for no words or an empty one."""
+    """Return the words; raise UsageError for no words or an empty one."""
     if not ids:
         raise MissingArgument(f"no {kind} is named")
     if "" in ids:
         raise UsageError(f"the ID of one {kind} is empty")
-    return tuple(dict.fromkeys(ids))
+    return tuple(ids)
 
 
 def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[ObjectRef]:
@@ -78,21 +80,47 @@ def _noun(is_pod: bool) -> str:
     return "pod sandbox" if is_pod else "container"
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result for one target.
+
+    Attributes:
+        target: the word that named it.
+        error: why the request failed, else None.
+        is_stopped: whether it was running and was stopped before its removal.
+        warnings: log files that could not be deleted.
+        missing_log: path of a log file to delete that did not exist, else "".
+    """
+
+    target: str
+    error: PycrictlError | None = None
+    is_stopped: bool = False
+    warnings: tuple[str, ...] = ()
+    missing_log: str = ""
+
+
 def in_turn(
     client: CriClient, name: str, targets: Sequence[ObjectRef], **fields: Any
-) -> Iterator[str]:
-    """Make one call per target, as ``act`` does; yield the target's word after each."""
+) -> Iterator[Outcome]:
+    """Make one call per target, as ``act`` does.
+
+    Raises:
+        ConnectError, Unavailable: the runtime is gone; the hint names what was not attempted.
+    """
     for position, target in enumerate(targets, 1):
         try:
             act(client, name, target, **fields)
-        except PycrictlError as error:
+        except (ConnectError, Unavailable) as error:
             if rest := targets[position:]:
                 names = ", ".join(quote(one.text) for one in rest[:_LISTED_TARGETS])
                 more = ", …" if len(rest) > _LISTED_TARGETS else ""
                 untouched = f"not tried after this: {names}{more}"
                 error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
             raise
-        yield target.text
+        except PycrictlError as error:
+            yield Outcome(target.text, error)
+        else:
+            yield Outcome(target.text)
 
 
 def update_runtime_config(client: CriClient, *, pod_cidr: str) -> None:
@@ -143,17 +171,6 @@ def _failure(path: str, error: OSError) -> str:
     return f"the log file {quote(path, 4096)} could not be deleted: {reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """The result for one target; ``missing_log`` is a log to be removed that did not exist."""
-
-    target: str
-    is_stopped: bool = False
-    error: PycrictlError | None = None
-    warnings: tuple[str, ...] = ()
-    missing_log: str = ""
-
-
 def remove(
     client: CriClient,
     targets: Sequence[ObjectRef],
@@ -161,7 +178,7 @@ def remove(
     *,
     force: bool,
     keep_logs: bool = False,
-) -> Iterator[Removal]:
+) -> Iterator[Outcome]:
     """Remove pods with their containers, or containers with their log files on this host.
 
     Ready pods and running containers are removed only with ``force``.
@@ -171,7 +188,7 @@ def remove(
 
 def _remove(
     client: CriClient, target: ObjectRef, *, kind: Kind, force: bool, keep_logs: bool
-) -> Removal:
+) -> Outcome:
     is_pod = kind == "pod"
     thing = "PodSandbox" if is_pod else "Container"
     named = f"{_noun(is_pod)} {quote(target.text)}"
@@ -191,9 +208,9 @@ def _remove(
             is_stopped = True
         act(client, f"Remove{thing}", target)
     except PycrictlError as error:
-        return Removal(target.text, is_stopped, error)
+        return Outcome(target.text, error, is_stopped)
     if is_pod or keep_logs:
-        return Removal(target.text, is_stopped)
+        return Outcome(target.text, None, is_stopped)
     path = status.log_path
     missing = "" if os.path.lexists(noderoot.locate(path, follow=False)) else path
-    return Removal(target.text, is_stopped, warnings=remove_logs(path), missing_log=missing)
+    return Outcome(target.text, None, is_stopped, remove_logs(path), missing)

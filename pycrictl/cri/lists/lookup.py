@@ -121,7 +121,7 @@ class Lookup:
             return ObjectRef(text, found.id, name)
         except Unimplemented:
             return ObjectRef(text, text)
-        except PycrictlError as error:
+        except (NotFound, UsageError) as error:
             return ObjectRef(text, text, error=error)
 
     def selected(self, text: str, kind: Kind) -> str:
@@ -236,19 +236,23 @@ def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Co
     return max(found, key=lambda each: each.created_at, default=None)
 
 
-def targets(client: CriClient, texts: Iterable[str], kind: Kind) -> list[ObjectRef]:
-    """Return the object that each word refers to; two words for one object are one target."""
-    lookup = Lookup(client)
-    found: dict[tuple[str, bool], ObjectRef] = {}
-    for text in texts:
-        target = lookup.target(text, kind)
-        found.setdefault((target.id, target.error is None), target)
-    return list(found.values())
+def targets(
+    client: CriClient, texts: Iterable[str], kind: Kind, *, as_typed: bool = False
+) -> list[ObjectRef]:
+    """Return the object that each word refers to; two words for one object are one target.
 
-
-def ids(client: CriClient, texts: Iterable[str], kind: Kind) -> list[str]:
+    With ``as_typed``, each word is a target, and one that matches nothing is left to the runtime.
+    """
     lookup = Lookup(client)
-    return [lookup.found(text, kind).id for text in texts]
+    refs = [lookup.target(text, kind) for text in texts]
+    if as_typed:
+        return [
+            ref._replace(error=None) if isinstance(ref.error, NotFound) else ref for ref in refs
+        ]
+    distinct: dict[tuple[str, bool], ObjectRef] = {}
+    for ref in refs:
+        distinct.setdefault((ref.id, ref.error is None), ref)
+    return list(distinct.values())
 
 
 def select_by_id(client: CriClient, condition: M) -> M:
