@@ -22,6 +22,7 @@ NodeType = Literal["mapping", "list", "string", "number", "boolean", "null"]
 Scalar = str | int | float | bool | None
 
 MAX_NESTING: Final = 64
+MAX_DOCUMENTS: Final = 1000
 
 _STRING_TAGS: Final = ("!", "tag:yaml.org,2002:str")
 # Values that YAML 1.1 allows without quotes, as crictl's parser reads them.
@@ -89,10 +90,20 @@ def parse(text: str) -> Node:
         Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
             size; or nested deeper than MAX_NESTING levels.
     """
+    return next(iter(_read(text, most=1)), Node("null", 1))
+
+
+def parse_all(text: str) -> list[Node]:
+    """Return the trees of all documents of a YAML stream, like ``parse``."""
+    return _read(text, most=MAX_DOCUMENTS)
+
+
+def _read(text: str, *, most: int) -> list[Node]:
     is_json = text.lstrip()[:1] in ("{", "[")
     source = _ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text
     try:
-        return _tree(yaml.parse(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        events = yaml.parse(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        return _trees(events, most)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, reason = mark.line + 1 if mark else 1, error.problem or "unreadable"
@@ -131,14 +142,15 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _tree(events: Iterator[yaml.Event]) -> Node:
-    root: Node | None = None
+def _trees(events: Iterator[yaml.Event], most: int) -> list[Node]:
+    roots: list[Node] = []
     for event in events:
-        if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise Problem("a second document begins", _line(event))
+        if isinstance(event, yaml.DocumentStartEvent) and len(roots) == most:
+            what = "a second document begins" if most == 1 else f"more than {most} documents"
+            raise Problem(what, _line(event))
         if isinstance(event, yaml.NodeEvent):
-            root = _node(event, events, 1)
-    return root or Node("null", 1)
+            roots.append(_node(event, events, 1))
+    return roots
 
 
 def _line(event: yaml.Event) -> int:

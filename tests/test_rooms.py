@@ -74,7 +74,7 @@ copy.transfer: _proto copy.archive copy.method copy.rules copy.transfer copy.tre
     streaming.blocking streaming.target wire.limits wire.websocket
 copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree cri noderoot
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
-diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles
+diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles progress.reference
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
 show: _proto environ pulls show
 proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.tree cri.calls.methods

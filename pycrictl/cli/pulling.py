@@ -11,7 +11,7 @@ from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
-from pycrictl.pull.image import Show, pull
+from pycrictl.pull.image import Show, check_name, pull
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
@@ -32,6 +32,8 @@ def pull_image(
     wants_manifests: bool = True,
 ) -> str:
     """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit."""
+    if not crictl.is_called():
+        check_name(request.image.image)
     show = shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)

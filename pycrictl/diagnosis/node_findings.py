@@ -179,11 +179,7 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
                 return
         return
     used = [name for name, at in (("runtime", runtime), ("image", images)) if at == facts.proxy]
-    if used == ["image"]:
-        text = "the proxy is in the kubelet's image endpoint only: no progress of pods, no copies"
-        advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} as well, if you want those"
-        yield Finding("proxy-half", Weight.NOTE, text, advice, 12)
-    elif used == ["runtime"]:
+    if used == ["runtime"]:
         text = "the proxy is in the kubelet's runtime endpoint only: pulls do not go through it"
         advice = f"set imageServiceEndpoint: unix://{facts.proxy}"
         yield Finding("proxy-half", Weight.WARNING, text, advice, 42)

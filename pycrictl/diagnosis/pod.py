@@ -25,7 +25,9 @@ from pycrictl.diagnosis.troubles import (
     pull_trouble,
     sandbox_words,
     shortened,
+    words_of,
 )
+from pycrictl.progress.reference import parse
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
 HEALTHY: Final = "healthy"
@@ -300,12 +302,11 @@ def _images(facts: PodFacts) -> Iterator[Finding]:
             yield _pulling(facts.full_name, name, image, image.pull)
         elif image.failure:
             trouble = pull_trouble(image.failure)
-            text = f"is not running: image {name}: {trouble.text} ({image.failure})"
+            words = words_of(trouble, image.reference)
+            text = f"is not running: image {name}: {words.text} ({image.failure})"
             if image.next_try:
                 text += f"; {image.next_try}"
-            host = image.reference.partition("/")[0]
-            advice = trouble.advice.replace("IMAGE", image.reference).replace("HOST", host)
-            yield Finding(trouble.kind, Weight.SERIOUS, text, advice, trouble.rank)
+            yield Finding(trouble.kind, Weight.SERIOUS, text, words.advice, trouble.rank)
 
 
 def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
@@ -322,8 +323,7 @@ def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
     if pull.totals is not None and pull.totals.is_stalled:
         since = format_duration(int(pull.totals.idle_s))
         text = f"is waiting: the pull of image {name} has stalled for {since}, {pull.far}"
-        host = image.reference.partition("/")[0]
-        advice = f"'pycrictl doctor --registry {host}' tests the connection"
+        advice = f"'pycrictl doctor --registry {parse(image.reference).name}' tests the connection"
         return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)
     text = f"is waiting: image {name} is being pulled, {pull.far}"
     return Finding("pulling", Weight.WARNING, text + contrary, watch, 61)

@@ -6,15 +6,18 @@ The wording is that of containerd, Go's ``net`` and ``crypto/x509``, runc and CN
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Final, NamedTuple
+
+from pycrictl.progress.reference import flaw, parse
 
 
 class Trouble(NamedTuple):
     """The meaning of an error.
 
     ``rank`` is how likely it causes all the others; ``text`` follows the image's name. In
-    ``advice``, IMAGE and HOST stand for the image and its registry; ``retry`` is the advice for a
-    user's own failed pull, if it differs.
+    ``advice``, IMAGE stands for the image, HOST for its registry and REPOSITORY for HOST/PATH;
+    ``retry`` is the advice for a user's own failed pull, if it differs.
     """
 
     pattern: str
@@ -57,7 +60,7 @@ _PULLS: Final = (
         "x509",
         88,
         "the node does not trust the certificate of the registry",
-        "put the registry's CA into certs.d, then 'pycrictl doctor --registry HOST'",
+        "put the registry's CA into certs.d, then 'pycrictl doctor --registry REPOSITORY'",
     ),
     Trouble(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
@@ -74,8 +77,7 @@ _PULLS: Final = (
         "registry-down",
         86,
         "it could not be fetched from its registry or a mirror of it",
-        "'pycrictl doctor --registry HOST' tries it and its mirrors, of which the runtime names"
-        " only the last error",
+        "'pycrictl doctor --registry REPOSITORY' tests it and its mirrors",
     ),
     Trouble(
         r"\b429\b|toomanyrequests|too many requests",
@@ -105,7 +107,7 @@ _PULLS: Final = (
         85,
         "its name is invalid",
         "correct the name in the pod",
-        "correct it",
+        "correct the name",
     ),
     Trouble(
         r"ErrImageNeverPull|is not present with pull policy of Never",
@@ -135,16 +137,29 @@ class Words(NamedTuple):
     advice: str
 
 
+def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
+    """Word a trouble of an image; ``is_own`` is for a user's own failed pull.
+
+    Commands in the advice name what the image's reference means, not how it is spelled.
+    """
+    advice = (trouble.retry if is_own else "") or trouble.advice
+    if trouble.kind == "invalid-name" and (wrong := flaw(image)) is not None:
+        return Words(f"{trouble.text}: {wrong.text}", f"{advice}: {wrong.advice}")
+    reference = parse(image)
+    values = {"IMAGE": image, "HOST": reference.host, "REPOSITORY": reference.name}
+    pattern = rf"\b(?:{'|'.join(values)})\b"
+    return Words(trouble.text, re.sub(pattern, lambda found: shlex.quote(values[found[0]]), advice))
+
+
 def pull_words(cause: str, image: str) -> Words | None:
     """Explain the error of a user's own pull; None if there is no explanation."""
     trouble = pull_trouble(cause)
     if trouble is _FAILED:
         return None
-    advice = (trouble.retry or trouble.advice).replace("IMAGE", image)
-    text, reason = trouble.text, last_reason(cause)
+    words, reason = words_of(trouble, image, is_own=True), last_reason(cause)
     if trouble.kind in ("registry-down", "x509", "plain-http", "disk-full") and reason:
-        text += f" ({reason})"
-    return Words(text, advice.replace("HOST", image.partition("/")[0]))
+        return words._replace(text=f"{words.text} ({reason})")
+    return words
 
 
 _SANDBOX_IMAGE: Final = r'get sandbox image \\?"(?P<image>[^"\\]+)\\?"(?P<why>.*)'

@@ -13,12 +13,19 @@ from typing import Final, NamedTuple, Protocol
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.redact import quote_reference, redact_text
-from pycrictl.errors import Interrupted, NotFound, PycrictlError, RemoteProtocolError, Unimplemented
+from pycrictl.errors import (
+    Interrupted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unimplemented,
+    UsageError,
+)
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Endings, PollResult, Sink
 from pycrictl.progress.pull_names import Expected
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import flaw, is_same_image
 from pycrictl.progress.registries import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
@@ -51,6 +58,13 @@ class SharedLimit(NamedTuple):
     directory: Path
     retry: Retry | None
     on_wait: Callable[[int], None]
+
+
+def check_name(image: str) -> None:
+    """Raise UsageError for a name that every runtime refuses; it says which part is wrong."""
+    if (wrong := flaw(redact_text(image))) is not None:
+        message = f"{quote_reference(image)} is not the name of an image: {wrong.text}"
+        raise UsageError(message, hint=wrong.advice)
 
 
 def pull(

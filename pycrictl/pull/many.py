@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from typing import Final, NamedTuple
@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 from pycrictl import yamltree
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import ConfigError, Interrupted, PycrictlError
-from pycrictl.pull.image import FIRST_LOOK_S, PullDisplay, Show
-from pycrictl.units import plural
+from pycrictl.errors import ConfigError, Interrupted, PycrictlError, UsageError
+from pycrictl.pull.image import FIRST_LOOK_S, PullDisplay, Show, check_name
+from pycrictl.units import escape, plural
+from pycrictl.yamltree import Node
 
 PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
 """Pulls an image without showing it, and returns the runtime's reference to it."""
@@ -102,42 +103,72 @@ def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOn
 
 MAX_IMAGES: Final = 10_000
 
-_YAML: Final = r"(?m)^images\s*:(\s|$)"
+_YAML: Final = re.compile(r"(?m)^\s*(?:-\s|---|[\w\"'./-]+\s*:(?:\s|$))|\A\s*(?:\{|\[\s*[\"{])")
 
 
 def images_in(text: str) -> list[str]:
-    """Return the images of a list, in order, without duplicates.
+    """Return the images of a list or of manifests, in order, without duplicates.
 
-    The list has one image per line, and ``#`` comments; or it is YAML, where ``images`` lists
-    strings, or mappings with ``name`` or ``image``.
+    A list has one image per line, and ``#`` comments. YAML and JSON have them in a list, at
+    ``images`` (as texts, or mappings with ``image`` or ``name``), or anywhere at ``image``, as the
+    objects of Kubernetes and compose files do.
+
+    Raises:
+        ConfigError: the text or an entry cannot be read, or no image is in it.
     """
-    if re.search(_YAML, text):
-        found = list(_of_yaml(text))
-    else:
-        lines = [re.sub(r"(?:^|\s)#.*", "", line).strip() for line in text.splitlines()]
-        for number, line in enumerate(lines, 1):
-            if len(line.split()) > 1:
-                raise ConfigError(f"line {number}: more than one word")
-        found = [line for line in lines if line]
+    found = _of_yaml(text) if _YAML.search(text) else _of_lines(text)
+    for line, image in found:
+        try:
+            check_name(image)
+        except UsageError as exc:
+            raise ConfigError(f"line {line}: {exc.message}", hint=exc.hint) from None
+    images = list(dict.fromkeys(image for _, image in found))
+    if len(images) > MAX_IMAGES:
+        raise ConfigError(f"more than {MAX_IMAGES} images are in it")
+    return images
+
+
+def _of_lines(text: str) -> list[tuple[int, str]]:
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        words = re.sub(r"(?:^|\s)#.*", "", line).split()
+        if len(words) > 1:
+            hint = "a list has one image per line; YAML and JSON have them at image or images"
+            raise ConfigError(f"line {number}: it is more than the name of an image", hint=hint)
+        found += [(number, word) for word in words]
     if not found:
         raise ConfigError("no image is in it")
-    if len(found) > MAX_IMAGES:
-        raise ConfigError(f"more than {MAX_IMAGES} images are in it")
-    return list(dict.fromkeys(found))
+    return found
 
 
-def _of_yaml(text: str) -> list[str]:
+def _of_yaml(text: str) -> list[tuple[int, str]]:
     try:
-        document = yamltree.parse(text).data
+        roots = yamltree.parse_all(text)
     except yamltree.Problem as exc:
         raise ConfigError(f"line {exc.line}: {exc}") from None
-    listed = document.get("images") if isinstance(document, dict) else None
-    if not isinstance(listed, list):
-        raise ConfigError("images is not a list")
-    found = []
-    for number, one in enumerate(listed, 1):
-        name = (one.get("name") or one.get("image")) if isinstance(one, dict) else one
-        if not isinstance(name, str) or not name.strip() or len(name.split()) > 1:
-            raise ConfigError(f"images, entry {number}: it is not an image")
-        found.append(name.strip())
+    found = [image for root in roots for image in _named_in(root, "images")]
+    if not found:
+        members = [member for root in roots for member in root.members]
+        kinds = [escape(member.node.text) for member in members if member.key == "kind"]
+        raise ConfigError(
+            f"it is a {kinds[0]}, which names no image" if kinds else "no image is in it"
+        )
     return found
+
+
+def _named_in(node: Node, key: str) -> Iterator[tuple[int, str]]:
+    """Yield the images that the value of a key names, each with its line."""
+    is_image, keys = key in ("image", "images"), {member.key for member in node.members}
+    if is_image and node.type == "string":
+        yield node.line, node.text
+    elif is_image and node.type in ("null", "number", "boolean") and node.line:
+        raise ConfigError(f"line {node.line}: {key} is not the name of an image")
+    if key == "image" and "repository" in keys:
+        hint = "they are a chart's values: 'helm template' writes whole names"
+        raise ConfigError(f"line {node.line}: image is given in parts", hint=hint)
+    for item in node.items:
+        yield from _named_in(item, key)
+    # An entry of images may have only a name, and an image volume of a pod has a reference.
+    alias = {"images": "name", "image": "reference"}.get(key) if "image" not in keys else None
+    for member in node.members:
+        yield from _named_in(member.node, "image" if member.key == alias else member.key)

@@ -74,8 +74,7 @@ def test_a_failure_is_said_in_words_and_debug_has_the_runtimes(fake: FakeServer)
         [
             'pycrictl: pulling "reg.example:5000/a:1": it could not be fetched from its registry or'
             " a mirror of it (connection refused)",
-            "hint: 'pycrictl doctor --registry reg.example:5000' tries it and its mirrors, of which"
-            " the runtime names only the last error",
+            "hint: 'pycrictl doctor --registry reg.example:5000/a' tests it and its mirrors",
         ],
     )
     assert CHAIN in Run("-r", fake.endpoint, "-D", "pull", "reg.example:5000/a:1").stderr
@@ -94,6 +93,33 @@ def test_a_time_limit_of_this_program_is_not_the_registrys(fake: FakeServer) -> 
     assert (run.code, run.stdout) == (1, "")
     assert "registry" not in run.stderr
     assert "--pull-timeout" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("image", "command"),
+    [
+        ("busybox:nosuchtag", "docker.io/library/busybox"),
+        ("team/app:1", "docker.io/team/app"),
+        ("localhost:5000/a@sha256:" + "1" * 64, "localhost:5000/a"),
+    ],
+)
+def test_suggested_commands_name_what_the_reference_means(
+    fake: FakeServer, image: str, command: str
+) -> None:
+    fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "dial tcp: i/o timeout"))
+    assert f"'pycrictl doctor --registry {command}'" in pull(fake, image).stderr
+
+
+def test_a_name_that_no_runtime_accepts_is_refused_and_the_others_are_pulled(
+    fake: FakeServer,
+) -> None:
+    fake.prepare("PullImage", pulled("a"))
+    run = pull(fake, "registry/Shop/big:1", "a")
+    assert (run.code, run.stdout) == (1, "Image is up to date for a\n")
+    assert run.stderr == (
+        'pycrictl: "registry/Shop/big:1" is not the name of an image: "Shop" has upper-case'
+        " letters\nhint: use lower case: registry/shop/big:1\n"
+    )
 
 
 def test_words_that_nobody_knows_are_the_runtimes(fake: FakeServer) -> None:
@@ -227,7 +253,8 @@ def test_a_password_in_a_reference_is_not_shown(
     assert run.code == 1
     told = [line for line in run.stderr.splitlines() if line.startswith("pycrictl: ")]
     assert f'"https://{MASK}@reg.example/x:1"' in told[-1]
-    assert run.stderr.count(MASK) > 2  # the log has the request and its failure
+    # The log has the request and its failure; a pull is refused before.
+    assert run.stderr.count(MASK) > (0 if words[0] == "pull" else 2)
     assert "topsecret" not in run.stderr
     sent = [call.request.image.image for call in fake.calls if call.method.endswith("Image")]
     assert set(sent) <= {SECRET_REFERENCE}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
-from pycrictl.progress.reference import Reference, canonical, is_same_image, parse
+from pycrictl.progress.reference import Reference, canonical, flaw, is_same_image, parse
 
 MANIFEST, INDEX, ID = ("sha256:" + letter * 64 for letter in "123")
 SHORT = f"sha256:{'1' * 12}"
@@ -239,3 +239,58 @@ def test_the_spelling_of_all_aliases(text: str, expected: str) -> None:
 def test_every_text_names_itself(text: str) -> None:
     assert is_same_image(text, text)
     assert isinstance(parse(text), Reference)
+
+
+# Names that no runtime accepts
+
+DIGEST_TEXT = f"sha256:{'1' * 64}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a", "a:1", "a__b/c.d-e--f", "docker:latest", "host.Example/x:V_1.0-x"),
+        *("localhost/a", "localhost:5000/a", "[::1]:5000/a:1", f"a:1@{DIGEST_TEXT}", "a" * 247),
+    ],
+)
+def test_names_without_a_flaw(text: str) -> None:
+    assert flaw(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "advice"),
+    [
+        ("https://reg.example/a:1", 'begins with "https://"', "leave that out: reg.example/a:1"),
+        ("docker://Busy", 'begins with "docker://"', "leave that out"),
+        ("busybox ", "begins or ends with a blank", "leave it out: busybox"),
+        ("registry/Shop/Big:V1", '"Shop" has upper-case letters', ": registry/shop/big:V1"),
+        ("BusyBox", '"BusyBox" has upper-case letters', "use lower case: busybox"),
+        ("a@sha256:1234", 'its digest "sha256:1234" is invalid', "64 hexadecimal digits"),
+        (f"a@{DIGEST_TEXT}1", "its digest", "64 hexadecimal digits"),
+        ("a@", 'its digest "" is invalid', "give it in full"),
+        ("a:", 'its tag "" is invalid', "a tag has up to 128"),
+        ("a:-b", 'its tag "-b" is invalid', "a tag has up to 128"),
+        ("a:1:2", 'its tag "1:2" is invalid', "a tag has up to 128"),
+        (f"a:{'b' * 129}", "its tag", "a tag has up to 128"),
+        ("re_g.io/a", 'its registry "re_g.io" is invalid', "HOST or HOST:PORT"),
+        ("reg.io:x/a", 'its registry "reg.io:x" is invalid', "HOST or HOST:PORT"),
+        ("a b", 'its repository "a b" is invalid', "single '.'"),
+        ("a..b", 'its repository "a..b" is invalid', "single '.'"),
+        ("a//b", 'its repository "a//b" is invalid', "single '.'"),
+        ("a/", 'its repository "a/" is invalid', "single '.'"),
+        ("", 'its repository "" is invalid', "single '.'"),
+        ("1" * 64, "it is an ID", "name the image's repository"),
+        ("a" * 248, "it is too long", "255 characters"),
+        ("app:${TAG:-1}", "it contains a variable", "the variable's value"),
+    ],
+)
+def test_the_flaw_of_a_name(text: str, said: str, advice: str) -> None:
+    wrong = flaw(text)
+    assert wrong is not None
+    assert said in wrong.text
+    assert advice in wrong.advice
+
+
+@given(st.text(alphabet="aA0._-:/@ $[]", max_size=40))
+def test_any_text_has_a_flaw_or_a_canonical_name(text: str) -> None:
+    assert flaw(text) or flaw(canonical(text)) is None

@@ -76,7 +76,9 @@ def pull(
     from_: Annotated[
         str,
         options.file_option(
-            "--from", help="Pull the images in FILE: one per line, or images: in YAML; - is stdin."
+            "--from",
+            help="Pull the images in FILE: one per line, or YAML that names them, such as a Pod or "
+            "a compose file; - is stdin.",
         ),
     ] = "",
     parallel: Annotated[
@@ -149,7 +151,7 @@ def pull(
             for request in requests:
                 try:
                     report(PullOutcome(request.image.image, pull_one(client, request, outlet)))
-                except RuntimeFault as error:
+                except (RuntimeFault, UsageError) as error:
                     report(PullOutcome(request.image.image, error=error))
             results.finish()
             return
@@ -180,7 +182,7 @@ def _listed(app: AppContext, path: str) -> list[str]:
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: it is not UTF-8 text") from None
     except ConfigError as exc:
-        raise ConfigError(f"{name}: {exc.message}") from None
+        raise ConfigError(f"{name}: {exc.message}", hint=exc.hint) from None
 
 
 def _shared_limit(
