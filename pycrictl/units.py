@@ -249,6 +249,11 @@ def quote(text: str, limit: int = 120) -> str:
     return f'"{escape(text if len(text) <= limit else text[:limit] + "…")}"'
 
 
+def short_id(text: str) -> str:
+    """Return the beginning of a full ID, as tables show it; any other text unchanged."""
+    return text[:13] if len(text) == 64 and not text.strip("0123456789abcdef") else text
+
+
 def plural(number: int, noun: str, several: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {several or noun + 's'}"
 

@@ -32,7 +32,7 @@ from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_sourc
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.foreign import count, mapping, parsed, text
-from pycrictl.units import quote
+from pycrictl.units import quote, short_id
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -119,7 +119,7 @@ def locate(call: Call, container_id: str) -> FirstProcess:
     # 0 means none, and 1 is the node's init.
     if not isinstance(pid, int) or pid <= 1:
         raise Unimplemented(
-            f"the runtime does not report the process of container {quote(container_id)}"
+            f"the runtime does not report the process of container {quote(short_id(container_id))}"
         )
     uid, gid = _user(info)
     return FirstProcess(status.id or container_id, pid, status.started_at, uid, gid)
@@ -179,7 +179,7 @@ def check_kernel(handler: str, container_id: str) -> None:
     is_known = handler.startswith("io.containerd.") and not handler.startswith(_SHARED_KERNEL)
     if is_known or any(word in handler.lower() for word in _OWN_KERNEL):
         raise Unimplemented(
-            f"container {quote(container_id)} has a kernel of its own ({handler})",
+            f"container {quote(short_id(container_id))} has a kernel of its own ({handler})",
             hint="--method exec copies through a program in the container",
         )
 

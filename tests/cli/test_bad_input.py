@@ -165,7 +165,7 @@ WRONG = (
     ("doctor surplus", "got unexpected extra argument(s) (surplus)"),
     ("cp /a /b", "neither side is in a container"),
     ("cp web:/a db:/b", "both sides are in containers"),
-    ("cp web:a /b", 'the path in "web:a" is not absolute'),
+    ("cp web: /b", 'the path in "web:" is not absolute'),
     ("cp web:/a/../b /b", 'the path in "web:/a/../b" contains ".."'),
     ("cp '' web:/a", "a path is empty"),
     ("cp /a :/b", '":/b" does not name a container'),

@@ -13,7 +13,19 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.janitor import random_name
 from pycrictl.errors import CopyError
-from tests.copy.trees import KEEP, MIB, Copy, both_ways, by_archive, directly, listing, needs_root
+from tests.copy.hostile import archive, member
+from tests.copy.trees import (
+    KEEP,
+    MIB,
+    Archive,
+    Copy,
+    both_ways,
+    by_archive,
+    directly,
+    listing,
+    needs_root,
+    put_at,
+)
 
 
 @both_ways
@@ -90,10 +102,15 @@ def test_a_deep_tree(tmp_path: Path) -> None:
 
 # Without root
 
+OWNER_UNKEPT = "not kept: the owner of 1 entry"
+
 
 @needs_root
 def test_directories_that_their_owner_cannot_write_to() -> None:
-    """A user can copy a tree with read-only directories, and their modes are kept."""
+    """A user can copy a tree with read-only directories, and their modes are kept.
+
+    Only root can keep other owners, which is said.
+    """
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
         top = Path(name)
         (top / "tree/sub/empty").mkdir(parents=True)
@@ -112,6 +129,10 @@ def test_directories_that_their_owner_cannot_write_to() -> None:
                 (top / "into/tree").mkdir(parents=True)
                 directly(top / "tree", top / "into", KEEP)
                 by_archive(top / "tree", top / "by-archive", KEEP)
+                notes: list[str] = []
+                of_root = Archive([archive(member(b"f"))], single=True)
+                put_at(top / "of-root", of_root, KEEP, note=notes.append)
+                assert [note.partition(";")[0] for note in notes] == [OWNER_UNKEPT]
                 os._exit(0)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0

@@ -61,9 +61,14 @@ class Archive:
 
 
 def put_at(
-    destination: Path | str, archive: Incoming, rules: Rules = PLAIN, *, on_skip: OnSkip = ignore
+    destination: Path | str,
+    archive: Incoming,
+    rules: Rules = PLAIN,
+    *,
+    on_skip: OnSkip = ignore,
+    note: Callable[[str], None] = ignore,
 ) -> Summary:
-    watch = Watch(ignore, on_skip)
+    watch = Watch(ignore, on_skip, note=note)
     with open_destination(THIS_MACHINE, os.fsencode(destination)) as place:
         return put(archive, place, rules, watch, check=lambda: None)
 
@@ -105,6 +110,8 @@ def make_tree(top: Path) -> None:
 def set_times(top: Path) -> None:
     for path in (*top.rglob("*"), top):
         os.utime(path, ns=(1, 1_234_567_890_987_654_321), follow_symlinks=False)
+    for path in (top / "sub/empty", top / "sub/up", top / "sub/big"):
+        os.utime(path, ns=(1, -1_234_567_890_987_654_321), follow_symlinks=False)
 
 
 @pytest.fixture

@@ -181,6 +181,10 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
     }
 
 
+def since_1970(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    return {path: (row[0], max(int(row[1]), 0), *row[2:]) for path, row in found.items()}  # type: ignore[call-overload]
+
+
 def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
     """Return a listing without what copies do not keep: times, owners and set-id bits."""
     return {path: (int(str(mode)) & 0o170777, row[-1]) for path, (mode, *row) in found.items()}

@@ -20,7 +20,7 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.trees import contents, listing, stages_in
 from tests.waiting import WAIT_S, wait_until
 
-from .copying import METHODS, Cp, Start, make_tree, plain, whole_seconds
+from .copying import METHODS, Cp, Start, make_tree, plain, since_1970, whole_seconds
 from .lab import MIB
 
 
@@ -39,11 +39,14 @@ def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
     make_tree(folder / "tree")
     told = cp.ok(*cp.keep, folder / "tree", "C:/root")
     assert re.fullmatch(r"copied 9 files, 4 directories, 2 links \(4\.0 MiB\) in [0-9.]+ s\n", told)
-    cp.ok("-a", "C:/root/tree", folder / "back")
+    back_told = cp.ok("-a", "C:/root/tree", folder / "back")
     expected = listing(folder / "tree", ids=True)
     there, back = (listing(path, ids=True) for path in (cp.root / "root/tree", folder / "back"))
     if cp.method == "exec":
         expected, there, back = map(whole_seconds, (expected, there, back))
+        assert there == expected
+        assert "2 entries have the time 1970-01-01, to which BusyBox moves earlier" in back_told
+        expected = there = since_1970(there)
     if cp.method == "rpc":
         assert back == there
         expected, there, back = map(plain, (expected, there, back))

@@ -42,7 +42,15 @@ from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.transfer.serving import Download, Upload, in_thread
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import Cancelled, ConnectError, Exhausted, FailedPrecondition, PycrictlError
+from pycrictl.errors import (
+    Cancelled,
+    ConnectError,
+    CopyError,
+    Exhausted,
+    FailedPrecondition,
+    NotFound,
+    PycrictlError,
+)
 from pycrictl.kube.pods import Pod
 from pycrictl.units import format_moment, quote
 
@@ -153,7 +161,7 @@ class Copies:
         def expect(size_bytes: int) -> None:
             session.expected_bytes = size_bytes
 
-        watch = Watch(ignore, session.skips.add, on_archive=expect)
+        watch = Watch(ignore, session.skips.add, note=session.skips.add_note, on_archive=expect)
         admit, progressed = partial(self._admit, session), partial(self._progressed, session)
         last_word = partial(self._last_word, session)
         if spool is None:
@@ -210,8 +218,15 @@ class Copies:
         """End the session of a failed copy; return the status that its client then gets."""
         if isinstance(end, Summary):
             return b""  # the client requests it
-        if isinstance(end, FailedPrecondition):
-            end = replaced(session.place)
+        if isinstance(end, FailedPrecondition | NotFound):
+            # A proxy's refusal of a path has the same code as that of a stopped container.
+            try:
+                self.engine.check(session.place)
+                end = CopyError(end.message, hint=end.hint)
+            except FailedPrecondition as exc:
+                end = exc
+            except PycrictlError:  # the runtime cannot be asked
+                pass
         why = refused(end)
         if isinstance(end, ConnectError) and session.spec.direction is Direction.TO:
             # A proxy of this node has ended, or timed out while the client was disconnected.

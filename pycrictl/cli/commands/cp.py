@@ -50,10 +50,10 @@ def cp(
 ) -> None:
     """Copy files to or from a running container.
 
-    One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and an absolute
-    path. The other is a local path. DIR/. stands for the contents of DIR. Nothing appears at the
-    destination before everything has arrived, except with --method exec into a container. The exit
-    status is also 1 if something was left out.
+    One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and a path
+    from its root. The other is a local path. DIR/. stands for the contents of DIR. Nothing appears
+    at the destination before everything has arrived, except with --method exec into a container.
+    The exit status is also 1 if something was left out.
 
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """

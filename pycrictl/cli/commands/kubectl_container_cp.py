@@ -64,7 +64,9 @@ def container_cp(
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
     app: AppContext = ctx.obj
-    request = spec.parse(source, destination, form="POD:PATH or NAMESPACE/POD:PATH")
+    form = "POD:PATH or NAMESPACE/POD:PATH"
+    # In kubectl cp, relative paths are relative to the container's working directory.
+    request = spec.parse(source, destination, form=form, adds_slash=False)
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
     local = request.source if isinstance(request, spec.CopyTo) else request.destination

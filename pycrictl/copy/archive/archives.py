@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
+from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
@@ -89,7 +90,7 @@ class TreeArchive:
 
 
 class StreamArchive:
-    """An ``Incoming`` read from a descriptor. It is spooled if it has to be measured."""
+    """An ``Incoming`` read from a descriptor, decompressed; spooled if it has to be measured."""
 
     tree: Source | None = None
     kind: SourceKind | None = SourceKind.ARCHIVE
@@ -104,12 +105,12 @@ class StreamArchive:
             self._spool.close()
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        return self._read() if self._spool is None else self._spool.pieces(offset)
+        return decompressed(self._read()) if self._spool is None else self._spool.pieces(offset)
 
     def measured(self, rules: Rules, watch: Watch) -> Measured:
         census = Census(rules)
         spool = self._spool = Spool()
-        spool.fill(census.through(self._read()))
+        spool.fill(census.through(decompressed(self._read())))
         return Measured(spool.size_bytes, spool.crc32, census.summary)
 
     def _read(self) -> Generator[memoryview, None, None]:

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from pycrictl.copy.archive.archives import Incoming, Outgoing
-from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.commit import existing_kind
@@ -187,6 +187,8 @@ class _Arrival:
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
+        if note := unkept_note(self._judge.unkept + self._stage.unkept):
+            self._watch.note(note)
         return self._stage.summary
 
     def close(self) -> None:

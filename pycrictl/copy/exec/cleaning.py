@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 
 from pycrictl.copy.archive.arrival import nothing_copied
-from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import Judge, Rules, Skipped, ambiguous, take_apart
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
@@ -29,12 +29,16 @@ class Cleaner:
         unpacks: whether ``tar`` in a container unpacks it: directories are then writable at first,
             and repeated at the end with their final mode and time; long names are written in a
             form that BusyBox reads. Otherwise links that point outside are kept.
+
+    Attributes:
+        of_1970: how many entries have the time 0, which some writers give to all earlier times.
     """
 
     def __init__(
         self, rules: Rules, watch: Watch, *, name: bytes | None, top: bytes, unpacks: bool
     ) -> None:
         self.summary = Summary()
+        self.of_1970 = 0
         self.judge = Judge(rules, single=name is not None, name=name)
         self._needs_any = name is not None
         self._watch = watch
@@ -60,6 +64,8 @@ class Cleaner:
                 yield padding_after(current.size_bytes)
         if self._needs_any and self.summary == Summary():
             raise nothing_copied(self._last_skipped)
+        if note := unkept_note(self.judge.unkept):
+            self._watch.note(note)
         yield from self.directories()
 
     def directories(self) -> Iterator[bytes]:
@@ -82,6 +88,7 @@ class Cleaner:
             self.summary.links += 1
             return entry._replace(name=name)
         self.summary.count(verdict)
+        self.of_1970 += entry.mtime_ns == 0
         kind = verdict.kind
         link = self._renamed(entry.link) if kind is EntryType.HARDLINK else verdict.target
         mtime_ns = self._now_ns if verdict.mtime_ns is None else verdict.mtime_ns

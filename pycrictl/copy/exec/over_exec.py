@@ -23,7 +23,7 @@ from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place,
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.errors import CopyError, PycrictlError, Unimplemented
-from pycrictl.units import quote
+from pycrictl.units import plural, quote
 
 log = logging.getLogger("pycrictl.copy")
 
@@ -83,6 +83,9 @@ class OverExec:
             with closing(packed()) as archive:
                 for piece in cleaner.clean(archive):
                     yield memoryview(piece)
+            if rules.archive and cleaner.of_1970 and not is_gnu:
+                entries = plural(cleaner.of_1970, "entry has", "entries have")
+                watch.note(f"{entries} the time 1970-01-01, to which BusyBox moves earlier times")
 
         yield Outgoing(pieces, top)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.spec import Existing, not_running
 from pycrictl.copy.tree.commit import kind_of_mode
-from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS
+from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.cri import sessions
 from pycrictl.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
@@ -266,7 +266,7 @@ class Remote:
         except (ProgramMissing, ValueError):  # not detectable
             return
         if name is not None:
-            raise CopyError(f"{quote(os.fsdecode(path))} is on {name}, which is never copied")
+            raise KernelFileSystem(path, name)
 
     def stream(self, *command: str, stdin: bool) -> Running:
         _check_words(command)

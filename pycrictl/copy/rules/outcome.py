@@ -29,7 +29,7 @@ from pycrictl.errors import (
     UsageError,
 )
 from pycrictl.foreign import count, mapping, mappings, parsed, text
-from pycrictl.units import escape
+from pycrictl.units import escape, plural
 from pycrictl.wire import codes
 from pycrictl.wire.tar.header import Entry, EntryType
 
@@ -90,16 +90,26 @@ _NUMBERS: Final = tuple(field.name for field in fields(Summary))
 
 
 class Outcome(NamedTuple):
-    """The outcome of a copy as reported by the server; ``failure`` is empty after a success."""
+    """The outcome of a copy as reported by the server.
+
+    Attributes:
+        failure: why it failed; empty after a success.
+        copied: None if the server does not count.
+        skipped: entries left out, at most ``MAX_SKIPPED``.
+        note: what else the user should know; empty for nothing.
+    """
 
     failure: str = ""
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
+    note: str = ""
 
-    def report(self, on_skip: Callable[[Skipped], None]) -> None:
-        """Report the skipped entries."""
+    def report(self, on_skip: Callable[[Skipped], None], note: Callable[[str], None]) -> None:
+        """Report the skipped entries and the note."""
         for one in self.skipped:
             on_skip(one)
+        if self.note:
+            note(self.note)
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
@@ -109,9 +119,25 @@ def refusal_codes(exc: Exception) -> tuple[int, int]:
     return grpc_code, http_status
 
 
-def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
+def unkept_note(unkept: Mapping[str, int]) -> str:
+    """Return a note about metadata that was to be kept and was not; empty if all was.
+
+    Args:
+        unkept: for each kind of metadata (``time``, …), the number of entries.
+    """
+    found = [
+        f"the {what} of {plural(count, 'entry', 'entries')}"
+        for what, count in unkept.items()
+        if count
+    ]
+    return f"not kept: {', '.join(found)}; the file system or this user cannot" if found else ""
+
+
+def encode_success(copied: Summary, skipped: Sequence[Skipped], note: str = "") -> bytes:
     """Encode the outcome of a successful copy."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
+    if note:
+        status["message"] = note
     causes = [
         {
             "reason": entry.rule,
@@ -174,7 +200,8 @@ def of_status(status: Mapping[str, Any]) -> Outcome:
     is_valid = bool(copied) and all(
         type(one) is int and count(one) == one for one in numbers.values()
     )
-    return Outcome("", Summary(**numbers) if is_valid else None, skipped)
+    note = escape(text(status.get("message")))[:_MAX_TEXT]
+    return Outcome("", Summary(**numbers) if is_valid else None, skipped, note)
 
 
 def _malformed() -> RemoteProtocolError:

@@ -9,6 +9,7 @@ the copy continues.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Final, NamedTuple
 
 from pycrictl.errors import EntryRefused
@@ -23,7 +24,7 @@ MAX_ID: Final = 2**32 - 2
 """The highest user or group ID: the next one means "no change" to Linux."""
 
 MAX_TIME_NS: Final = 2**40 * 10**9
-"""Times before 1970 and after the year 36,800 are not kept: file systems disagree on them."""
+"""Times this far from 1970, in either direction, are not kept: some 34,800 years."""
 
 PERMISSIONS: Final = 0o777
 ALL_MODE_BITS: Final = 0o7777
@@ -100,6 +101,7 @@ class Judge:
     Attributes:
         top: the name of the top, ``.`` if the archive has none. Known after the first entry.
         replaced: the earlier entry that the last one replaces; remove it first.
+        unkept: how many entries have a ``time`` that cannot be kept.
     """
 
     def __init__(self, rules: Rules, *, single: bool = True, name: bytes | None = None) -> None:
@@ -109,6 +111,7 @@ class Judge:
         self.entries = 0
         self.size_bytes = 0
         self.replaced: Replaced | None = None
+        self.unkept: Counter[str] = Counter()
         # Keyed by the path as one string, which takes less memory than a tuple.
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
@@ -167,7 +170,9 @@ class Judge:
             return entry.mode & PERMISSIONS & ~self._rules.umask, None, None
         if not (0 <= entry.uid <= MAX_ID and 0 <= entry.gid <= MAX_ID):
             raise _refusal(entry.name, "owner", "its owner is out of range")
-        mtime_ns = entry.mtime_ns if 0 <= entry.mtime_ns < MAX_TIME_NS else None
+        mtime_ns = entry.mtime_ns if abs(entry.mtime_ns) < MAX_TIME_NS else None
+        if mtime_ns is None:
+            self.unkept["time"] += 1
         return entry.mode & ALL_MODE_BITS, mtime_ns, (entry.uid, entry.gid)
 
     def _count(self, entry: Entry) -> None:

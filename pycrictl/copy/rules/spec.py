@@ -2,7 +2,8 @@
 
 One of the two arguments names a container: ``CONTAINER:PATH`` or ``POD/CONTAINER:PATH``. The other
 is a local path or ``-``, a tar archive on standard input or output. An argument that begins with
-``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon.
+``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon. The
+slash at the beginning of a container's path may be left out, as in docker cp.
 
 The destination follows the rules of ``docker cp``:
 
@@ -31,7 +32,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from pycrictl.errors import CopyError, FailedPrecondition, UsageError
-from pycrictl.units import quote
+from pycrictl.units import quote, short_id
 
 STREAM: Final = "-"
 
@@ -71,9 +72,16 @@ class CopyFrom(NamedTuple):
     destination: LocalPath
 
 
-def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> CopyTo | CopyFrom:
-    """Parse the two arguments; ``form`` is the syntax of a container path, for messages."""
-    first, second = parse_side(source), parse_side(destination)
+def parse(
+    source: str, destination: str, *, form: str = "CONTAINER:PATH", adds_slash: bool = True
+) -> CopyTo | CopyFrom:
+    """Parse the two arguments.
+
+    Args:
+        form: the syntax of a container path, for messages.
+        adds_slash: take the path of a container from its root if it is relative; else refuse it.
+    """
+    first, second = (parse_side(text, adds_slash=adds_slash) for text in (source, destination))
     if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
         return CopyTo(first, second)
     if isinstance(first, ContainerPath) and isinstance(second, LocalPath):
@@ -83,11 +91,17 @@ def parse(source: str, destination: str, *, form: str = "CONTAINER:PATH") -> Cop
             "both sides are in containers",
             hint="copy to a local path first, or pipe one 'cp … -' into another",
         )
-    raise UsageError("neither side is in a container", hint=f"name one as {form}")
+    bare = [text for text in (source, destination) if text[:1] not in ("/", ".", "-")]
+    raise UsageError(
+        "neither side is in a container",
+        hint=f"only :PATH is missing: {' or '.join(f'{text}:/PATH' for text in bare)}"
+        if bare
+        else f"name one as {form}",
+    )
 
 
-def parse_side(text: str) -> ContainerPath | LocalPath:
-    """Parse one argument."""
+def parse_side(text: str, *, adds_slash: bool = True) -> ContainerPath | LocalPath:
+    """Parse one argument; see ``parse``."""
     reference, colon, path = text.partition(":")
     if not colon or text.startswith(("/", ".")):
         if not text:
@@ -97,6 +111,8 @@ def parse_side(text: str) -> ContainerPath | LocalPath:
     if not container or (not pod and "/" in reference):
         raise UsageError(f"{quote(text)} does not name a container", hint=_WRITE_LOCAL_HINT)
     raw = os.fsencode(path)
+    if adds_slash and path:
+        raw = b"/" + raw.lstrip(b"/")
     check_container_path(raw, shown=text)
     return ContainerPath(pod, container, raw)
 
@@ -244,6 +260,6 @@ def _special(shown: str) -> CopyError:
 def not_running(container: str, *, what: str = "is not running") -> FailedPrecondition:
     """Return the error for a container, given by name or ID, that is not running."""
     return FailedPrecondition(
-        f"container {quote(container)} {what}",
+        f"container {quote(short_id(container))} {what}",
         hint="only running containers can be copied from or to",
     )

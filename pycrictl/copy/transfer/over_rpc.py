@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
@@ -35,11 +35,20 @@ from pycrictl.copy.transfer.messages import (
     StatusText,
 )
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, Invalid, RemoteProtocolError, StreamError, Unimplemented
+from pycrictl.errors import (
+    CopyError,
+    Invalid,
+    RemoteProtocolError,
+    RuntimeFault,
+    StreamError,
+    Unimplemented,
+)
 from pycrictl.streaming.target import beside, parse_url
-from pycrictl.units import quote
+from pycrictl.units import quote, short_id
 
 if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
     from pycrictl.copy.transfer.link import SocketLink
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.streaming.target import TlsFiles
@@ -88,8 +97,8 @@ class OverRpc:
             _load_link()
         # The server reads the whole source, and may spool it, before it responds.
         timeout_s = max(self.client.timeout_s, MEASURE_S)
-        answer: cri_pb2.CopyFromContainerResponse = self.client.call(
-            "CopyFromContainer", request, timeout_s=timeout_s, what=self._what("from")
+        answer: cri_pb2.CopyFromContainerResponse = self._call(
+            "CopyFromContainer", request, "from", timeout_s=timeout_s
         )
         for on_total in (watch.on_total, watch.on_archive):
             if on_total is not None:
@@ -104,7 +113,7 @@ class OverRpc:
                     yield piece
                 found = _success(statuses[0])
                 arriving.check()
-            found.report(watch.on_skip)
+            found.report(watch.on_skip, watch.note)
 
         text = take_apart(path)
         archive = Outgoing(pieces, b"." if text.wants_contents else text.name)
@@ -128,18 +137,25 @@ class OverRpc:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
             found = _put(link, pieces, measured.size_bytes, self.outcome_s, watch.on_bytes)
-        found.report(watch.on_skip)
+        found.report(watch.on_skip, watch.note)
         return found.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
         request = cri_pb2.CopyToContainerRequest(
             container_id=self.container_id, size=size_bytes, checksum=checksum, path=_text(path)
         )
-        answer = self.client.call("CopyToContainer", request, what=self._what("to"))
-        return str(answer.url)
+        return str(self._call("CopyToContainer", request, "to").url)
 
-    def _what(self, direction: str) -> str:
-        return f"copying {direction} container {quote(self.container_id)}"
+    def _call(self, name: str, request: Message, direction: str, **terms: Any) -> Any:
+        what = f"copying {direction} container {quote(short_id(self.container_id))}"
+        try:
+            return self.client.call(name, request, what=what, **terms)
+        except RuntimeFault as exc:
+            # A proxy's text is a whole sentence about the copy, as the method ``node`` has it.
+            _, is_own, text = exc.message.partition("pycrictl proxy: ")
+            if is_own:
+                exc.message, exc.args = text, (text,)
+            raise
 
     def _opened(self, url: str) -> SocketLink:
         from pycrictl.copy.transfer.link import open_link  # noqa: PLC0415 (only if needed)

@@ -63,11 +63,12 @@ def in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 class Skips:
-    """The skipped entries of a copy: their number, and the first few by name."""
+    """The skipped entries of a copy: their number, and the first few by name; and its last note."""
 
     def __init__(self) -> None:
         self.count = 0
         self.named: list[Skipped] = []
+        self.note = ""
 
     def add(self, one: Skipped) -> None:
         self.count += 1
@@ -77,7 +78,10 @@ class Skips:
     def success(self, summary: Summary) -> bytes:
         """Return the outcome of a successful copy (a ``Status``)."""
         summary.skipped = self.count
-        return outcome.encode_success(summary, self.named)
+        return outcome.encode_success(summary, self.named, self.note)
+
+    def add_note(self, note: str) -> None:
+        self.note = note
 
 
 class Transfer:

@@ -23,7 +23,7 @@ from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap, Root
 from pycrictl.copy.tree.resolve import PINNED, PROC_MAGIC, file_system_type, held, resolve
 from pycrictl.errors import CopyError, FailedPrecondition
-from pycrictl.units import quote
+from pycrictl.units import quote, short_id
 
 _MAX_READ_BYTES: Final = 1024 * 1024
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
@@ -127,7 +127,7 @@ class ContainerRoot(Root):
 
     def _is_the_node(self) -> CopyError:
         return CopyError(
-            f"container {quote(self.container_id)} shares the file systems of the node",
+            f"container {quote(short_id(self.container_id))} shares the file systems of the node",
             hint="copy on the node itself, or with --method exec",
         )
 

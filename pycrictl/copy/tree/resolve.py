@@ -61,7 +61,10 @@ class KernelFileSystem(CopyError):
 
     def __init__(self, shown: bytes, name: str) -> None:
         self.reason = f"it is on {name}"
-        super().__init__(f"{quote(os.fsdecode(shown))} is on {name}, which is never copied")
+        super().__init__(
+            f"{quote(os.fsdecode(shown))} is on {name}, which is never copied",
+            hint="exec with cat reads such a file, exec -i with tee writes one",
+        )
 
 
 class _OpenHow(ctypes.Structure):

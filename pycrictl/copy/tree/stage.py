@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -31,6 +32,9 @@ from pycrictl.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for its entries."""
+
+_TIME_STEP_NS: Final = 2 * 10**9
+"""The coarsest steps in which a file system stores times: those of FAT."""
 
 Owner = tuple[int, int]
 Fill = Callable[[int], None]
@@ -58,10 +62,13 @@ class Stage:
 
     Attributes:
         summary: of its contents; at the end, of what was copied.
+        unkept: how many items have a ``time``, an ``owner`` or a ``mode`` that the file system, or
+            this user, could not set.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self.summary = Summary()
+        self.unkept: Counter[str] = Counter()
         self._place = place
         self._host_owner = host_owner
         # The open directories from the top down to the last one entered, and the path of that.
@@ -99,6 +106,7 @@ class Stage:
         with held(parent.create(name)) as fd:
             fill(fd)
             self._finish(fd, item)
+            self._compare(fd, item, item.mode)
 
     def drop(self, path: Path, kind: EntryType) -> None:
         """Remove the item made from an entry below the top."""
@@ -178,6 +186,7 @@ class Stage:
         for path, each in made:
             with held(self._enter(path).readable()) as fd:
                 self._finish(fd, each.item, extra_mode)
+                self._compare(fd, each.item, each.item.mode | extra_mode)
         self._leave(0)
         return [path for path, each in made if extra_mode & ~each.item.mode]
 
@@ -260,6 +269,7 @@ class Stage:
             if item.mtime_ns is not None:
                 times = (item.mtime_ns, item.mtime_ns)
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
+            self._compare(pinned, item, None)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
         """Set owner, then mode and times, of an open file: a new owner clears set-id bits."""
@@ -269,6 +279,18 @@ class Stage:
         os.fchmod(fd, item.mode | extra_mode)
         if item.mtime_ns is not None:
             os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
+
+    def _compare(self, fd: int, item: AcceptedEntry, mode: int | None) -> None:
+        """Count which metadata was to be kept and was not; links have no mode."""
+        if item.owner is None:
+            return
+        status = os.fstat(fd)
+        if item.mtime_ns is not None and abs(status.st_mtime_ns - item.mtime_ns) >= _TIME_STEP_NS:
+            self.unkept["time"] += 1
+        if (status.st_uid, status.st_gid) != (self._host_owner(item.owner) or item.owner):
+            self.unkept["owner"] += 1
+        if mode is not None and stat.S_IMODE(status.st_mode) != mode:
+            self.unkept["mode"] += 1
 
 
 def _changed() -> CopyError:

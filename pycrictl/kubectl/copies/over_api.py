@@ -380,7 +380,7 @@ def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
     """Report what the node left out; return the summary of the copy, if there is one."""
     result = mapping(found, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
-    done.report(watch.on_skip)
+    done.report(watch.on_skip, watch.note)
     return done.copied
 
 

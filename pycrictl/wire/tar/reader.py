@@ -14,6 +14,7 @@ is acceptable is decided in ``copy.rules.policy``.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from typing import Final, NamedTuple, TypeVar
 
 from pycrictl.errors import RemoteProtocolError, StreamError
@@ -63,13 +64,22 @@ _GNU_SPARSE: Final = b"S"
 _LONG: Final = {_GNU_NAME: "long names", _GNU_LINK: "long link names"}
 _EXTENSIONS: Final = frozenset({_PAX, _PAX_GLOBAL, *_LONG})
 
-_COMPRESSIONS: Final = {
+_FORMATS: Final = {
     b"\x1f\x8b": "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\0": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"LZIP": "lzip",
+    b"\x1f\x9d": "compress",
     b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",  # an empty one
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"Rar!\x1a\x07": "rar",
+    b"07070": "cpio",
+    b"!<arch>\n": "ar",
 }
+"""The first bytes of other formats that users take for tar archives."""
 
 
 class EntryStarted(NamedTuple):
@@ -112,6 +122,7 @@ class TarReader:
     def __init__(self) -> None:
         self.error: StreamError | None = None
         self._events: list[Event] = []
+        self._start = b""
         self._unread = _NOTHING
         self._has_end_mark = False
         self._extension_bytes = 0
@@ -123,6 +134,8 @@ class TarReader:
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
         """Read the next bytes, which must not change until their events have been handled."""
         self._unread = memoryview(data)
+        if len(self._start) < BLOCK_BYTES:
+            self._start += bytes(self._unread[: BLOCK_BYTES - len(self._start)])
         try:
             next(self._reading, None)
         except StreamError as exc:
@@ -134,6 +147,8 @@ class TarReader:
         self._reading.close()
         if self.error is None and self._has_end_mark:
             self._events.append(ArchiveFinished())
+        elif self.error is None and other_format(self._start):
+            self.error = _not_tar(self._start)
         elif self.error is None:
             self.error = StreamError("the archive ends too early")
 
@@ -302,14 +317,29 @@ def _one_of(record: bytes | None, long: bytes | None, short: bytes) -> bytes:
     return short if record is None and long is None else (record or long or b"")
 
 
+def other_format(start: bytes) -> str:
+    """Return the format of input that is not a tar archive; empty if it is one, or is unknown.
+
+    Args:
+        start: its first ``BLOCK_BYTES``, or all of it.
+    """
+    with suppress(RemoteProtocolError):
+        if start == _ZERO_BLOCK or (len(start) == BLOCK_BYTES and decode_block(start)):
+            return ""  # its first name may begin like another format
+    return next((name for magic, name in _FORMATS.items() if start.startswith(magic)), "")
+
+
 def _require_header(block: bytes) -> None:
     """Raise an error that names the input's format if its first block is not a header."""
     try:
         decode_block(block)
     except WrongChecksum:
-        for magic, name in _COMPRESSIONS.items():
-            if block.startswith(magic):
-                raise RemoteProtocolError(
-                    f"the archive is compressed ({name})", hint="only a plain tar archive is read"
-                ) from None
-        raise RemoteProtocolError("this is not a tar archive") from None
+        raise _not_tar(block) from None
+
+
+def _not_tar(start: bytes) -> RemoteProtocolError:
+    name = other_format(start)
+    return RemoteProtocolError(
+        f"this is not a tar archive but {name}" if name else "this is not a tar archive",
+        hint="only a plain tar archive is read here" if name else None,
+    )

@@ -160,7 +160,7 @@ def test_what_cannot_be(plugin: Plugin, cluster: Cluster, node: Path, tmp_path: 
     cluster.add_pod("waits", node="")
     cluster.add_pod("away", node="n2")
     for words, said in (
-        (["f", "g"], "name one as POD:PATH or NAMESPACE/POD:PATH"),
+        (["f", "g"], "only :PATH is missing: f:/PATH or g:/PATH"),
         (["web:/to/nothing", tmp_path], "no such file"),
         ([tmp_path / "none", "web:/to"], "no such file"),
         (["none:/to", tmp_path], "hint: 'kubectl get pods -A' shows which there are"),

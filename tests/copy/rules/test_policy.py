@@ -121,10 +121,13 @@ def test_links_count_from_the_top_of_what_is_copied() -> None:
         (Entry(b"f", F, 3, 0o7777, 5, 6, 7), KEEP._replace(umask=0o027), (0o7777, 5, (6, 7))),
         (Entry(b"f", F, uid=-1), Rules(), (0o644, None, None)),
         (Entry(b"f", F, mtime_ns=0), KEEP, (0o644, 0, (0, 0))),
-        (Entry(b"f", F, mtime_ns=-1), KEEP, (0o644, None, (0, 0))),
+        (Entry(b"f", F, mtime_ns=-1), KEEP, (0o644, -1, (0, 0))),
         (Entry(b"f", F, mtime_ns=MAX_TIME_NS), KEEP, (0o644, None, (0, 0))),
+        (Entry(b"f", F, mtime_ns=-MAX_TIME_NS), KEEP, (0o644, None, (0, 0))),
         (Entry(b"f", F, mtime_ns=MAX_TIME_NS - 1), KEEP, (0o644, MAX_TIME_NS - 1, (0, 0))),
     ],
 )
 def test_modes_times_and_owners(entry: Entry, rules: Rules, kept: tuple[Any, ...]) -> None:
-    assert Judge(rules).judge(entry) == AcceptedEntry((), F, entry.size_bytes, *kept)
+    judge = Judge(rules)
+    assert judge.judge(entry) == AcceptedEntry((), F, entry.size_bytes, *kept)
+    assert judge.unkept["time"] == (rules.archive and kept[1] is None)

@@ -47,9 +47,10 @@ def failure(expected: object, act: Callable[[], object]) -> PycrictlError | None
         *((text, LocalPath(text.encode())) for text in ("file", "-", "./-", "dir/file", "/a:/b")),
         *((text, LocalPath(text.encode())) for text in ("./a:b", "../a:/b", ".", "-rf")),
         ("", "a path is empty"),
-        ("web:etc", "not absolute"),
+        ("web:etc/hosts", ContainerPath("", "web", b"/etc/hosts")),
+        ("web:.", ContainerPath("", "web", b"/.")),
         ("web:", "not absolute"),
-        (r"C:\data", "not absolute"),
+        ("web:a/../b", r'contains "\.\."'),
         ("web:/a/../b", r'contains "\.\."'),
         ("web:/..", r'contains "\.\."'),
         ("web:/a\0", "contains a NUL"),
@@ -77,6 +78,27 @@ def test_exactly_one_side_is_in_a_container(
 ) -> None:
     error = failure(result, lambda: parse(source, destination))
     assert error is None or (isinstance(error, UsageError) and error.hint)
+
+
+@pytest.mark.parametrize(
+    ("source", "destination", "hint"),
+    [
+        ("/etc/hostname", "box/main", "only :PATH is missing: box/main:/PATH"),
+        ("box", "./here", "only :PATH is missing: box:/PATH"),
+        ("box", "-", "only :PATH is missing: box:/PATH"),
+        ("f", "box", "only :PATH is missing: f:/PATH or box:/PATH"),
+        ("/f", "./d", "name one as CONTAINER:PATH"),
+    ],
+)
+def test_a_container_without_a_path(source: str, destination: str, hint: str) -> None:
+    with pytest.raises(UsageError, match="neither side is in a container") as info:
+        parse(source, destination)
+    assert info.value.hint == hint
+
+
+def test_where_a_relative_path_would_mean_something_else() -> None:
+    with pytest.raises(UsageError, match="not absolute"):
+        parse("pod:etc", "-", adds_slash=False)
 
 
 @pytest.mark.parametrize(

@@ -125,10 +125,11 @@ def test_no_escape_while_a_component_is_exchanged(tmp_path: Path) -> None:
 )
 def test_file_systems_of_the_kernel(path: str) -> None:
     fd = os.open(path, os.O_PATH)
-    with pytest.raises(KernelFileSystem, match="fs, which is never copied"):
+    with pytest.raises(KernelFileSystem, match="fs, which is never copied") as info:
         Directory(os.dup(fd), b"x") if Path(path).is_dir() else reopen_regular(
             fd, os.fstat(fd), device=None, shown=b"x"
         )
+    assert info.value.hint == "exec with cat reads such a file, exec -i with tee writes one"
     os.close(fd)
 
 

@@ -8,6 +8,7 @@ import re
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 import zlib
@@ -28,10 +29,12 @@ from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
+from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID
 from tests.copy.trees import contents, listing, needs_root, stages_in, tree
 from tests.fakecri.server import FakeServer
+from tests.kubectl.copies.workstation import Client
 from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
 from tests.proxy.copier import (
@@ -296,6 +299,47 @@ def test_what_nobody_goes_on_with_ends(
 
 
 # Refused copies
+
+MOUNT_PROC = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+assert libc.setns(os.open("/proc/{}/ns/mnt", os.O_RDONLY), 0) == 0
+assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
+"""
+
+
+@pytest.mark.parametrize("through", ["the runtime", "an agent"])
+def test_reasons_are_those_of_the_paths(
+    fake: FakeServer, container: Pretended, start: Start, tmp_path: Path, through: str
+) -> None:
+    """Through a proxy they neither name it nor show whole IDs, nor claim that anything stopped."""
+    (container.root / "proc").mkdir()
+    script = MOUNT_PROC.format(container.process.pid)
+    subprocess.run([sys.executable, "-c", script], check=True)
+    proxy = start()
+    if through == "the runtime":
+        copier: Copier | Client = Copier(proxy)
+    else:
+        agent = SmallAgent(container.root.parent, str(proxy.socket_path))
+        copier = Client(container.root.parent)
+        (copier.folder / "relay").symlink_to("agent")
+    no_way = "exec with cat reads such a file, exec -i with tee writes one"
+    for path, why in (
+        ("/missing", 'cannot copy "/missing": no such file or directory'),
+        ("/proc/stat", f'"/proc/stat" is on procfs, which is never copied ({no_way})'),
+    ):
+        with pytest.raises(PycrictlError) as caught:
+            copier.out(path, tmp_path / "out")
+        assert caught.value.message == why
+    with pytest.raises(PycrictlError) as caught:
+        copier.into("/etc/hostname", "/proc/sys/kernel/hostname")
+    assert caught.value.message.startswith('"/proc/sys/kernel" is on procfs')
+    container.state = cri_pb2.CONTAINER_EXITED
+    with pytest.raises(PycrictlError, match=f'^container "{ID[:13]}" is not running|not running$'):
+        copier.out("/missing", tmp_path / "out")
+    if through == "an agent":
+        agent.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_codes(copier: Copier, container: Pretended) -> None:

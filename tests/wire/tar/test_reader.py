@@ -142,19 +142,18 @@ def test_a_large_size_is_binary() -> None:
 
 LONG_SIZE = patch(member(), 124, b"\x80" + (2**63).to_bytes(11, "big"))
 LINKPATH = (b"linkpath", b"x")
-COMPRESSED = {
+OTHERS = {
     "gzip": b"\x1f\x8b\x08",
     "bzip2": b"BZh91AY&SY",
     "xz": b"\xfd7zXZ\0",
     "zstd": b"\x28\xb5\x2f\xfd",
     "zip": b"PK\x03\x04",
+    "7z": b"7z\xbc\xaf\x27\x1c",
+    "cpio": b"070701",
 }
 REFUSED = {
     "text": (b"tar: not found\n".ljust(512, b"U"), "not a tar archive"),
-    **{
-        name: (magic.ljust(512, b"U"), rf"compressed \({name}\)")
-        for name, magic in COMPRESSED.items()
-    },
+    **{name: (magic.ljust(512, b"U"), f"archive but {name}$") for name, magic in OTHERS.items()},
     "checksum": (member() + patch(member(), 0, b"N", checksum=False), "checksum"),
     "no checksum": (member(b"f") + patch(member(), 148, bytes(8), checksum=False), "checksum"),
     "unknown variant": (member(b"f") + patch(member(), 257, b"ustar\x0099"), "variant"),
@@ -232,6 +231,15 @@ def test_truncated(length: int) -> None:
     archive = member(data=b"hello") + END_OF_ARCHIVE
     assert len(archive) == 2048
     assert "too early" in violation(archive[:length], eof=True)
+
+
+@pytest.mark.parametrize(("name", "magic"), OTHERS.items())
+def test_other_formats(name: str, magic: bytes) -> None:
+    """They are named even if shorter than a header; an entry's name is no sign of a format."""
+    assert violation(magic, eof=True) == f"this is not a tar archive but {name}"
+    first, *_ = read([member(magic) + END_OF_ARCHIVE])
+    assert isinstance(first, EntryStarted)
+    assert first.entry.name == magic.partition(b"\0")[0]
 
 
 def test_events_before_an_error_are_delivered() -> None:
