@@ -83,7 +83,7 @@ class UnknownCommand(UsageError):
 
     def __init__(self, word: str, *, hint: str) -> None:
         super().__init__(f'unknown command "{word}"', hint=hint)
-        self.word = word
+        self.topic = f"No help topic for '{word}'"  # crictl's message
 
 
 class ConfigError(PycrictlError):

@@ -10,19 +10,12 @@ from pycrictl import __version__
 from pycrictl.cli import crictl, options
 from pycrictl.cli.complete import directories, sockets
 from pycrictl.cli.context import AppContext, Recording
-from pycrictl.cli.tree import HELP, Group
+from pycrictl.cli.tree import HELP, Program
 from pycrictl.config import Flags
 
 RECORDING: Final = "Profiling and tracing"
 
-application = typer.Typer(
-    cls=Group,
-    help="Inspect and debug the container runtime of a Kubernetes node over its CRI socket.",
-    epilog="Run 'pycrictl COMMAND --help' for a command's options.",
-    context_settings={"help_option_names": HELP},
-    add_completion=False,
-    rich_markup_mode=None,  # plain text, without Rich
-)
+application = typer.Typer(add_completion=False, rich_markup_mode=None)  # plain text, without Rich
 
 
 def _print_version(ctx: typer.Context, is_wanted: bool) -> None:
@@ -33,7 +26,12 @@ def _print_version(ctx: typer.Context, is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@application.callback()
+@application.command(
+    cls=Program,
+    help="Inspect and debug the container runtime of a Kubernetes node over its CRI socket.",
+    epilog="Run 'pycrictl COMMAND --help' for a command's options.",
+    context_settings={"help_option_names": HELP},
+)
 def set_globals(
     ctx: typer.Context,
     config: Annotated[

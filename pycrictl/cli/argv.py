@@ -1,4 +1,4 @@
-"""crictl's command line grammar: from words as typed to unambiguous ones. Pure.
+"""crictl's command line grammar: from words as typed to values of options. Pure.
 
 crictl parses with the rules of Go's flag package, which differ from getopt's: ``-name x`` is
 ``--name x``; booleans never take the next word but may be written ``--all=false``; a repeated
@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pycrictl.errors import OptionError
 from pycrictl.units import parse_bool
 
 
 class OptionSpec(NamedTuple):
-    canonical: str
+    """An option; its ``name`` is that of the command's parameter."""
+
+    name: str
     is_switch: bool = False
     is_repeatable: bool = False
 
@@ -26,17 +28,17 @@ class CommandLine(NamedTuple):
     """A parsed command line.
 
     Attributes:
-        options: canonical words, each option one word (``--name=value`` or ``--switch``).
+        values: the options by name: True or False for switches, all texts of a repeatable option,
+            the last text of any other.
+        spellings: how each option was spelled, without dashes, in order.
         positionals: everything else, in order.
-        negated: canonical spellings of switches that were explicitly given as false.
-        typed: for each option with a value, by its canonical spelling: the spelling that was typed,
-            without dashes, and the last value.
+        topics: those positionals that follow ``--help``.
     """
 
-    options: list[str]
+    values: dict[str, Any]
+    spellings: dict[str, list[str]]
     positionals: list[str]
-    negated: set[str]
-    typed: dict[str, tuple[str, str]]
+    topics: list[str]
 
 
 def parse(
@@ -54,45 +56,34 @@ def parse(
             first positional ends all parsing and the rest is passed on untouched, ``--`` included.
         attached: whether a short option may be followed by its value, as in kubectl: ``-nshop``.
     """
-    line = CommandLine([], [], set(), {})
-    switches: dict[str, bool] = {}
-    scalars: dict[str, str] = {}
-    position = 0
-    while position < len(args):
-        word = args[position]
-        position += 1
-        if word == "--":
-            line.positionals.extend(args[position:])
-            break
-        if len(word) < 2 or not word.startswith("-"):
-            line.positionals.append(word)
-            if interspersed:
-                continue
-            line.positionals.extend(args[position:])
-            break
+    line = CommandLine({}, {}, [], [])
+    words = iter(args)
+    for word in words:
+        if word == "--" or len(word) < 2 or not word.startswith("-"):
+            rest = [] if word == "--" else [word]
+            if word == "--" or not interspersed:
+                rest += words
+            line.positionals.extend(rest)
+            line.topics.extend(rest if line.values.get("help") else ())
+            continue
         for name, value in _split(word, options, attached=attached):
             option = options.get(name)
             if option is None:
                 raise _unknown(word, name, options)
+            line.spellings.setdefault(option.name, []).append(name)
             if option.is_switch:
-                switches[option.canonical] = _boolean(name, value)
+                line.values[option.name] = _boolean(name, value)
                 continue
+            value = next(words, None) if value is None else value
             if value is None:
-                if position == len(args):
-                    raise OptionError(
-                        f'option "{dashed(name)}" needs a value',
-                        flag_error=f"flag needs an argument: -{name}",
-                    )
-                value = args[position]
-                position += 1
-            line.typed[option.canonical] = (name, value)
+                raise OptionError(
+                    f'option "{dashed(name)}" needs a value',
+                    flag_error=f"flag needs an argument: -{name}",
+                )
             if option.is_repeatable:
-                line.options.append(f"{option.canonical}={value}")
+                line.values.setdefault(option.name, []).append(value)
             else:
-                scalars[option.canonical] = value
-    line.options.extend(f"{name}={value}" for name, value in scalars.items())
-    line.options.extend(name for name, is_on in switches.items() if is_on)
-    line.negated.update(name for name, is_on in switches.items() if not is_on)
+                line.values[option.name] = value
     return line
 
 

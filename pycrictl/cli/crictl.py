@@ -30,7 +30,7 @@ from pycrictl.show.render import CLEAR_SCREEN
 from pycrictl.units import parse_int, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pycrictl.environ import Environment
 
@@ -119,6 +119,21 @@ def positionals(command: str, words: list[str]) -> list[str]:
     if command in ("exec", "debug") and words[1:2] == ["--"]:
         return [words[0], *words[2:]]
     return words
+
+
+def check_spellings(spellings: Mapping[str, Sequence[str]]) -> None:
+    """Refuse an option that is given by two of its names, as crictl does."""
+    for given in spellings.values():
+        if is_called() and len(names := sorted({*given}, key=len)) > 1:
+            error = f"Cannot use two forms of the same flag: {names[0]} {names[-1]}"
+            raise OptionError(error, flag_error=error)
+
+
+def check_topics(topics: Sequence[str], *, by_option: bool) -> None:
+    """Refuse a help topic that is no subcommand: ``ps --help extra`` or ``ps help extra``."""
+    if is_called() and topics:
+        error = UnknownCommand(topics[0], hint="")
+        raise UsageError(error.topic) if by_option else error
 
 
 def score(text: str) -> int:
@@ -217,5 +232,5 @@ def error_report(command: str, error: PycrictlError) -> ErrorReport | None:
         case UsageError() if command == "events" and error.message.startswith("--template"):
             return ErrorReport("template can't be used with this format")
         case UnknownCommand():
-            return ErrorReport(f"No help topic for '{error.word}'", code=error.exit_code)
+            return ErrorReport(error.topic, code=error.exit_code)
     return None

@@ -133,7 +133,7 @@ def _conclude(context: AppContext, exc: PycrictlError) -> int:
     def explain() -> int:
         if error_report.reason:
             context.env.stdout.write(f"Incorrect Usage: {error_report.reason}\n\n")
-        return _dispatch([context.command, "--help"] if context.command else ["--help"], context)
+        return _dispatch([*context.command.split(), "--help"], context)
 
     return _reported(context, explain) or error_report.code
 

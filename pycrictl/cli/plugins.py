@@ -7,9 +7,9 @@ kubectl's connection options are not interpreted here but handed on to it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from pycrictl.cli.argv import CommandLine, OptionSpec
+from pycrictl.cli.argv import OptionSpec
 from pycrictl.cli.command_table import CommandSpec, Grammar
 
 KUBECTL: Final = "kubectl"
@@ -61,6 +61,7 @@ SPECS: Final = {
     for name in HANDED_ON
     for spelling in {name, _SHORT.get(name, name)}
 }
+"""By spelling; unlike those of parameters, their names begin with dashes."""
 
 
 def named(program: str) -> CommandSpec | None:
@@ -69,13 +70,11 @@ def named(program: str) -> CommandSpec | None:
     return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)
 
 
-def handed_on(line: CommandLine) -> tuple[list[str], CommandLine]:
-    ours: list[str] = []
-    theirs = [f"{name}=false" for name in sorted(line.negated) if _is_theirs(name)]
-    for word in line.options:
-        (theirs if _is_theirs(word) else ours).append(word)
-    return theirs, line._replace(options=ours)
-
-
-def _is_theirs(word: str) -> bool:
-    return word.partition("=")[0].lstrip("-") in HANDED_ON
+def handed_on(values: dict[str, Any]) -> list[str]:
+    """Take kubectl's options out of the values of a line; return them as words."""
+    theirs = [(name, values.pop(name)) for name in [*values] if name.startswith("--")]
+    return [
+        f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+        for name, value in theirs
+        for each in (value if isinstance(value, list) else [value])
+    ]

@@ -9,15 +9,15 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperCommand, TyperOption
 from typer.models import ParameterInfo
 
 from pycrictl.cli import argv, crictl, crictl_page, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
-from pycrictl.cli.command_table import COMMANDS, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
+from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
 from pycrictl.cli.complete import DIRECTIVES
 from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
-from pycrictl.units import quote
+from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
     from typer._click import Command as AnyCommand
@@ -29,18 +29,51 @@ Sections = dict[str, list[tuple[str, str]]]
 """Two-column rows by heading."""
 
 
+class Program(TyperCommand):
+    """The program itself: the global options, and behind them a command."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
+        ctx.args = line.positionals
+        if line.values.pop("help", False):
+            if not line.topics:
+                show_page(self, ctx)
+            if line.topics[0] not in BY_NAME:
+                crictl.check_topics(line.topics, by_option=True)
+            ctx.args = [HELP_WORDS[0], *line.topics[:1]]
+        _fill_in(self, ctx, line._replace(positionals=[]))
+        if not ctx.args:
+            show_page(self, ctx)
+        return ctx.args
+
+    def invoke(self, ctx: Context) -> Any:
+        name, command, rest = resolve(self, ctx, ctx.args)
+        super().invoke(ctx)
+        with command.make_context(name, rest, parent=ctx) as inner:
+            return command.invoke(inner)
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        return ["[OPTIONS]", "COMMAND [ARGS]..."]
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        commands = {name: [each.row for each in family] for name, family in FAMILIES.items()}
+        _write(commands | _sections(self, ctx)[1], formatter)
+
+
 class Command(TyperCommand):
     entry: CommandSpec
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        grammar, line = self.entry.grammar, self.line(ctx, args)
-        if grammar is Grammar.KUBECTL:
-            ctx.obj.handed_on, line = plugins.handed_on(line)
-        asks_for_help = grammar.has_help_word and line.positionals[:1] in ([x] for x in HELP_WORDS)
-        if asks_for_help or HELP[0] in line.options:
-            show_page(self, ctx)
-        line = line._replace(positionals=crictl.positionals(self.entry.name, line.positionals))
-        return _given(self, ctx, line, super().parse_args)
+        line = self.line(ctx, args)
+        if line.values.pop("help", False):
+            self._help(ctx, line.topics, by_option=True)
+        words = line.positionals
+        if self.entry.grammar.has_help_word and words and words[0] in HELP_WORDS:
+            self._help(ctx, words[1:], by_option=False)
+        if self.entry.grammar is Grammar.KUBECTL:
+            ctx.obj.handed_on = plugins.handed_on(line.values)
+        _fill_in(self, ctx, line._replace(positionals=crictl.positionals(self.entry.name, words)))
+        return []
 
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
         grammar, options = self.entry.grammar, specs(self.get_params(ctx))
@@ -51,6 +84,15 @@ class Command(TyperCommand):
             interspersed=crictl.is_interspersed(self.entry.name, grammar.is_interspersed),
             attached=is_kubectls,
         )
+
+    def _help(self, ctx: Context, topics: list[str], *, by_option: bool) -> NoReturn:
+        """Show the page of the subcommand that is asked for, else of this command."""
+        if topics and (inner := self.entry.subcommand(topics[0])) is not None:
+            command = command_of(inner)
+            name = f"{ctx.info_name} {inner.name}"
+            show_page(command, typer.Context(command, info_name=name, parent=ctx.parent))
+        crictl.check_topics(topics, by_option=by_option)
+        show_page(self, ctx)
 
     def invoke(self, ctx: Context) -> Any:
         _require_utf8(self, ctx)
@@ -68,43 +110,23 @@ class Command(TyperCommand):
         _write(arguments | commands | options, formatter)
 
 
-class Group(TyperGroup):
-    def list_commands(self, ctx: Context) -> list[str]:
-        return [entry.name for entry in COMMANDS]
-
-    def get_command(self, ctx: Context, cmd_name: str) -> Command:
-        return command_of(plugins.named(cmd_name) or find(cmd_name))
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
-        if HELP[0] in line.options:
-            show_page(self, ctx)
-        rest = _given(self, ctx, line, super().parse_args)
-        if not line.positionals:
-            show_page(self, ctx)
-        return rest
-
-    def resolve_command(
-        self, ctx: Context, args: list[str]
-    ) -> tuple[str | None, Command, list[str]]:
-        word, *rest = args
-        if word in HELP_WORDS:
-            if not rest:
-                show_page(self, ctx)
-            word, rest = rest[0], [HELP[0]]
-        command = self.get_command(ctx, word)
-        entry = command.entry
-        ctx.obj.command = entry.name
-        if entry.subcommands:
-            options = specs(command.get_params(ctx))
-            head = argv.parse(rest, options, interspersed=False).positionals
-            if head and (inner := entry.subcommand(head[0])):
-                return f"{word} {inner.name}", command_of(inner), head[1:]
-        return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
-
-    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        commands = {name: [each.row for each in family] for name, family in FAMILIES.items()}
-        _write(commands | _sections(self, ctx)[1], formatter)
+def resolve(program: Program, ctx: Context, words: list[str]) -> tuple[str, Command, list[str]]:
+    """Return the command that words name, as it was named, and the words for it."""
+    word, *rest = words
+    if word in HELP_WORDS:
+        if not rest:
+            show_page(program, ctx)
+        word, rest = rest[0], [HELP[0]]
+    entry = plugins.named(word) or find(word)
+    command = command_of(entry)
+    ctx.obj.command = entry.name
+    if entry.subcommands:
+        line = argv.parse(rest, specs(command.get_params(ctx)), interspersed=False)
+        if line.positionals and (inner := entry.subcommand(line.positionals[0])):
+            ctx.obj.command = f"{entry.name} {inner.name}"
+            rest = [HELP[0]] if line.values.get("help") else line.positionals[1:]
+            return f"{word} {inner.name}", command_of(inner), rest
+    return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
 
 
 @cache
@@ -134,12 +156,12 @@ def completer(function: Callable[..., Any], parameter: Parameter) -> Any:
 
 
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
-    by_spelling: dict[str, OptionSpec] = {}
-    for each in found:
-        if isinstance(each, TyperOption):
-            spec = OptionSpec(canonical(each), each.is_flag, each.multiple)
-            by_spelling.update((name.lstrip("-"), spec) for name in each.opts)
-    return by_spelling
+    return {
+        spelling.lstrip("-"): OptionSpec(each.name or "", each.is_flag, each.multiple)
+        for each in found
+        if isinstance(each, TyperOption)
+        for spelling in each.opts
+    }
 
 
 def canonical(option: Parameter) -> str:
@@ -171,23 +193,44 @@ def _write(sections: Sections, formatter: HelpFormatter) -> None:
                 formatter.write_dl(rows)
 
 
-def _given(
-    command: AnyCommand,
-    ctx: Context,
-    line: CommandLine,
-    parse: Callable[[Context, list[str]], list[str]],
-) -> list[str]:
-    """Parse the line, which is now unambiguous, with Typer's own parser."""
-    options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
-    # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
-    empty = {f"{canonical(each)}=" for each in options if each.default is None and _choices(each)}
-    words = [word for word in line.options if word not in empty]
+def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
+    """Hand the values of a line to the parameters, which convert them and add defaults."""
+    crictl.check_spellings(line.spellings)
+    parameters = command.get_params(ctx)
+    arguments = [each for each in parameters if not isinstance(each, TyperOption)]
+    values, surplus = _by_argument(arguments, line.positionals)
+    values |= line.values
+    for each in parameters:
+        # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
+        if each.default is None and _choices(each) and values.get(each.name or "") == "":
+            del values[each.name or ""]
+    if not ctx.resilient_parsing:
+        hint = f"see '{ctx.command_path} --help'"
+        for each in arguments:
+            if each.required and each.name not in values:
+                raise MissingArgument(f"missing argument {each.get_error_hint(ctx)}", hint=hint)
+        if surplus:
+            words = " ".join(map(escape, surplus))
+            raise ExtraArgument(f"got unexpected extra argument(s) ({words})", hint=hint)
     with _worded(ctx, line):
-        rest = parse(ctx, [*words, "--", *line.positionals])
-    for each in options:
-        if canonical(each) in line.negated and each.name:
-            ctx.params[each.name] = False
-    return rest
+        for each in sorted(parameters, key=lambda each: not each.is_eager):
+            if each.name != "help":
+                each.handle_parse_result(ctx, values, [])
+
+
+def _by_argument(arguments: list[Parameter], words: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return the words by the names of arguments, of which one may be a list, and the surplus."""
+    names = [each.name or "" for each in arguments]
+    at = next((at for at, each in enumerate(arguments) if each.nargs == -1), len(names))
+    values: dict[str, Any] = dict(zip(names[:at], words, strict=False))
+    words = words[at:]
+    if at == len(names):
+        return values, words
+    last = names[at + 1 :]
+    values |= zip(reversed(last), reversed(words), strict=False)
+    if len(words) > len(last):
+        values[names[at]] = words[: len(words) - len(last)]
+    return values, []
 
 
 @contextmanager
@@ -197,19 +240,17 @@ def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
         yield
     except typer.TyperException as exc:
         param: Parameter | None = getattr(exc, "param", None)
-        typed = line.typed.get(canonical(param)) if line and param and param.opts else None
-        if typed is not None and isinstance(exc, typer.BadParameter):
-            exc.param_hint = f"'{argv.dashed(typed[0])}'"
+        spellings = line.spellings.get(param.name or "") if line and param else None
+        if spellings and isinstance(exc, typer.BadParameter):
+            exc.param_hint = f"'{argv.dashed(spellings[-1])}'"
         message = " ".join(exc.format_message().split()).removesuffix(".")
         message = message[:1].lower() + message[1:]
         hint = f"see '{ctx.command_path} --help'"
-        if type(exc).__name__ == "MissingParameter":
-            raise MissingArgument(message, hint=hint) from exc
-        if param is None and line is not None:
-            raise ExtraArgument(message, hint=hint) from exc
-        if not isinstance(param, TyperOption) or _choices(param):
+        if line is None or not isinstance(param, TyperOption) or _choices(param):
             raise UsageError(message, hint=hint) from exc
-        name, value = typed or (canonical(param).lstrip("-"), exc.message)
+        name, value = canonical(param).lstrip("-"), exc.message
+        if spellings:
+            name, value = spellings[-1], line.values[param.name or ""]
         flag_error = f'invalid value "{value}" for flag -{name}: parse error'
         raise OptionError(message, flag_error=flag_error, hint=hint) from exc
 

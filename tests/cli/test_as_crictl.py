@@ -367,6 +367,59 @@ def test_what_scripts_look_for(fake: FakeServer, words: tuple[str, ...], message
 
 
 @pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("ps -q --quiet=false", "q quiet"),
+        ("ps --quiet=false -q", "q quiet"),
+        ("ps -o json --output yaml", "o output"),
+        ("-t 3s --timeout 5s version", "t timeout"),
+    ],
+)
+def test_an_option_by_two_of_its_names(line: str, names: str) -> None:
+    done = run(*line.split())
+    error = f"Cannot use two forms of the same flag: {names}"
+    assert (done.code, done.stderr) == (1, f"crictl: {error}\n")
+    assert done.stdout.startswith(f"Incorrect Usage: {error}\n\nNAME:\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "page"),
+    [
+        ("--help ps", "ps"),
+        ("-h create jsonschema", "create"),
+        ("help ps extra", "ps"),
+        ("create --help jsonschema", "create jsonschema"),
+        ("create help js", "create jsonschema"),
+        ("create jsonschema help", "create jsonschema"),
+        ("create jsonschema extra", "create jsonschema"),
+        ("ps --help=false extra", "ps"),
+        ("ps extra -h", "ps"),
+    ],
+)
+def test_topics_of_help(line: str, page: str) -> None:
+    done = run(*line.split())
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"NAME:\n   crictl {page} - ")
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("ps -h extra", 1),
+        ("stop --help extra", 1),
+        ("--help extra", 1),
+        ("help extra", 3),
+        ("ps help extra", 3),
+        ("create help extra", 3),
+    ],
+)
+def test_an_unknown_topic_of_help(line: str, status: int) -> None:
+    done = run(*line.split())
+    assert (done.code, done.stdout) == (status, "")
+    assert done.stderr == "crictl: No help topic for 'extra'\n"
+
+
+@pytest.mark.parametrize(
     ("line", "method", "before"),
     [
         ("start", "StartContainer", ""),

@@ -18,7 +18,8 @@ OPTIONS = plugins.SPECS | specs(command_of(PLUGIN).params)
 
 
 def read(*words: str) -> tuple[list[str], argv.CommandLine]:
-    return plugins.handed_on(argv.parse(words, OPTIONS, interspersed=True, attached=True))
+    line = argv.parse(words, OPTIONS, interspersed=True, attached=True)
+    return plugins.handed_on(line.values), line
 
 
 @pytest.mark.parametrize(
@@ -49,26 +50,26 @@ def test_options_of_the_connection_are_taken_out() -> None:
         "--as-group=a",
         "--as-group=b",
         "--context=prod",
-        "--insecure-skip-tls-verify",
+        "--insecure-skip-tls-verify=true",
         "--match-server-version=false",
         "--server=https://a",
         "--v=6",
     ]
-    assert (line.options, line.positionals) == (["--namespace=shop"], ["web"])
+    assert (line.values, line.positionals) == ({"namespace": "shop"}, ["web"])
 
 
 @pytest.mark.parametrize(
-    ("words", "options", "positionals"),
+    ("words", "values", "positionals"),
     [
-        *((words, "--namespace=shop", "") for words in ("-nshop", "-n shop", "-n=shop")),
-        ("--namespace=shop", "--namespace=shop", ""),
-        ("-fA", "--follow --all-namespaces", ""),
-        ("-- -nshop", "", "-nshop"),
+        *((words, {"namespace": "shop"}, []) for words in ("-nshop", "-n shop", "-n=shop")),
+        ("--namespace=shop", {"namespace": "shop"}, []),
+        ("-fA", {"follow": True, "all_namespaces": True}, []),
+        ("-- -nshop", {}, ["-nshop"]),
     ],
 )
-def test_spellings(words: str, options: str, positionals: str) -> None:
+def test_spellings(words: str, values: dict[str, object], positionals: list[str]) -> None:
     line = read(*words.split())[1]
-    assert (line.options, line.positionals) == (options.split(), positionals.split())
+    assert (line.values, line.positionals) == (values, positionals)
 
 
 def test_an_unknown_option() -> None:

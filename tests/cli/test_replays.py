@@ -91,7 +91,8 @@ def _list_words(capture: Capture, folder: Path) -> list[str]:
     words = shlex.split(command)
     assert words[0] == "crictl", f"{capture.name}: {command}"
     if {"stats", "statsp"} & set(words[1:2]):
-        words += ["--seconds", "0"]  # the last value counts: no need to wait here
+        # The last value counts: no need to wait here.
+        words += ["-s" if "-s" in words else "--seconds", "0"]
     return words[1:]
 
 

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from typer.core import TyperArgument
 
 from pycrictl import __version__
-from pycrictl.cli import argv
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.tree import Group, command_of, specs
+from pycrictl.cli.tree import Program, command_of, resolve, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import OptionError, PycrictlError, UsageError
@@ -28,12 +27,10 @@ ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
 def meant(words: list[str]) -> dict[str, Any]:
     """Return the arguments with which the function of a line's command is called."""
     tree = typer.main.get_command(application)
-    assert isinstance(tree, Group)
+    assert isinstance(tree, Program)
     app = AppContext(Environment(stdout=io.StringIO()), Flags())
     root = tree.make_context("pycrictl", list(words), obj=app)
-    options = specs(tree.get_params(root))
-    line = argv.parse(words, options, interspersed=False)
-    name, command, rest = tree.resolve_command(root, line.positionals)
+    name, command, rest = resolve(tree, root, root.args)
     return command.make_context(name, rest, parent=root).params
 
 
@@ -105,6 +102,7 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["stop", "a", "-t", "1", "-"], {"containers": ("a", "-"), "timeout": 1}),
         (["create", "js", "-p"], {"pod": True}),
         (["cp", "\udcff", "web:/"], {"source": "\udcff"}),
+        (["ps", "-q", "--quiet=false", "--help=false"], {"quiet": False}),
     ],
     ids=" ".join,
 )

@@ -17,7 +17,7 @@ from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, CommandSpec, Gramma
 from pycrictl.cli.complete import DIRECTIVES, FILES, NO_FILES
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.tree import Command, Group, canonical, completer, specs
+from pycrictl.cli.tree import Command, Program, completer, resolve, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 
@@ -42,10 +42,10 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
     silent = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO())
     silent.program = program
     app = AppContext(silent, Flags())
-    group = typer.main.get_command(application)
-    assert isinstance(group, Group)
-    bare = typer.Context(group, obj=app, resilient_parsing=True, **group.context_settings)
-    options = group.get_params(bare)
+    tree = typer.main.get_command(application)
+    assert isinstance(tree, Program)
+    bare = typer.Context(tree, obj=app, resilient_parsing=True, **tree.context_settings)
+    options = tree.get_params(bare)
 
     def parse(words: list[str]) -> CommandLine:
         return argv.parse(words, specs(options), interspersed=False)
@@ -58,9 +58,9 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
         return _beginning(typed, _names(COMMANDS)), NO_FILES
 
     root = cast(
-        "typer.Context", group.make_context(program, before, obj=app, resilient_parsing=True)
+        "typer.Context", tree.make_context(program, before, obj=app, resilient_parsing=True)
     )
-    name, command, rest = group.resolve_command(root, [head, *rest[:-1]])
+    name, command, rest = resolve(tree, root, [head, *rest[:-1]])
     with root:
         set_globals(root, **{key: _expanded(value) for key, value in root.params.items()})
     app.use_root()
@@ -70,7 +70,7 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
 class _Place(NamedTuple):
     """The position of the typed word: after whole ``words``, and after ``prefix`` within itself.
 
-    If it is the value of an option, ``option`` is the option's canonical spelling, else empty.
+    If it is the value of an option, ``option`` is the option's name, else empty.
     """
 
     words: list[str]
@@ -80,13 +80,13 @@ class _Place(NamedTuple):
     is_option_name: bool = False
 
     def parameter(self, options: Sequence[Parameter]) -> Parameter | None:
-        return next((each for each in options if canonical(each) == self.option), None)
+        return next((each for each in options if each.name == self.option), None)
 
 
 def _place(before: list[str], typed: str, parse: Parse, *, is_interspersed: bool) -> _Place:
     line = parse([*before, _TYPED])
-    for option, (_, value) in line.typed.items():
-        if value == _TYPED:
+    for option, value in line.values.items():
+        if value == _TYPED or (isinstance(value, list) and _TYPED in value):
             return _Place(before[:-1], "", typed, option)
     is_before_all = is_interspersed or line.positionals == [_TYPED]
     if not typed.startswith("-") or "--" in before or not is_before_all:
@@ -99,7 +99,7 @@ def _place(before: list[str], typed: str, parse: Parse, *, is_interspersed: bool
 
 
 def _of_command(
-    command: Command, name: str | None, root: Context, rest: list[str], typed: str
+    command: Command, name: str, root: Context, rest: list[str], typed: str
 ) -> tuple[Offers, int]:
     entry = command.entry
     is_interspersed = crictl.is_interspersed(entry.name, entry.grammar.is_interspersed)
