@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import select
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
@@ -20,11 +20,18 @@ from pycrictl.copy.method import CopyOptions, Method, first_to_serve, on_this_no
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import ConnectError, CopyError, ExitCode, RuntimeFault, UsageError
+from pycrictl.errors import (
+    ConnectError,
+    CopyError,
+    ExitCode,
+    PycrictlError,
+    RuntimeFault,
+    UsageError,
+)
 from pycrictl.pulls.sums import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.outlet import Silent
-from pycrictl.units import plural
+from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
@@ -41,7 +48,7 @@ Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager
 
 def copy(
     app: AppContext,
-    source: str,
+    sources: Sequence[str],
     destination: str,
     options: CopyOptions,
     *,
@@ -53,7 +60,7 @@ def copy(
         with app.open_client("runtime") as client:
             yield on_this_node(client, container, options)
 
-    request = spec.parse(source, destination)
+    request = spec.parse(sources, destination)
     return carry_out(app, request, options, opened, quiet=quiet, progress=progress)
 
 
@@ -94,15 +101,49 @@ def carry_out(
         app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
-        container = request.source if isinstance(request, spec.CopyFrom) else request.destination
-        act = partial(_act, app.env, request, options, meter.watch)
-        with opened(container, meter.watch) as methods:
-            summary = first_to_serve(methods, act)
-        meter.finish(summary)
+        errors = _copy_all(app.env, request, options, opened, meter)
     if quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
         app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
-    return ExitCode.FAILURE if meter.skipped else ExitCode.OK
+    for error in errors:
+        app.env.error(error.message, hint=error.hint)
+    return ExitCode.FAILURE if meter.skipped or errors else ExitCode.OK
+
+
+def _copy_all(
+    env: Environment,
+    request: spec.CopyTo | spec.CopyFrom,
+    options: CopyOptions,
+    opened: Opened,
+    meter: _Meter,
+) -> list[PycrictlError]:
+    """Copy, and return the errors of those of several sources that failed.
+
+    Sources on this machine become one copy, all or nothing; those in containers one each.
+    """
+    if isinstance(request, spec.CopyTo):
+        with opened(request.destination, meter.watch) as methods:
+            summary = first_to_serve(methods, partial(_into, env, request, options, meter.watch))
+        meter.finish([summary])
+        return []
+    target = request.destination
+    if len(request.sources) > 1 and not os.path.isdir(target.path):  # noqa: PTH112 (bytes)
+        raise CopyError(f"{quote(os.fsdecode(target.path))} is not a directory")
+    summaries: list[Summary] = []
+    errors: list[PycrictlError] = []
+    for source in request.sources:
+        act = partial(_out_of, env, source.path, target, options, meter.watch)
+        meter.begin()
+        try:
+            with opened(source, meter.watch) as methods:
+                summaries.append(first_to_serve(methods, act))
+        except PycrictlError as exc:
+            if len(request.sources) == 1:
+                raise
+            errors.append(exc)
+    if summaries:
+        meter.finish(summaries)
+    return errors
 
 
 class _Meter:
@@ -117,6 +158,7 @@ class _Meter:
         self._program = env.program
         self._clock = env.clock
         self._total_bytes: int | None = None
+        self._begun_bytes = 0
         self._began_s = env.clock()
         # For the display, used by both threads. Numbers need none: one thread alone writes each.
         self._lock = threading.Lock()
@@ -131,12 +173,18 @@ class _Meter:
     def __exit__(self, *_: object) -> None:
         self._end()
 
-    def finish(self, summary: Summary) -> None:
+    def begin(self) -> None:
+        """Begin the copy of the next source, whose total is not known yet."""
+        self._begun_bytes, self._total_bytes = self.done_bytes, None
+
+    def finish(self, summaries: Sequence[Summary]) -> None:
+        """Show the result of one or more copies."""
         self._end()
+        rows = [asdict(summary) for summary in summaries]
+        copied = {key: sum(row[key] for row in rows) for key in rows[0]}
         elapsed_s = round(self._clock() - self._began_s, 3)
-        self.skipped = max(self.skipped, summary.skipped)  # a server names only some
-        copied = {**asdict(summary), "skipped": self.skipped, "elapsed_s": elapsed_s}
-        self._display.end(copied)
+        self.skipped = max(self.skipped, copied["skipped"])  # a server names only some
+        self._display.end({**copied, "skipped": self.skipped, "elapsed_s": elapsed_s})
 
     def _count(self, count: int) -> None:
         self.done_bytes += count
@@ -151,7 +199,7 @@ class _Meter:
             self._display.note(f"{self._program}: {text}")
 
     def _set_total(self, size_bytes: int) -> None:
-        self._total_bytes = size_bytes
+        self._total_bytes = self._begun_bytes + size_bytes
 
     def _end(self) -> None:
         self._is_over.set()
@@ -184,7 +232,7 @@ def _check_streams(
         if options.rules.no_clobber:
             raise UsageError("--no-clobber does not apply to an archive")
         _require_open(lambda: os.write(env.stdout.fileno(), b""), "standard output", "writing")
-    elif request.source.is_stream:
+    elif request.sources[0].is_stream:
         if env.stdin_is_terminal:
             raise UsageError("refusing to read an archive from a terminal")
         if options.follow:
@@ -192,20 +240,25 @@ def _check_streams(
         _require_open(lambda: os.read(env.stdin.fileno(), 0), "standard input", "reading")
 
 
-def _act(
+def _into(
+    env: Environment, request: spec.CopyTo, options: CopyOptions, watch: Watch, method: Method
+) -> Summary:
+    rules, path = options.rules, request.destination.path
+    if request.sources[0].is_stream:
+        return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch)
+    local = [source.path for source in request.sources]
+    return ends.copy_to(method, local, path, rules, watch, follow=options.follow)
+
+
+def _out_of(
     env: Environment,
-    request: spec.CopyTo | spec.CopyFrom,
+    path: bytes,
+    local: spec.LocalPath,
     options: CopyOptions,
     watch: Watch,
     method: Method,
 ) -> Summary:
     rules, follow = options.rules, options.follow
-    if isinstance(request, spec.CopyTo):
-        local, path = request.source, request.destination.path
-        if local.is_stream:
-            return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch)
-        return ends.copy_to(method, local.path, path, rules, watch, follow=follow)
-    path, local = request.source.path, request.destination
     if not local.is_stream:
         rules = rules._replace(umask=_umask())
         return ends.copy_from(method, path, local.path, rules, watch, follow=follow)

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, Literal, TypeVar, cast
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import typer
 
 from pycrictl import units
 from pycrictl.cli import complete, crictl
-from pycrictl.errors import UsageError
+from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show.displays.outlet import Mode
 
 T = TypeVar("T")
@@ -114,12 +114,24 @@ def containers(completer: complete.Completer) -> Any:
     )
 
 
-def copy_end(name: Literal["SRC", "DST"], completer: complete.Completer) -> Any:
-    helps = {
-        "SRC": "What to copy; - for an archive on stdin.",
-        "DST": "Where to copy it; - for an archive on stdout.",
-    }
-    return typer.Argument(metavar=name, help=helps[name], autocompletion=completer)
+def copy_ends(completer: complete.Completer) -> Any:
+    return typer.Argument(
+        metavar="SRC... DST",
+        help="What to copy, and where; - for an archive on stdin or stdout.",
+        autocompletion=completer,
+    )
+
+
+def sources_and_destination(
+    ctx: typer.Context, paths: Sequence[str] | None
+) -> tuple[Sequence[str], str]:
+    """Split the arguments of a copy."""
+    if not paths or len(paths) == 1:
+        raise MissingArgument(
+            f"missing argument '{'DST' if paths else 'SRC'}'",
+            hint=f"see '{ctx.command_path} --help'",
+        )
+    return paths[:-1], paths[-1]
 
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")

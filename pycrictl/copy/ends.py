@@ -6,7 +6,7 @@ archive is a file tree on this machine, or a stream.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
 
 from pycrictl.copy.archive.archives import BeginAnew, StreamArchive, TreeArchive
@@ -17,7 +17,7 @@ from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.janitor import sweep_root
-from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_sources
 from pycrictl.copy.tree.walk import Watch
 
 
@@ -43,9 +43,15 @@ def copy_from(
 
 
 def copy_to(
-    method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    method: Method,
+    local: Sequence[bytes],
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    follow: bool = False,
 ) -> Summary:
-    with open_source(THIS_MACHINE, local, follow=follow) as source:
+    with open_sources(THIS_MACHINE, local, follow=follow) as source:
         return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
 
 

@@ -71,7 +71,8 @@ class OnNode:
         with self._root() as root, open_source(root, path, follow=follow) as source:
             report_total(source, watch)
             packed = partial(pack, source, on_skip=watch.on_skip, on_bytes=watch.on_bytes)
-            yield Outgoing(packed, source.top, root.check_running, source)
+            name = None if source.paths else source.top
+            yield Outgoing(packed, name, root.check_running, source, kind=source.kind)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         with self._root() as root, open_destination(root, path) as destination:

@@ -5,8 +5,11 @@ The streams may be closed, or another process may have made them non-blocking.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import io
 import json
+import lzma
 import os
 import subprocess
 import tarfile
@@ -110,7 +113,59 @@ def test_nothing_is_written_of_more_than_is_allowed(fake: FakeServer, root: Path
     assert copy(fake, "--max-size", "7", f"{ID}:/to/f", "-").returncode == 0
 
 
+# Several sources
+
+
+def test_several_sources_of_containers(fake: FakeServer, root: Path, tmp_path: Path) -> None:
+    """What can be copied is; the errors follow, and the status is 1."""
+    (root / "to/g").write_text("more")
+    target = tmp_path / "new"
+    words = [f"{ID}:/to/f", f"{ID}:to/missing", f"{'d' * 64}:/to/g"]
+    refused = copy(fake, *words, str(target))
+    assert (refused.returncode, refused.stderr.decode()) == (
+        *(1, f'pycrictl: "{target}" is not a directory\n'),
+    )
+    target.mkdir()
+    done = copy(fake, *words, str(target))
+    assert done.returncode == 1
+    copied, error = done.stderr.decode().splitlines()
+    assert copied.startswith("copied 2 files (11 B) in ")
+    assert error == 'pycrictl: cannot copy "/to/missing": no such file or directory'
+    assert [(target / name).read_text() for name in ("f", "g")] == ["content", "more"]
+
+
+def test_several_sources_of_this_machine(fake: FakeServer, root: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(name)
+    paths = [str(tmp_path / name) for name in ("a", "missing", "b")]
+    refused = copy(fake, *paths, f"{ID}:/to/f")
+    assert refused.stderr == b'pycrictl: "/to/f" is not a directory\n'
+    done = copy(fake, *paths, f"{ID}:to")
+    left_out, copied = done.stderr.decode().splitlines()
+    assert left_out == f"pycrictl: warning: left out {paths[1]}: no such file or directory"
+    assert copied.startswith("copied 2 files (2 B) in ")
+    assert done.returncode == 1
+    assert {path.name for path in (root / "to").iterdir()} == {"a", "b", "f"}
+
+
 # Standard streams
+
+
+def test_archives_that_are_compressed(fake: FakeServer, root: Path, tmp_path: Path) -> None:
+    def piped(data: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:
+        (tmp_path / "in").write_bytes(data)
+        with (tmp_path / "in").open("rb") as file:
+            return copy(fake, "-", *words, stdin=file)
+
+    packed = gzip.compress(ARCHIVE), lzma.compress(ARCHIVE), bz2.compress(ARCHIVE)
+    for number, data in enumerate(packed):
+        (root / str(number)).mkdir()
+        assert piped(data, f"{ID}:{number}").returncode == 0
+        assert (root / str(number) / "f").read_text() == "content"
+    assert piped(b"PK\3\4", f"{ID}:/to").stderr.decode().splitlines() == [
+        "pycrictl: the archive has the format zip, which is not read here",
+        "hint: pipe a tar archive, plain or compressed with gzip or bzip2 or xz",
+    ]
 
 
 def test_archives_and_terminals(fake: FakeServer) -> None:

@@ -101,7 +101,7 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["ps", "--last", "-1", "--label", "--all"], {"last": -1, "labels": ("--all",)}),
         (["stop", "a", "-t", "1", "-"], {"containers": ("a", "-"), "timeout": 1}),
         (["create", "js", "-p"], {"pod": True}),
-        (["cp", "\udcff", "web:/"], {"source": "\udcff"}),
+        (["cp", "\udcff", "web:/"], {"paths": ("\udcff", "web:/")}),
         (["ps", "-q", "--quiet=false", "--help=false"], {"quiet": False}),
     ],
     ids=" ".join,

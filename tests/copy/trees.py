@@ -11,15 +11,18 @@ from zlib import crc32
 
 import pytest
 
+from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Incoming, TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip, Watch
+from pycrictl.errors import PycrictlError
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)
@@ -39,6 +42,7 @@ class Archive:
     """An incoming archive made of given pieces."""
 
     tree: Source | None = None
+    pattern: bytes | None = None
 
     def __init__(
         self,
@@ -88,6 +92,10 @@ def copied(
         with closing(pack(found, on_skip=on_skip)) as pieces:
             coming = Archive(pieces, single=True, name=found.top)
             return put_at(destination, coming, rules, on_skip=on_skip)
+
+
+def copy_in(method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    return ends.copy_to(method, [local], path, rules, watch)
 
 
 directly: Copy = partial(copied, is_packed=False)
@@ -154,6 +162,38 @@ def made_in(dest: Path) -> dict[str, bytes | None]:
 def contents(top: Path) -> dict[str, str]:
     files = [path for path in top.rglob("*") if path.is_file()]
     return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
+
+
+def check_wildcards(
+    out: Callable[[str, Path], object], inside: Path, top: str, here: Path, *, is_deep: bool = True
+) -> None:
+    """Check what wildcards in a path of a container mean.
+
+    Args:
+        out: copies a path of the container to a local one.
+        inside, top: a directory of the container, from outside and inside.
+        is_deep: whether wildcards are found in all parts of a path.
+    """
+    names = ("a.log", "b.log", "d/x", "[1]", ".hidden")
+    for name in names:
+        (inside / "t" / name).parent.mkdir(parents=True, exist_ok=True)
+        (inside / "t" / name).write_text(name)
+    (here / "into").mkdir(parents=True)
+    out(f"{top}/t/*", here / "into")
+    assert contents(here / "into") == {name: name for name in names[:-1]}
+    out(f"{top}/t/a*", here / "new")  # one match goes where a file of that name would
+    out(f"{top}/t/[1]", here / "exact")  # there is a file of exactly this name
+    assert [(here / name).read_text() for name in ("new", "exact")] == ["a.log", "[1]"]
+    for pattern, why in (("*.log", "not a directory|no directory"), ("z*", "no such file")):
+        with pytest.raises(PycrictlError, match=why):
+            out(f"{top}/t/{pattern}", here / "none")
+    if is_deep:
+        out(f"{top}/*/d/[!a]", here / "deep")
+        assert (here / "deep").read_text() == "d/x"
+        out(f"{top}/t/*/", here / "new-d")
+        assert contents(here / "new-d") == {"x": "d/x"}
+    assert not (here / "none").exists()
+    assert stages_in(here) == []
 
 
 def stages_in(*folders: Path) -> list[Path]:

@@ -20,7 +20,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
 from tests.copy.racer import flipping
-from tests.copy.trees import UNWATCHED, listing, made_in, stages_in
+from tests.copy.trees import UNWATCHED, copy_in, listing, made_in, stages_in
 from tools.torture.kills import METHODS, VICTIMS, Scene
 
 from .copying import Cp, Start
@@ -141,9 +141,9 @@ def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relat
             ):
                 number += 1
                 for act, source, target in (
-                    (ends.copy_to, f"{folder}/data", f"{PLAY}/dir/data"),
-                    (ends.copy_to, f"{folder}/data", f"{PLAY}/dir/sub"),
-                    (ends.copy_to, f"{folder}/sub/.", f"{PLAY}/dir/sub"),
+                    (copy_in, f"{folder}/data", f"{PLAY}/dir/data"),
+                    (copy_in, f"{folder}/data", f"{PLAY}/dir/sub"),
+                    (copy_in, f"{folder}/sub/.", f"{PLAY}/dir/sub"),
                     (ends.copy_from, f"{PLAY}/dir/sub", f"{local}/{number}"),
                     (ends.copy_from, PLAY, f"{local}/tree-{number}"),
                 ):

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
-from tests.copy.trees import contents, listing, stages_in
+from tests.copy.trees import check_wildcards, contents, listing, stages_in
 from tests.waiting import WAIT_S, wait_until
 
 from .copying import METHODS, Cp, Start, make_tree, plain, since_1970, whole_seconds
@@ -52,6 +53,21 @@ def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
         expected, there, back = map(plain, (expected, there, back))
     assert there == expected == back
     assert stages_in(folder, cp.root / "root") == []
+
+
+def test_wildcards_and_several_sources(cp: Cp, folder: Path) -> None:
+    def out(path: str, local: Path) -> None:
+        status, _, stderr = cp(f"C:{path}", local)
+        if status:
+            raise CopyError(stderr)
+
+    inside = cp.root / "root"
+    check_wildcards(out, inside, "/root", folder / "here", is_deep=cp.method != "exec")
+    told = cp.ok(folder / "here/into/a.log", folder / "here/into/d", "C:root")
+    assert told.startswith("copied 2 files, 1 directory (8 B) in ")
+    assert [(inside / name).read_text() for name in ("a.log", "d/x")] == ["a.log", "d/x"]
+    cp.ok("C:/root/a.log", "C:root/d", folder / "here")
+    assert contents(folder / "here").items() >= {"a.log": "a.log", "d/x": "d/x"}.items()
 
 
 def test_what_is_not_kept_without_archive(cp: Cp, folder: Path) -> None:

@@ -94,7 +94,7 @@ def test_tar_that_is_killed(
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
         method = over_exec.OverExec(Remote(client, cp.id))
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
-            ends.copy_to(method, bytes(big), b"/tmp/new", Rules(), UNWATCHED)
+            ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()
     assert info.value.hint == 'anything that had arrived was left in "/tmp/new"'
 

@@ -248,7 +248,7 @@ def assert_whole(command: surface.Command) -> None:
         assert each.is_repeatable is ("repeatable" in each.help), each.names
     for argument in command.arguments:
         assert argument.help
-        assert "..." not in argument.metavar
+        assert not argument.metavar.endswith("...")
     # Arguments after a repeatable one, or required ones after an optional one, are ambiguous.
     assert not any(argument.is_repeatable for argument in command.arguments[:-1])
     if command.path:

@@ -157,7 +157,8 @@ def _synopsis(command: surface.Command) -> str:
         if argument.choices and "|" in argument.metavar:
             name = "|".join(map(roff.bold, argument.choices))
         name = name if argument.is_required else f"[{name}]"
-        words.append(f"{name}..." if argument.is_repeatable else name)
+        is_marked = "..." in argument.metavar  # where several words are one list
+        words.append(f"{name}..." if argument.is_repeatable and not is_marked else name)
     return " ".join(words)
 
 

@@ -10,13 +10,12 @@ from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.errors import MissingArgument, UsageError
+from pycrictl.errors import UsageError
 
 
 def cp(
     ctx: typer.Context,
-    source: Annotated[str, options.copy_end("SRC", complete.container_paths)] = "",
-    destination: Annotated[str, options.copy_end("DST", complete.container_paths)] = "",
+    paths: Annotated[list[str] | None, options.copy_ends(complete.container_paths)] = None,
     archive: options.Archive = False,
     follow_link: options.FollowLink = False,
     max_entries: Annotated[
@@ -51,22 +50,19 @@ def cp(
     """Copy files to or from a running container.
 
     One side is CONTAINER:PATH: an ID, the beginning of one, a name or POD/NAME, and a path
-    from its root. The other is a local path. DIR/. stands for the contents of DIR. Nothing appears
-    at the destination before everything has arrived, except with --method exec into a container.
-    The exit status is also 1 if something was left out.
+    from its root, which may have wildcards in quotes. The other is a local path. DIR/. stands for
+    the contents of DIR. Several sources go into a directory. Nothing appears at the destination
+    before everything has arrived, except with --method exec into a container. The exit status is
+    also 1 if something was left out.
 
     Example: pycrictl cp -a web:/etc/nginx ./nginx
     """
     app: AppContext = ctx.obj
     if sweep:
-        if source:
+        if paths:
             raise UsageError("--sweep takes no arguments")
         raise typer.Exit(copying.sweep(app))
-    if not destination:
-        missing = "DST" if source else "SRC"
-        raise MissingArgument(
-            f"missing argument '{missing}'", hint=f"see '{ctx.command_path} --help'"
-        )
+    sources, destination = options.sources_and_destination(ctx, paths)
     how = CopyOptions(
         rules=Rules(
             archive=archive, no_clobber=no_clobber, max_size_bytes=max_size, max_entries=max_entries
@@ -76,4 +72,4 @@ def cp(
         choice=transport,
         tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
     )
-    raise typer.Exit(copying.copy(app, source, destination, how, quiet=quiet, progress=progress))
+    raise typer.Exit(copying.copy(app, sources, destination, how, quiet=quiet, progress=progress))

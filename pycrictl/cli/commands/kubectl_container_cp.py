@@ -19,8 +19,7 @@ from pycrictl.kubectl.copies.over_api import in_cluster
 
 def container_cp(
     ctx: typer.Context,
-    source: Annotated[str, options.copy_end("SRC", complete.pod_paths)],
-    destination: Annotated[str, options.copy_end("DST", complete.pod_paths)],
+    paths: Annotated[list[str] | None, options.copy_ends(complete.pod_paths)] = None,
     container: Annotated[
         str,
         typer.Option(
@@ -54,29 +53,31 @@ def container_cp(
 ) -> None:
     """Copy files to or from a container in a cluster.
 
-    One side is POD:PATH or NAMESPACE/POD:PATH, with an absolute path. The other is a local path.
-    DIR/. stands for the contents of DIR. Nothing appears at the destination before everything has
-    arrived and its checksum is right. If the connection breaks, the copy reconnects and continues.
-    The container needs no tar. The exit status is also 1 if something was left out.
+    One side is POD:PATH or NAMESPACE/POD:PATH, with an absolute path, which may have wildcards in
+    quotes. The other is a local path. DIR/. stands for the contents of DIR. Several sources go into
+    a directory. Nothing appears at the destination before everything has arrived and its checksum
+    is right. If the connection breaks, the copy reconnects and continues. The container needs no
+    tar. The exit status is also 1 if something was left out.
 
     Options of kubectl's connection, such as --context, are handed on to kubectl.
 
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
     app: AppContext = ctx.obj
+    sources, destination = options.sources_and_destination(ctx, paths)
     form = "POD:PATH or NAMESPACE/POD:PATH"
     # In kubectl cp, relative paths are relative to the container's working directory.
-    request = spec.parse(source, destination, form=form, adds_slash=False)
+    request = spec.parse(sources, destination, form=form, adds_slash=False)
     rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
     how = CopyOptions(rules=rules, follow=follow_link)
-    local = request.source if isinstance(request, spec.CopyTo) else request.destination
+    local = request.sources if isinstance(request, spec.CopyTo) else [request.destination]
     opened = partial(
         in_cluster,
         options=app.handed_on,
         environ=app.env.environ,
         namespace=namespace or "",
         container=container,
-        local=os.fsdecode(local.path),
+        local=[os.fsdecode(one.path) for one in local],
         retries=retries,
         resume=resume,
     )

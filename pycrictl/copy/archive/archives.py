@@ -13,7 +13,7 @@ from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import SourceKind
+from pycrictl.copy.rules.spec import SourceKind, has_wildcards, take_apart
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
@@ -29,18 +29,31 @@ class Outgoing:
         pieces: yields it, each piece valid until the next is requested, and reports them to
             ``watch.on_bytes``. Errors are raised at the latest at the end of iteration. After
             ``BeginAnew`` it can be called again.
-        name: the name of its single file or directory; ``.`` if only the contents are copied.
+        name: the name of its single file or directory; ``.`` if only the contents are copied;
+            None: any that matches ``pattern``.
         check: called after the last piece, or the copy of ``tree``; raises if it was cut off.
         tree: the source of the archive, if it is accessible: copying that directly is faster.
         is_whole: whether ``pieces`` never raises ``BeginAnew``; if it may, spool it first.
+        kind, pattern: as in ``Incoming``.
     """
 
     pieces: Callable[[], Generator[memoryview, None, None]]
-    name: bytes
+    name: bytes | None
     check: Callable[[], object] = lambda: None
     tree: Source | None = None
     is_whole: bool = True
-    kind: SourceKind = SourceKind.DIRECTORY
+    kind: SourceKind | None = SourceKind.DIRECTORY
+    pattern: bytes | None = None
+
+
+def from_server(
+    path: bytes, pieces: Callable[[], Generator[memoryview, None, None]], *, is_whole: bool = True
+) -> Outgoing:
+    """Return the archive that a server makes of a path, which expands wildcards in it."""
+    text = take_apart(path)
+    if has_wildcards(path):
+        return Outgoing(pieces, None, is_whole=is_whole, kind=None, pattern=text.name)
+    return Outgoing(pieces, b"." if text.wants_contents else text.name, is_whole=is_whole)
 
 
 class BeginAnew(CopyError):
@@ -55,11 +68,13 @@ class Incoming(Protocol):
             directory, any number of entries.
         name: the name of its single file or directory; None: any name.
         tree: as in ``Outgoing``.
+        pattern: with wildcards, that the names in it must match; None for none.
     """
 
     kind: SourceKind | None
     name: bytes | None
     tree: Source | None
+    pattern: bytes | None
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """Yield it from an offset, each piece valid until the next is requested.
@@ -72,12 +87,14 @@ class Incoming(Protocol):
 
 
 class TreeArchive:
-    """An ``Incoming`` made from a file tree on this machine."""
+    """An ``Incoming`` made from file trees on this machine."""
+
+    pattern: bytes | None = None
 
     def __init__(self, source: Source, on_skip: OnSkip) -> None:
         self.tree: Source | None = source
         self.kind: SourceKind | None = source.kind
-        self.name: bytes | None = source.top
+        self.name: bytes | None = None if source.paths else source.top
         self._source = source
         self._on_skip = on_skip
 
@@ -95,6 +112,7 @@ class StreamArchive:
     tree: Source | None = None
     kind: SourceKind | None = SourceKind.ARCHIVE
     name: bytes | None = None
+    pattern: bytes | None = None
 
     def __init__(self, stream: int) -> None:
         self._stream = stream

@@ -133,7 +133,8 @@ class _Arrival:
             is_directory = destination.existing is Existing.DIRECTORY
             if is_directory or destination.text.wants_contents:
                 kind = SourceKind.ARCHIVE
-        self._judge = Judge(rules, single=kind is not SourceKind.ARCHIVE, name=archive.name)
+        is_single = kind is not SourceKind.ARCHIVE
+        self._judge = Judge(rules, single=is_single, name=archive.name, pattern=archive.pattern)
         # Only root may give files away.
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()

@@ -12,6 +12,7 @@ import os
 from collections import Counter
 from typing import Final, NamedTuple
 
+from pycrictl.copy.rules.spec import is_match
 from pycrictl.errors import EntryRefused
 from pycrictl.units import plural, quote
 from pycrictl.wire.tar.header import Entry, EntryType
@@ -97,6 +98,7 @@ class Judge:
         single: require all entries to be below one top: that of the first entry, or ``name``.
             Otherwise the top is the archive itself, with any number of names in it.
         name: the required name of the top; None accepts any name.
+        pattern: with wildcards, that the name of every top must match; None for none.
 
     Attributes:
         top: the name of the top, ``.`` if the archive has none. Known after the first entry.
@@ -104,8 +106,16 @@ class Judge:
         unkept: how many entries have a ``time`` that cannot be kept.
     """
 
-    def __init__(self, rules: Rules, *, single: bool = True, name: bytes | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        single: bool = True,
+        name: bytes | None = None,
+        pattern: bytes | None = None,
+    ) -> None:
         self._rules = rules
+        self._pattern = pattern
         self._single = single
         self.top: bytes | None = name if single else b"."
         self.entries = 0
@@ -133,6 +143,9 @@ class Judge:
         return verdict
 
     def _below_top(self, name: bytes, path: Path) -> Path:
+        if self._pattern is not None and not (path and is_match(path[0], self._pattern)):
+            reason = f"it does not match {quote(os.fsdecode(self._pattern))}"
+            raise _refusal(name, "beside", reason)
         if not self._single:
             return path
         if self.top is None:
@@ -141,6 +154,8 @@ class Judge:
             return path
         if path[:1] != (self.top,):
             reason = f"it is not below {quote(os.fsdecode(self.top))}"
+            if self._pattern is not None:
+                reason = "several files match, and the destination is not a directory"
             raise _refusal(name, "beside", reason)
         return path[1:]
 

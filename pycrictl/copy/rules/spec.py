@@ -5,6 +5,9 @@ is a local path or ``-``, a tar archive on standard input or output. An argument
 ``/`` or ``.`` is always local, so ``./a:b`` is the way to write a local name with a colon. The
 slash at the beginning of a container's path may be left out, as in docker cp.
 
+There may be several sources on one side; a source in a container may have wildcards, which mean
+what they mean to a shell, unless there is a file of exactly that name.
+
 The destination follows the rules of ``docker cp``:
 
 ===================  ======================  =============================================
@@ -19,6 +22,7 @@ directory            is a file               error
 directory            is a directory          the directory goes into it, under its own name
 directory ``/.``     is a directory          the directory's contents go into it
 archive              is a directory          the archive's entries go into it
+several sources      is a directory          each goes into it, under its own name
 ===================  ======================  =============================================
 
 A symbolic link counts as a file, but a link to a directory as destination counts as the directory.
@@ -28,13 +32,17 @@ Any other link at the destination is replaced, and never written through.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
 from pycrictl.errors import CopyError, FailedPrecondition, UsageError
 from pycrictl.units import quote, short_id
 
 STREAM: Final = "-"
+
+_WILDCARD: Final = frozenset(b"*?[")
 
 _WRITE_LOCAL_HINT: Final = "write ./NAME for a local file whose name has a colon"
 
@@ -61,37 +69,50 @@ class LocalPath(NamedTuple):
 class CopyTo(NamedTuple):
     """From this machine into a container."""
 
-    source: LocalPath
+    sources: list[LocalPath]
     destination: ContainerPath
 
 
 class CopyFrom(NamedTuple):
-    """Out of a container onto this machine."""
+    """Out of containers onto this machine."""
 
-    source: ContainerPath
+    sources: list[ContainerPath]
     destination: LocalPath
 
 
 def parse(
-    source: str, destination: str, *, form: str = "CONTAINER:PATH", adds_slash: bool = True
+    sources: Sequence[str],
+    destination: str,
+    *,
+    form: str = "CONTAINER:PATH",
+    adds_slash: bool = True,
 ) -> CopyTo | CopyFrom:
-    """Parse the two arguments.
+    """Parse the arguments, of which at least one is a source.
 
     Args:
         form: the syntax of a container path, for messages.
         adds_slash: take the path of a container from its root if it is relative; else refuse it.
     """
-    first, second = (parse_side(text, adds_slash=adds_slash) for text in (source, destination))
-    if isinstance(first, LocalPath) and isinstance(second, ContainerPath):
-        return CopyTo(first, second)
-    if isinstance(first, ContainerPath) and isinstance(second, LocalPath):
-        return CopyFrom(first, second)
-    if isinstance(first, ContainerPath):
+    parsed = [parse_side(text, adds_slash=adds_slash) for text in sources]
+    target = parse_side(destination, adds_slash=adds_slash)
+    local = [one for one in parsed if isinstance(one, LocalPath)]
+    inside = [one for one in parsed if isinstance(one, ContainerPath)]
+    if local and inside:
+        raise UsageError("some sources are in containers and others are not")
+    if len(parsed) > 1:
+        if LocalPath(STREAM.encode()) in (*local, target):
+            raise UsageError("an archive is the only source or the destination of a copy")
+        check_names([one.path for one in parsed])
+    if local and isinstance(target, ContainerPath):
+        return CopyTo(local, target)
+    if inside and isinstance(target, LocalPath):
+        return CopyFrom(inside, target)
+    if inside:
         raise UsageError(
             "both sides are in containers",
             hint="copy to a local path first, or pipe one 'cp … -' into another",
         )
-    bare = [text for text in (source, destination) if text[:1] not in ("/", ".", "-")]
+    bare = [text for text in (*sources, destination) if text[:1] not in ("/", ".", "-")]
     raise UsageError(
         "neither side is in a container",
         hint=f"only :PATH is missing: {' or '.join(f'{text}:/PATH' for text in bare)}"
@@ -129,6 +150,30 @@ def check_container_path(path: bytes, *, shown: str = "") -> None:
         raise UsageError(f'the path in {named} contains ".."')
     if b"\0" in path:
         raise UsageError(f"the path in {named} contains a NUL")
+
+
+def check_names(paths: Iterable[bytes]) -> None:
+    """Require that several sources differ in their last name, under which they are copied."""
+    known: dict[bytes, bytes] = {}
+    for path in paths:
+        text = take_apart(path)
+        if text.wants_contents:
+            continue
+        if text.name in known:
+            first, second = (quote(os.fsdecode(one)) for one in (known[text.name], path))
+            raise UsageError(f"{first} and {second} would have the same name in the copy")
+        known[text.name] = path
+
+
+def has_wildcards(path: bytes) -> bool:
+    """Return whether a path has wildcards; the contents of a directory, ``/.``, have none."""
+    return not _WILDCARD.isdisjoint(path) and not take_apart(path).wants_contents
+
+
+def is_match(name: bytes, pattern: bytes) -> bool:
+    """Return whether a name matches a shell's pattern, or is the same text."""
+    is_hidden = name.startswith(b".") and not pattern.startswith(b".")
+    return name == pattern or (fnmatchcase(name, pattern) and not is_hidden)
 
 
 class SourceKind(Enum):
@@ -214,9 +259,9 @@ def place(
         is_spread = source is SourceKind.ARCHIVE or name == b"."
         return None if is_spread else name
     if existing is Existing.FILE:
-        if destination.wants_directory:
+        if destination.wants_directory or source is SourceKind.ARCHIVE:
             raise CopyError(f"{shown} is not a directory")
-        if source is not SourceKind.FILE:
+        if source is SourceKind.DIRECTORY:
             raise CopyError(f"cannot copy a directory over the file {shown}")
         return destination.name
     is_missing = not destination.name or source is SourceKind.ARCHIVE

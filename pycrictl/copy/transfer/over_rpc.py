@@ -19,11 +19,11 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Incoming, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome, Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import address, take_apart
+from pycrictl.copy.rules.spec import address
 from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.messages import (
     FROM_CONTAINER,
@@ -115,9 +115,7 @@ class OverRpc:
                 arriving.check()
             found.report(watch.on_skip, watch.note)
 
-        text = take_apart(path)
-        archive = Outgoing(pieces, b"." if text.wants_contents else text.name)
-        yield archive
+        yield from_server(path, pieces)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         for is_asked, what in (

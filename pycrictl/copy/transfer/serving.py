@@ -192,6 +192,7 @@ class Upload(Transfer):
     tree: Source | None = None
     kind: SourceKind | None = None
     name: bytes | None = None
+    pattern: bytes | None = None
 
     def __init__(
         self,

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
-from pycrictl.copy.rules.spec import Existing, PathText, SourceKind, take_apart
+from pycrictl.copy.rules.spec import (
+    Existing,
+    PathText,
+    SourceKind,
+    check_names,
+    has_wildcards,
+    is_match,
+    take_apart,
+)
 from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
 from pycrictl.copy.tree.resolve import PINNED, held
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.errors import CopyError
 from pycrictl.units import quote
+
+MAX_MATCHES: Final = 100_000
+"""The most files that wildcards may match: their names are held in memory."""
 
 NOBODY: Final = 65534
 """The ID that Linux shows for an ID without a counterpart."""
@@ -68,12 +79,21 @@ THIS_MACHINE: Final = Root()
 
 
 class Source(NamedTuple):
-    """The source of a copy, held by an O_PATH descriptor; a symbolic link counts as a file."""
+    """The source of a copy, or several: the tops of an archive.
+
+    Attributes:
+        fd: an O_PATH descriptor; of the root directory if there are several.
+        kind: a symbolic link counts as a file; ``ARCHIVE`` if there are several.
+        paths: of several; empty for one.
+        follow: copy the targets of symbolic links among several, instead of the links.
+    """
 
     root: Root
     fd: int
     text: PathText
     kind: SourceKind
+    paths: Sequence[bytes] = ()
+    follow: bool = False
 
     @property
     def top(self) -> bytes:
@@ -92,7 +112,7 @@ class Source(NamedTuple):
 
 
 def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
-    """Open the source of a copy.
+    """Open the source of a copy, or several if the path has wildcards and is in a container.
 
     Without ``follow``, a link is copied as a link unless a slash follows its name.
     """
@@ -100,6 +120,8 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     try:
         fd = root.find(text.path, follow=follow or text.wants_directory)
     except OSError as exc:
+        if root.container_id and has_wildcards(path) and (matches := expand(root, path)):
+            return open_sources(root, matches, follow=follow)
         raise to_error(exc, "copy", path) from exc
     try:
         kind = kind_of_mode(os.fstat(fd).st_mode)
@@ -114,6 +136,58 @@ def open_source(root: Root, path: bytes, *, follow: bool = False) -> Source:
     except BaseException:
         os.close(fd)
         raise
+
+
+def open_sources(root: Root, paths: Sequence[bytes], *, follow: bool = False) -> Source:
+    """Open one or more sources; of several, each is opened again when it is copied."""
+    if len(paths) == 1:
+        return open_source(root, paths[0], follow=follow)
+    check_names(paths)
+    top = take_apart(b"/")
+    return Source(root, root.find(b"/", follow=True), top, SourceKind.ARCHIVE, paths, follow)
+
+
+def expand(root: Root, path: bytes) -> list[bytes]:
+    """Return the paths in a root that match a path with wildcards, in order.
+
+    Raises:
+        CopyError: too many match, or the only directory to search is not storage.
+    """
+    found, problem = [b""], None
+    for part in path.rstrip(b"/").split(b"/")[1:]:
+        if not has_wildcards(part):
+            found = [above + b"/" + part for above in found]
+            continue
+        searched, found = found, []
+        for above in searched:
+            try:
+                names = _names(root, above or b"/")
+            except CopyError as exc:
+                problem = exc
+                continue
+            found += [above + b"/" + name for name in sorted(names) if is_match(name, part)]
+            if len(found) > MAX_MATCHES:
+                raise CopyError(f"more than {MAX_MATCHES} files match {quote(os.fsdecode(path))}")
+    found = [match for match in found if _is_there(root, match, is_directory=path[-1:] == b"/")]
+    if problem is not None and not found:
+        raise problem
+    return found
+
+
+def _names(root: Root, path: bytes) -> list[bytes]:
+    directory = _directory(root, path, shown=path)
+    if directory is None:
+        return []
+    with directory:
+        return [os.fsencode(entry.name) for entry in directory.scan()]
+
+
+def _is_there(root: Root, path: bytes, *, is_directory: bool) -> bool:
+    try:
+        with held(root.find(path, follow=is_directory)) as fd:
+            return not is_directory or stat.S_ISDIR(os.fstat(fd).st_mode)
+    except OSError:
+        return False
 
 
 class Destination(NamedTuple):

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.janitor import STAGE_NAME
-from pycrictl.copy.tree.places import Root, Source
+from pycrictl.copy.tree.places import Root, Source, open_source
 from pycrictl.copy.tree.resolve import KernelFileSystem, held
 from pycrictl.copy.tree.rootfs import Directory, reopen_regular
 from pycrictl.errors import CopyError
@@ -91,7 +91,8 @@ def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Fo
         opens: open the files; otherwise a single file mounted from a file system of the kernel is
             not detected.
     """
-    return _Walk(source.root, on_skip, opens).run(source)
+    walking = _Walk(source.root, on_skip, opens)
+    return walking.run_all(source) if source.paths else walking.run(source)
 
 
 @dataclass(eq=False)
@@ -101,6 +102,19 @@ class _Walk:
     _opens: bool
     _linked: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """The first name of every file that has several."""
+
+    def run_all(self, source: Source) -> Generator[Found, None, None]:
+        """Walk several sources; skip those that cannot be opened."""
+        for path in source.paths:
+            try:
+                one = open_source(source.root, path, follow=source.follow)
+            except CopyError as exc:
+                cause = exc.__cause__
+                reason = os.strerror(cause.errno or 0).lower() if isinstance(cause, OSError) else ""
+                self._on_skip(Skipped(path, "source", reason or exc.message))
+                continue
+            with one:
+                yield from self.run(one)
 
     def run(self, source: Source) -> Generator[Found, None, None]:
         status = os.fstat(source.fd)

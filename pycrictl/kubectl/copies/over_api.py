@@ -27,11 +27,11 @@ from functools import partial
 from hashlib import sha256
 from typing import Any, Final, NoReturn
 
-from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing
+from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import ContainerPath, address, take_apart
+from pycrictl.copy.rules.spec import ContainerPath, address
 from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.messages import (
     Acknowledgement,
@@ -114,11 +114,9 @@ class OverApi:
                 raise ConnectError(exc.message, hint=exc.hint) from exc
             self._finish()
 
-        text = take_apart(path)
-        name = b"." if text.wants_contents else text.name
         with self._session(path, {"direction": "From", "options": options}, watch):
             try:
-                yield Outgoing(pieces, name, is_whole=False)
+                yield from_server(path, pieces, is_whole=False)
             except StreamError as exc:  # the archive is invalid
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
@@ -320,7 +318,7 @@ def in_cluster(
     environ: Mapping[str, str],
     namespace: str,
     container: str,
-    local: str,
+    local: Sequence[str],
     retries: int | None,
     resume: bool,
 ) -> Iterator[tuple[OverApi]]:
@@ -330,7 +328,7 @@ def in_cluster(
         options: of kubectl.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
-        local: the side outside the container, as typed.
+        local: the side outside the container, as typed; several sources, or one path.
 
     Raises:
         UsageError: the name of the namespace, pod or container is invalid.
@@ -346,7 +344,7 @@ def in_cluster(
         tuple(sha256(os.fsencode(one)).hexdigest() for one in options),  # there may be a token
         namespace or namespace_of(kubectl),
         path.container,
-        local if local == "-" else os.path.abspath(local),  # noqa: PTH100 (of a final slash, too)
+        "\n".join(one if one == "-" else os.path.abspath(one) for one in local),  # noqa: PTH100 (of a final slash, too)
         {"container": container},
     )
     try:

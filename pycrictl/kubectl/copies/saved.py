@@ -45,7 +45,7 @@ class CopyRecord:
 
     Attributes:
         options: hashes of the options of the connection to the cluster.
-        local: the side outside the container, absolute; ``-`` for an archive.
+        local: the side outside the container, absolute, one path a line; ``-`` for an archive.
         spec: the request to the agent.
         session: name of the session at the agent.
     """

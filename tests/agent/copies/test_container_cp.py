@@ -49,6 +49,23 @@ def test_trees_and_archives(
     assert stages_in(container.root) == []
 
 
+def test_several_sources(plugin: Plugin, node: Path, container: Pretended, tmp_path: Path) -> None:
+    for name in ("a.log", "b.log", "c"):
+        (tmp_path / name).write_text(name)
+    words = [str(tmp_path / name) for name in ("a.log", "b.log", "c")]
+    done = plugin(*words, "web:/to")
+    assert done.stderr.startswith(b"copied 3 files (11 B) in "), done.stderr
+    (tmp_path / "out").mkdir()
+    done = plugin("web:/to/*.log", "default/web:/to/c", "web:/to/none", str(tmp_path / "out"))
+    copied, error, *_ = done.stderr.decode().splitlines()
+    assert copied.startswith("copied 3 files (11 B) in ")
+    assert error == 'kubectl container-cp: cannot copy "/to/none": no such file or directory'
+    assert done.returncode == 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"a.log", "b.log", "c"}
+    assert (plugin.kept, spooled(node)) == ([], [])
+    assert stages_in(container.root) == []
+
+
 def allow(cluster: Cluster, user: str, resource: str, group: str = "") -> None:
     rule = {"apiGroups": [group], "resources": [resource], "verbs": ["create", "get"]}
     cluster.api.grants.append(Grant(user, [rule], "default"))

@@ -25,7 +25,7 @@ from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
-from tests.copy.trees import KEEP, PLAIN, contents, listing, stages_in
+from tests.copy.trees import KEEP, PLAIN, check_wildcards, contents, listing, stages_in
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Copies(Remote):
         self.watch = Watch(self.counted.append, self.skipped.append)
 
     def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> Summary:
-        return ends.copy_to(self.method, os.fsencode(local), os.fsencode(path), rules, self.watch)
+        return ends.copy_to(self.method, [os.fsencode(local)], os.fsencode(path), rules, self.watch)
 
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
         return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
@@ -138,6 +138,13 @@ def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
         assert (tmp_path / "out").read_text() == name
     with pytest.raises(CopyError, match="is not UTF-8"):
         Remote(NOBODY, "c").run("ls", os.fsdecode(b"/\xff"))
+
+
+def test_wildcards(copies: Copies, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    check_wildcards(copies.copy_from, inside, str(inside), tmp_path / "here", is_deep=False)
+    with pytest.raises(Unimplemented, match="only expand wildcards in the last part"):
+        copies.copy_from(inside / "*/x", tmp_path)
 
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:

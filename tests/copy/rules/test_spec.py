@@ -13,6 +13,8 @@ from pycrictl.copy.rules.spec import (
     LocalPath,
     Meeting,
     SourceKind,
+    has_wildcards,
+    is_match,
     meet,
     parse,
     parse_side,
@@ -66,8 +68,8 @@ def test_sides(text: str, side: ContainerPath | LocalPath | str) -> None:
 @pytest.mark.parametrize(
     ("source", "destination", "result"),
     [
-        ("f", "web:/f", CopyTo(LocalPath(b"f"), ContainerPath("", "web", b"/f"))),
-        ("web:/f", "-", CopyFrom(ContainerPath("", "web", b"/f"), LocalPath(b"-"))),
+        ("f", "web:/f", CopyTo([LocalPath(b"f")], ContainerPath("", "web", b"/f"))),
+        ("web:/f", "-", CopyFrom([ContainerPath("", "web", b"/f")], LocalPath(b"-"))),
         ("a:/x", "b:/y", "both"),
         ("-", "-", "neither"),
         ("./a:/x", "b", "neither"),
@@ -76,7 +78,7 @@ def test_sides(text: str, side: ContainerPath | LocalPath | str) -> None:
 def test_exactly_one_side_is_in_a_container(
     source: str, destination: str, result: CopyTo | CopyFrom | str
 ) -> None:
-    error = failure(result, lambda: parse(source, destination))
+    error = failure(result, lambda: parse([source], destination))
     assert error is None or (isinstance(error, UsageError) and error.hint)
 
 
@@ -92,13 +94,57 @@ def test_exactly_one_side_is_in_a_container(
 )
 def test_a_container_without_a_path(source: str, destination: str, hint: str) -> None:
     with pytest.raises(UsageError, match="neither side is in a container") as info:
-        parse(source, destination)
+        parse([source], destination)
     assert info.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("sources", "destination", "result"),
+    [
+        (["a/f", "b/g"], "c:/d", ([b"a/f", b"b/g"], b"/d")),
+        (["c:/f", "d:/g", "c:/*"], "d", ([b"/f", b"/g", b"/*"], b"d")),
+        (["a/.", "b/."], "c:/d", ([b"a/.", b"b/."], b"/d")),
+        (["a", "c:/f"], "d", "some sources are in containers"),
+        (["a", "-"], "c:/d", "an archive is the only source"),
+        (["c:/f", "d:/g"], "-", "an archive is the only source"),
+        (["a/f", "b/f/"], "c:/d", '"a/f" and "b/f/" would have the same name'),
+        (["c:/f", "d:/f"], "d", "would have the same name"),
+        (["c:/f", "d:/g"], "c:/d", "both"),
+        (["a", "b"], "d", "neither"),
+    ],
+)
+def test_several_sources(
+    sources: list[str], destination: str, result: tuple[list[bytes], bytes] | str
+) -> None:
+    def parsed() -> tuple[list[bytes], bytes]:
+        found = parse(sources, destination)
+        return [one.path for one in found.sources], found.destination.path
+
+    failure(result, parsed)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches"),
+    [
+        (b"*", ["a", "b.log", "[c]"]),
+        (b".*", [".d"]),
+        (b"*.log", ["b.log"]),
+        (b"?", ["a"]),
+        (b"[!a]*", ["b.log", "[c]"]),
+        (b"[c]", ["[c]"]),  # exactly this name
+        (b"z*", []),
+    ],
+)
+def test_wildcards(pattern: bytes, matches: list[str]) -> None:
+    assert has_wildcards(b"/t/" + pattern)
+    assert not has_wildcards(b"/t/" + pattern + b"/.")
+    names = ("a", "b.log", "[c]", ".d")
+    assert [name for name in names if is_match(name.encode(), pattern)] == matches
 
 
 def test_where_a_relative_path_would_mean_something_else() -> None:
     with pytest.raises(UsageError, match="not absolute"):
-        parse("pod:etc", "-", adds_slash=False)
+        parse(["pod:etc"], "-", adds_slash=False)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +192,7 @@ NO_DIRECTORY, OVER_FILE, NO_REPLACING = "there is no directory", "over the file"
         ("directory src", b"..", NOTHING, NO_DIRECTORY),
         ("archive src", b"/d", DIRECTORY, None),
         ("archive src", b"/d", NOTHING, NO_DIRECTORY),
-        ("archive src", b"/d", FILE, OVER_FILE),
+        ("archive src", b"/d", FILE, "is not a directory"),
         *((f"{kind.value} src", b"/d", SPECIAL, NO_REPLACING) for kind in SourceKind),
     ],
 )

@@ -61,7 +61,7 @@ class Copier(OverRpc):
         return ends.copy_from(self, path.encode(), os.fsencode(local), Rules(), watch)
 
     def into(self, local: Path | str, path: str, rules: Rules | None = None) -> Summary:
-        return ends.copy_to(self, os.fsencode(local), path.encode(), rules or Rules(), self.watch)
+        return ends.copy_to(self, [os.fsencode(local)], path.encode(), rules or Rules(), self.watch)
 
 
 @pytest.fixture(autouse=True)

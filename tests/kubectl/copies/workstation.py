@@ -66,7 +66,7 @@ class Client:
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
         method = self.method(local)
-        return ends.copy_to(method, os.fsencode(local), path.encode(), Rules(**rules), self.watch)
+        return ends.copy_to(method, [os.fsencode(local)], path.encode(), Rules(**rules), self.watch)
 
     def write(self, archive: Incoming, path: str = "/to", /, **rules: Any) -> Summary:
         """Copy an archive that is not checked on this side."""

@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.copy import ends
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
@@ -32,7 +34,7 @@ from pycrictl.servicelog import Log
 from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID
-from tests.copy.trees import contents, listing, needs_root, stages_in, tree
+from tests.copy.trees import check_wildcards, contents, listing, needs_root, stages_in, tree
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Client
 from tests.node.kubelet import RUNTIME
@@ -308,37 +310,65 @@ assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
 """
 
 
-@pytest.mark.parametrize("through", ["the runtime", "an agent"])
+@pytest.fixture(params=["the runtime", "an agent"])
+def through(
+    container: Pretended, start: Start, request: pytest.FixtureRequest
+) -> Iterator[Copier | Client]:
+    """A client of a proxy, or of an agent that copies through one."""
+    proxy = start()
+    if request.param == "the runtime":
+        yield Copier(proxy)
+        return
+    agent = SmallAgent(container.root.parent, str(proxy.socket_path))
+    client = Client(container.root.parent)
+    (client.folder / "relay").symlink_to("agent")
+    yield client
+    agent.close()
+
+
+def test_wildcards(through: Copier | Client, container: Pretended, tmp_path: Path) -> None:
+    def out(path: str, local: Path) -> None:
+        through.out(path, local)
+
+    check_wildcards(out, container.root / "to", "/to", tmp_path / "here")
+
+
+def test_several_sources(through: Copier | Client, container: Pretended, tmp_path: Path) -> None:
+    """They are one copy into a container; one that is missing is left out and named."""
+    (tmp_path / "a").mkdir()
+    for name in ("a/f", "g"):
+        (tmp_path / name).write_text(name)
+    sources = [os.fsencode(tmp_path / name) for name in ("a", "missing", "g")]
+    method = through if isinstance(through, Copier) else through.method("x")
+    summary = ends.copy_to(method, sources, b"/to", Rules(), through.watch)
+    assert (summary.files, summary.directories) == (2, 1)
+    assert contents(container.root / "to") == {"a/f": "a/f", "g": "g"}
+    assert [(one.path, one.reason) for one in through.skipped] == [
+        (sources[1], "no such file or directory")
+    ]
+
+
 def test_reasons_are_those_of_the_paths(
-    fake: FakeServer, container: Pretended, start: Start, tmp_path: Path, through: str
+    through: Copier | Client, container: Pretended, tmp_path: Path
 ) -> None:
     """Through a proxy they neither name it nor show whole IDs, nor claim that anything stopped."""
     (container.root / "proc").mkdir()
     script = MOUNT_PROC.format(container.process.pid)
     subprocess.run([sys.executable, "-c", script], check=True)
-    proxy = start()
-    if through == "the runtime":
-        copier: Copier | Client = Copier(proxy)
-    else:
-        agent = SmallAgent(container.root.parent, str(proxy.socket_path))
-        copier = Client(container.root.parent)
-        (copier.folder / "relay").symlink_to("agent")
     no_way = "exec with cat reads such a file, exec -i with tee writes one"
     for path, why in (
         ("/missing", 'cannot copy "/missing": no such file or directory'),
         ("/proc/stat", f'"/proc/stat" is on procfs, which is never copied ({no_way})'),
     ):
         with pytest.raises(PycrictlError) as caught:
-            copier.out(path, tmp_path / "out")
+            through.out(path, tmp_path / "out")
         assert caught.value.message == why
     with pytest.raises(PycrictlError) as caught:
-        copier.into("/etc/hostname", "/proc/sys/kernel/hostname")
+        through.into("/etc/hostname", "/proc/sys/kernel/hostname")
     assert caught.value.message.startswith('"/proc/sys/kernel" is on procfs')
     container.state = cri_pb2.CONTAINER_EXITED
     with pytest.raises(PycrictlError, match=f'^container "{ID[:13]}" is not running|not running$'):
-        copier.out("/missing", tmp_path / "out")
-    if through == "an agent":
-        agent.close()
+        through.out("/missing", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
