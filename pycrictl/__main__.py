@@ -46,6 +46,14 @@ def run() -> NoReturn:
         plugin = program.replace("_complete", "", 1)
         answer.run(plugins.KUBECTL, [plugin, *sys.argv[1:]], plugins.COMPLETION_LIMIT_S)
 
+    if sys.argv[1:2] == ["__host"]:  # called over SSH
+        from pycrictl.hosts.remote_end import serve
+
+        serve(_run_command, *sys.argv[2:3])
+    _run_command()
+
+
+def _run_command() -> NoReturn:
     from pycrictl.cli.main import Terminated, main
     from pycrictl.signals import ending, let_kill
 

@@ -44,7 +44,7 @@ tls:
 yamltree: units
 _proto: _proto
 copy:
-__main__: cli ownprogram signals
+__main__: cli hosts.remote_end ownprogram signals
 """
 ) | rows(
     """
@@ -98,9 +98,11 @@ kubectl: agent.api.names diagnosis.facts diagnosis.findings diagnosis.pod kube.p
     streaming wire.progress
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
-cli: _proto agent cli config configfile containerd copy cri diagnosis environ kube kubectl logs
-    noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog serviceoptions show
+cli: _proto agent cli config configfile containerd copy cri diagnosis environ hosts kube kubectl
+    logs noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog serviceoptions show
     signals streaming top wire
+hosts: config environ hosts pycrictl show.merged show.records streaming.terminal wire.logtime
+    yamltree
 nsenter:
 top: _proto cri diagnosis top
 top.board: diagnosis

@@ -8,12 +8,15 @@ import typer
 
 from pycrictl import __version__
 from pycrictl.cli import crictl, options
-from pycrictl.cli.complete import directories, sockets
+from pycrictl.cli.complete import directories, hosts, sockets
 from pycrictl.cli.context import AppContext, Recording
 from pycrictl.cli.tree import HELP, Program
 from pycrictl.config import Flags
+from pycrictl.errors import UsageError
 
 RECORDING: Final = "Profiling and tracing"
+HOSTS: Final = "Other hosts, over SSH"
+MOST_HOSTS: Final = 16
 
 application = typer.Typer(add_completion=False, rich_markup_mode=None)  # plain text, without Rich
 
@@ -98,6 +101,56 @@ def set_globals(
             show_default=False,
         ),
     ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host",
+            "-H",
+            metavar="[USER@]HOST[:PORT]",
+            envvar="PYCRICTL_HOST",
+            show_envvar=False,
+            help="Run the command there: HOST,HOST, node[01-20], @GROUP or @FILE; repeatable"
+            " [$PYCRICTL_HOST].",
+            autocompletion=hosts,
+            rich_help_panel=HOSTS,
+        ),
+    ] = None,
+    sudo: Annotated[
+        bool, typer.Option("--sudo", help="Run it as root there.", rich_help_panel=HOSTS)
+    ] = False,
+    no_keep: Annotated[
+        bool,
+        typer.Option(
+            "--no-keep", help="Remove the program there afterwards.", rich_help_panel=HOSTS
+        ),
+    ] = False,
+    program: Annotated[
+        str,
+        options.file_option(
+            "--program",
+            help="Send this file of a release, .bin or .tar.xz, instead of this program.",
+            rich_help_panel=HOSTS,
+        ),
+    ] = "",
+    max_parallel_hosts: Annotated[
+        int,
+        options.int_option(
+            "--max-parallel-hosts",
+            "--parallel",
+            parser=options.natural,
+            help="How many hosts run it at the same time.",
+            rich_help_panel=HOSTS,
+        ),
+    ] = MOST_HOSTS,
+    connect_timeout: Annotated[
+        float,
+        options.duration_option(
+            "--connect-timeout",
+            help="How long a host may take to answer (default: 10s).",
+            show_default=False,
+            rich_help_panel=HOSTS,
+        ),
+    ] = 10.0,
     profile_cpu: Annotated[
         str,
         options.file_option(
@@ -139,6 +192,11 @@ def set_globals(
     ] = -1,
 ) -> None:
     app: AppContext = ctx.obj
+    if not host and (
+        sudo or no_keep or program or (max_parallel_hosts, connect_timeout) != (MOST_HOSTS, 10.0)
+    ):
+        names = "--sudo, --no-keep, --program, --max-parallel-hosts and --connect-timeout"
+        raise UsageError(f"{names} need --host")
     app.host_root = host_root
     app.flags = Flags(
         config=config,

@@ -87,6 +87,17 @@ def parse(
     return line
 
 
+def words_of(line: CommandLine) -> list[tuple[str, str]]:
+    """Return each option of a line with its name: one word, which means the same to ``parse``."""
+    found = []
+    for name, value in line.values.items():
+        spelling = dashed(line.spellings[name][-1])
+        for each in value if isinstance(value, list) else [value]:
+            text = str(each).lower() if isinstance(each, bool) else each
+            found.append((name, f"{spelling}={text}"))
+    return found
+
+
 def _split(
     word: str, options: Mapping[str, OptionSpec], *, attached: bool
 ) -> list[tuple[str, str | None]]:

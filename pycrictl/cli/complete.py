@@ -5,6 +5,7 @@ The shell completes files and directories, as the directive of their completer r
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,6 +48,15 @@ def sockets(incomplete: str) -> list[str]:
     from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
     return [each for each in ENDPOINTS if Path(each.removeprefix("unix://")).exists()]
+
+
+def hosts(incomplete: str) -> list[str]:
+    """Offer groups, and the hosts of ssh's configuration, after the last comma."""
+    from pycrictl.hosts.names import Groups, known_hosts  # noqa: PLC0415 - only for --host
+
+    before, comma, _ = incomplete.rpartition(",")
+    groups = [f"@{name}" for name in Groups(os.environ).hosts]
+    return [f"{before}{comma}{name}" for name in (*groups, *known_hosts(os.environ))]
 
 
 def _known(kind: str) -> Completer:

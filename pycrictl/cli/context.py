@@ -15,6 +15,7 @@ from pycrictl.show.render import Screen, colours_are_wanted
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from pycrictl.cli.argv import CommandLine
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
@@ -35,13 +36,15 @@ class Recording(NamedTuple):
 class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
-    ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
+    ``global_line`` is the command line up to the command. ``handed_on`` are options that a plugin
+    hands on to kubectl; ``host_root`` is None if not given.
     """
 
     def __init__(self, env: Environment, flags: Flags) -> None:
         self.env = env
         self.flags = flags
         self.command = ""
+        self.global_line: CommandLine | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
         self.recording: Recording | None = None

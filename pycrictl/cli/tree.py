@@ -34,6 +34,7 @@ class Program(TyperCommand):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
+        ctx.obj.global_line = line
         ctx.args = line.positionals
         if line.values.pop("help", False):
             if not line.topics:
@@ -47,6 +48,14 @@ class Program(TyperCommand):
         return ctx.args
 
     def invoke(self, ctx: Context) -> Any:
+        if ctx.params["host"]:
+            from pycrictl.cli import on_hosts  # noqa: PLC0415 - only for other hosts
+
+            word, *rest = ctx.args
+            code = on_hosts.run(
+                ctx.obj, ctx.params, ctx.args, lambda: command_of(find(word)).line(ctx, rest)
+            )
+            ctx.exit(code)
         name, command, rest = resolve(self, ctx, ctx.args)
         super().invoke(ctx)
         with command.make_context(name, rest, parent=ctx) as inner:

@@ -86,7 +86,7 @@ class SortKey:
     def __init__(self, text: str, headings: Mapping[str, str] | None = None) -> None:
         bare = text.removeprefix("-")
         self._text = text
-        self._is_descending = bare != text
+        self.is_descending = bare != text
         heading = (headings or {}).get(bare.strip().lower())
         self._path = JsonPath(heading or bare)
         self._is_known = heading is not None  # it may be empty in every row
@@ -100,8 +100,13 @@ class SortKey:
                 hint="--output json shows the fields",
             )
         pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
-        ordered = sorted(pairs, key=lambda pair: pair[0], reverse=self._is_descending)
+        ordered = sorted(pairs, key=lambda pair: pair[0], reverse=self.is_descending)
         return [item for _, item in ordered]
+
+    def ordered(self, table: Table, documents: Iterable[Document]) -> Table:
+        """Return a table of sorted objects with the keys that sort it into those of other hosts."""
+        keys = [_natural(self._path.find(document)) for document in documents]
+        return table._replace(order=keys, is_descending=self.is_descending)
 
 
 def _column(text: str) -> tuple[str, JsonPath]:

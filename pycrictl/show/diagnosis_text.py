@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
 
 from pycrictl.show.list_views import SHORT_ID_CHARS
+from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
 from pycrictl.units import age_in_words, escape, plural
 
@@ -29,6 +30,9 @@ _NOISE: Final = r"rpc error: code = \w+ desc = |(?<=[0-9a-f]{12})[0-9a-f]{52}\b"
 
 _KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "
 _TONES: Final[Mapping[str, Tone]] = {"serious": "bad", "warning": "warning", "note": ""}
+_SEVERITIES: Final = (*_TONES,)
+"""The most severe first."""
+
 _COMMAND: Final = r"'pycrictl [^']*'"
 
 
@@ -62,6 +66,8 @@ def write_pod(
 def write_pods(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
+    if (records := records_of(out)) is not None:
+        return records.put("pods", document)
     rows = []
     causes = [(f"{one['pod']} ", one["cause"]) for one in document["findings"]]
     for whose, cause in [*causes, *(("", one) for one in document["node"])]:
@@ -80,6 +86,8 @@ def write_pods(
 def write_node(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
+    if (records := records_of(out)) is not None:
+        return records.put("node", document)
     rows = []
     for one in document["findings"]:
         rows.append(TextRow(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
@@ -90,6 +98,41 @@ def write_node(
         text = f"nothing is wrong with what could be seen; not seen: {unseen}"
         rows.append(TextRow("", text if unseen else "nothing is wrong with this node", 0))
     _write([*rows, TextRow("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
+
+
+def pods_of_hosts(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the surveys of several hosts as one, most severe first, each finding with its host."""
+    pods, nodes, missing = [], [], []
+    for host, document in documents.items():
+        pods += [{**one, "pod": f"{host}: {one['pod']}"} for one in document["findings"]]
+        nodes += [{**one, "text": f"{host}: {one['text']}"} for one in document["node"]]
+        missing += [{**one, "source": f"{host}: {one['source']}"} for one in document["missing"]]
+    return {
+        "findings": sorted(pods, key=lambda one: _SEVERITIES.index(one["cause"]["severity"])),
+        "node": sorted(nodes, key=lambda one: _SEVERITIES.index(one["severity"])),
+        "pods": sum(document["pods"] for document in documents.values()),
+        "missing": missing,
+    }
+
+
+def write_nodes(
+    documents: Mapping[str, Mapping[str, Any]], out: TextIO, columns: int, *, is_coloured: bool
+) -> None:
+    """Write the findings of several hosts, most severe first, each with its host."""
+    found = [(host, one) for host, document in documents.items() for one in document["findings"]]
+    rows = []
+    for host, one in sorted(found, key=lambda each: _SEVERITIES.index(each[1]["severity"])):
+        severity = one["severity"]
+        rows.append(TextRow(severity.upper(), f"{host}: {one['text']}", tone=_TONES[severity]))
+        if one["advice"]:
+            rows.append(TextRow("", f"do: {one['advice']}"))
+    for host, document in documents.items():
+        unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
+        if unseen:
+            rows.append(TextRow("Unavailable", f"{host}: {unseen}"))
+        if not document["findings"]:
+            rows.append(TextRow("", f"{host}: nothing is wrong with what could be seen"))
+    _write(rows, out, columns, is_coloured)
 
 
 def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool) -> None:

@@ -155,16 +155,22 @@ class ListFormat(Format):
             pairs = self._sort_key.sorted(list(zip(found, documents, strict=True)), documents)
             found, documents = [each for each, _ in pairs], [each for _, each in pairs]
         if self._columns is not None:
-            render.write_table(self._columns.table(documents), out, header=self._header)
+            table = self._ordered(self._columns.table(documents), documents)
+            render.write_table(table, out, header=self._header)
         elif not is_for_people:
             self.write_document({self._name: documents}, out, is_ordered=True)
         elif self._kind == "ids":
-            render.write_lines((each.id for each in found), out)
+            render.write_ids((each.id for each in found), out)
         elif views is None:
             raise AssertionError("there is no table")
         elif self._kind == "blocks":
             render.write_blocks(map(views.block, found), out)
         elif screen is not None and not self.is_wide and views.on_screen is not None:
-            write_fitted(views.on_screen(found), out, screen, header=self._header)
+            table = self._ordered(views.on_screen(found), documents)
+            write_fitted(table, out, screen, header=self._header)
         else:
-            render.write_table(views.table(found, self.is_wide), out, header=self._header)
+            table = self._ordered(views.table(found, self.is_wide), documents)
+            render.write_table(table, out, header=self._header)
+
+    def _ordered(self, table: Table, documents: Sequence[Document]) -> Table:
+        return table if self._sort_key is None else self._sort_key.ordered(table, documents)

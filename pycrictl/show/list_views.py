@@ -91,12 +91,12 @@ class Known:
         return labels.get(POD_NAMESPACE_LABEL, namespace), labels.get(POD_NAME_LABEL, pod)
 
 
-def version_lines(version: cri_pb2.VersionResponse) -> list[str]:
+def version_block(version: cri_pb2.VersionResponse) -> Block:
     return [
-        f"Version:  {version.version}",
-        f"RuntimeName:  {version.runtime_name}",
-        f"RuntimeVersion:  {version.runtime_version}",
-        f"RuntimeApiVersion:  {version.runtime_api_version}",
+        ("Version", version.version),
+        ("RuntimeName", version.runtime_name),
+        ("RuntimeVersion", version.runtime_version),
+        ("RuntimeApiVersion", version.runtime_api_version),
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TextIO
 from pycrictl.environ import is_dumb
 from pycrictl.show.datatext import document_json, document_yaml
 from pycrictl.show.displays.phrases import cut_middle, fill, width
+from pycrictl.show.records import records_of
 from pycrictl.units import escape
 
 Tone = Literal["", "bad", "warning", "quiet", "busy"]
@@ -32,7 +33,8 @@ MOST_FITTED: Final = 24
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
 
-_CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Controls other than tabs and line breaks."""
 
 
 class Table(NamedTuple):
@@ -40,7 +42,8 @@ class Table(NamedTuple):
 
     ``min_width`` is the minimum width of a column with its gap, ``footer`` a line below. Only for
     terminals: headings of columns that are not cut (``whole``) or are omitted if they are empty
-    (``optional``), and the colours of rows (``tones``).
+    (``optional``), and the colours of rows (``tones``). ``order`` has the keys by which the rows
+    are sorted, if by any, to merge them with those of other hosts.
     """
 
     header: tuple[str, ...]
@@ -50,6 +53,8 @@ class Table(NamedTuple):
     whole: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     tones: Sequence[Tone] = ()
+    order: Sequence[Any] = ()
+    is_descending: bool = False
 
 
 class Screen(NamedTuple):
@@ -70,6 +75,8 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
     A column is as wide as its longest cell or heading, plus a gap. As in crictl, width is counted
     in characters, not in terminal columns.
     """
+    if (records := records_of(out)) is not None:
+        return records.put("table", table._asdict(), has_header=header, is_fitted=False)
     rows = [tuple(escape(cell) for cell in row) for row in table.rows]
     widths = [
         max(table.min_width, max(map(len, column)) + COLUMN_GAP)
@@ -121,6 +128,8 @@ def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str
 
 
 def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = True) -> None:
+    if (records := records_of(out)) is not None:
+        return records.put("table", table._asdict(), has_header=header, is_fitted=True)
     lines = fitted_lines(table, screen.columns, header=header)
     if screen.is_coloured and table.tones:
         start = len(lines) - len(table.rows)
@@ -130,21 +139,35 @@ def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = Tr
         write_lines(["", table.footer], out)
 
 
+def write_ids(ids: Iterable[str], out: TextIO) -> None:
+    if (records := records_of(out)) is not None:
+        return records.put("ids", [*ids])
+    return write_lines(ids, out)
+
+
 def write_lines(lines: Iterable[str], out: TextIO) -> None:
     out.write("".join(f"{escape(line)}\n" for line in lines))
 
 
 def write_text(text: str, out: TextIO) -> None:
     """Write a template's output and a line break; escape controls except line breaks and tabs."""
-    out.write(re.sub(_CONTROL, lambda match: escape(match[0]), text) + "\n")
+    out.write(CONTROL.sub(lambda match: escape(match[0]), text) + "\n")
 
 
-def write_block(block: Block, out: TextIO) -> None:
-    """Write ``Label: value`` lines; entries of maps are indented by a tab and sorted by key."""
+def write_block(block: Block, out: TextIO, *, gap: str = " ") -> None:
+    """Write ``Label: value`` lines; entries of maps are indented by a tab and sorted by key.
+
+    As a record a block without maps is a row under its labels.
+    """
+    records = records_of(out)
+    if records is not None and all(isinstance(value, str) for _, value in block):
+        header = tuple(re.sub("(?<=[a-z])(?=[A-Z])", " ", label).upper() for label, _ in block)
+        table = Table(header, [tuple(str(value) for _, value in block)], min_width=0)
+        return write_table(table, out)
     lines = []
     for label, value in block:
         if isinstance(value, str):
-            lines.append(f"{escape(label)}: {escape(value)}\n")
+            lines.append(f"{escape(label)}:{gap}{escape(value)}\n")
         else:
             lines.append(f"{escape(label)}:\n")
             lines += [f"\t{escape(key)} -> {escape(value[key])}\n" for key in sorted(value)]
@@ -158,11 +181,17 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
+    records = records_of(out)
+    if records is not None and not records.is_live:
+        return records.put("document", document, form="json")
     out.write(document_json(document, is_ordered=is_ordered) + "\n")
 
 
 def write_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
+    records = records_of(out)
+    if records is not None and not records.is_live:
+        return records.put("document", document, form="yaml")
     out.write(document_yaml(document) + "\n")
 
 

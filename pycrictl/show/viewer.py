@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from pycrictl.environ import is_dumb, terminal_size
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.phrases import cut, width
+from pycrictl.show.records import records_of
 from pycrictl.show.render import CLEAR_SCREEN, plain
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
     With log lines on the terminal, which would break up the output, nothing is shown in place.
     """
     is_torn = has_log and env.stderr_is_terminal
-    is_in_place = env.stdout_is_terminal and not is_dumb(env.environ) and not is_torn
+    is_terminal = env.stdout_is_terminal and records_of(env.stdout) is None
+    is_in_place = is_terminal and not is_dumb(env.environ) and not is_torn
     viewer = Viewer(env, TerminalBlock(env.stdout) if is_in_place else None)
     try:
         yield viewer

@@ -23,7 +23,10 @@ if [ "${1:-}" != node ]; then
   command -v kubectl >/dev/null || missing+=(kubernetes-client)
   # Metrics and alert rules are checked with promtool.
   command -v promtool >/dev/null || missing+=(prometheus)
-  for shell in zsh fish; do
+  # Hosts over SSH: a server, another user's rights, and login shells that are not POSIX's.
+  [ -x /usr/sbin/sshd ] || missing+=(openssh-server)
+  command -v sudo >/dev/null || missing+=(sudo)
+  for shell in zsh fish tcsh; do
     command -v $shell >/dev/null || missing+=($shell)
   done
   [ -e /usr/share/bash-completion/bash_completion ] || missing+=(bash-completion)

@@ -28,7 +28,7 @@ def version(ctx: typer.Context, output: options.Output = "table") -> None:
         answer = client.call("Version", cri_pb2.VersionRequest(version="v1"))
     statuses.check(answer, "Version")
     if chosen.is_table:
-        render.write_lines(list_views.version_lines(answer), app.env.stdout)
+        render.write_block(list_views.version_block(answer), app.env.stdout, gap="  ")
     else:
         chosen.write_message(answer, app.env.stdout)
 

@@ -117,7 +117,7 @@ CopyDisplay = CopyLines | CopyObjects | Silent
 
 def open_copy_display(outlet: Outlet, *, has_result: bool = False) -> CopyDisplay:
     env = outlet.env
-    if outlet.form == "json":
+    if outlet.form == "json" and not outlet.is_summed:
         return CopyObjects(outlet)
     is_bar = outlet.form == "bar"
     return CopyLines(

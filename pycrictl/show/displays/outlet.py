@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from pycrictl.environ import is_dumb
 from pycrictl.show.displays.phrases import clean
+from pycrictl.show.records import records_of
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
@@ -35,13 +36,15 @@ class Outlet:
     """How and where progress is shown.
 
     The ``objects`` stream gets those of ``json``; all else goes to the environment's stderr. If
-    progress is the command's result (``is_result``), losing it is an error.
+    progress is the command's result (``is_result``), losing it is an error. ``is_summed``: objects
+    are sums, of which a client makes one display for several hosts.
     """
 
     form: Form
     env: Environment
     objects: TextIO
     is_result: bool
+    is_summed: bool = False
 
     @property
     def interval_s(self) -> float:
@@ -65,6 +68,9 @@ def choose(mode: Mode, env: Environment, *, stdout: Stdout, has_log: bool = Fals
     elif mode == "bar" and not has_bars:
         env.note("no bars: standard error is not a terminal that can show them")
         mode = "plain"
+    if mode != "none" and (records := records_of(env.stdout)) is not None:
+        objects = records.objects(mode, "stderr" if stdout == "result" else "stdout")
+        return Outlet("json", env, objects, stdout == "progress", is_summed=mode != "json")
     return Outlet(
         form=mode,
         env=env,

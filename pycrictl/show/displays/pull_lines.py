@@ -7,6 +7,7 @@ from typing import Any, Final, TextIO
 
 from pycrictl.pulls.model import COMPLETE, Awaited, Phase, Pull, PullItem, View
 from pycrictl.show.displays import per_image, phrases
+from pycrictl.show.displays.host_pulls import Sums
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
 from pycrictl.units import format_bytes, format_part, plural
@@ -211,7 +212,7 @@ def _totals(view: View) -> dict[str, Any]:
     return fields | ({"error": error} if error else {})
 
 
-PullDisplay = Bars | PlainLines | JsonLines | Silent
+PullDisplay = Bars | PlainLines | JsonLines | Sums | Silent
 
 
 def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
@@ -222,4 +223,4 @@ def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
         return Bars(env.stderr, env.environ, aggregate=aggregate)
     if outlet.form == "plain":
         return PlainLines(env.stderr, aggregate=aggregate)
-    return JsonLines(outlet, aggregate=aggregate)
+    return Sums(outlet) if outlet.is_summed else JsonLines(outlet, aggregate=aggregate)

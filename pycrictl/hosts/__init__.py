@@ -1,0 +1,1 @@
+"""Commands on other hosts over SSH, with nothing installed on them."""

@@ -1,0 +1,145 @@
+"""The program that a host without it is sent: which one, and its digest.
+
+A standalone program sends itself. Otherwise, and for another machine, it is a file of a release:
+the single-file program, or the archive of the folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import platform
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Final
+
+from pycrictl import __version__
+from pycrictl.errors import ConfigError, NotFound
+from pycrictl.units import quote
+
+NAME: Final = "pycrictl"
+RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
+_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+@dataclass
+class Program:
+    """A program that can be sent.
+
+    Attributes:
+        source: the single-file program, the archive of a folder, or that folder.
+        machine: what it runs on, as ``uname -m`` prints it; empty for any.
+    """
+
+    source: Path
+    machine: str
+
+    @cached_property
+    def is_single(self) -> bool:
+        return self.source.is_file() and not self.source.name.endswith(".tar.xz")
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of what ``sha256sum`` prints for its files in the order of their names.
+
+        It is the same for a folder and its archive, and any host can compute it of its copy.
+        """
+        sums = {}
+        for name, content in self._files():
+            sums[f"./{name}".encode()] = hashlib.sha256(content).hexdigest()
+        lines = [b"%s  %s\n" % (sums[name].encode(), name) for name in sorted(sums)]
+        return hashlib.sha256(b"".join(lines)).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The name of its folder in a host's cache."""
+        return f"{__version__}-{self.machine or 'any'}-{self.digest[:32]}"
+
+    @cached_property
+    def packed(self) -> Path:
+        """What is sent: the single file, or a tar archive by gzip, made on first use."""
+        if self.is_single:
+            return self.source
+        self._scratch = tempfile.TemporaryDirectory(prefix="pycrictl-")
+        path = Path(self._scratch.name, "program.tar.gz")
+        import tarfile
+
+        with gzip.open(path, "wb", compresslevel=1) as file, tarfile.open(None, "w|", file) as tar:
+            for name, content in self._files():
+                entry = tarfile.TarInfo(name)
+                entry.size, entry.mode = len(content), 0o700 if name == NAME else 0o600
+                tar.addfile(entry, BytesIO(content))
+        return path
+
+    def _files(self) -> Iterator[tuple[str, bytes]]:
+        import tarfile
+
+        try:
+            if self.is_single:
+                yield NAME, self.source.read_bytes()
+            elif self.source.is_dir():
+                for file in (self.source / NAME, *sorted((self.source / "lib").rglob("*"))):
+                    if file.is_file():
+                        yield str(file.relative_to(self.source)), file.read_bytes()
+            else:
+                with tarfile.open(self.source, "r:xz") as tar:
+                    for entry in tar:
+                        name = entry.name.partition("/")[2]
+                        if entry.isfile() and re.match(rf"{NAME}$|lib/", name):
+                            content = tar.extractfile(entry)
+                            assert content is not None
+                            yield name, content.read()
+        except OSError as exc:
+            reason = (exc.strerror or str(exc)).lower()
+            raise ConfigError(f"cannot read {quote(str(self.source), 4096)}: {reason}") from None
+        except (tarfile.TarError, EOFError) as exc:
+            text = f"{quote(str(self.source), 4096)} is not the archive of a release: {exc}"
+            raise ConfigError(text) from None
+
+
+class Programs:
+    """The programs that this machine can send, the named file first."""
+
+    def __init__(self, named: str, environ: Mapping[str, str]) -> None:
+        home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~") / ".cache"
+        self._folder = Path(home).expanduser() / "pycrictl/programs"
+        self._known = [_of_file(Path(named))] if named else []
+        if named and not Path(named).is_file():
+            raise NotFound(f"there is no file {quote(named, 4096)}")
+        if not named and getattr(sys, "frozen", False):
+            own = Path(sys.executable)
+            is_folder = (own.parent / "lib").is_dir()
+            self._known.append(Program(own.parent if is_folder else own, platform.machine()))
+        if not named:
+            stems = [self._folder / f"pycrictl-{__version__}-linux-{m}" for m in _MACHINES.values()]
+            files = [Path(f"{stem}{suffix}") for stem in stems for suffix in (".bin", ".tar.xz")]
+            self._known += [_of_file(file) for file in files if file.is_file()]
+
+    def for_machine(self, machine: str) -> Program | None:
+        return next((one for one in self._known if one.machine in ("", machine)), None)
+
+    def needed(self, machine: str) -> str:
+        """Return the hint for a machine for which there is no program."""
+        file = f"pycrictl-{__version__}-linux-{machine}.bin"
+        return f"put {file} of {RELEASES} into {self._folder}, or name it with --program"
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The name of the folder in a host's cache, by the machine as a pattern of sh."""
+        found: dict[str, str] = {}
+        for one in self._known:
+            if (one.machine or "*") not in found:
+                found[one.machine or "*"] = one.name
+        return found
+
+
+def _of_file(path: Path) -> Program:
+    """Return the program in a release's file; the machine is in the file's name, if at all."""
+    match = re.search(r"-linux-(\w+?)\.(?:bin|tar\.xz)$", path.name)
+    return Program(path, match[1] if match else "")

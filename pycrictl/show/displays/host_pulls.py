@@ -1,0 +1,144 @@
+"""Pulls on several hosts as one display: a line for each host, and the total."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from pycrictl.pulls.model import Totals, View
+from pycrictl.show.displays import per_image, phrases
+from pycrictl.show.displays.meters import Meter, Meters, sentence, total_line
+from pycrictl.show.displays.outlet import BAR_INTERVAL_S, HEARTBEAT_S, Lines, Objects
+from pycrictl.show.render import painted
+from pycrictl.units import duration_in_words, format_bytes, plural
+
+if TYPE_CHECKING:
+    from pycrictl.environ import Environment
+
+_NOTHING: Final = Totals(0, 0, 0, 0, 0, 0, None, None)
+
+
+class Sums(Objects):
+    """What a host tells of its pulls: the sums of each view, with words about them."""
+
+    def show(self, view: View) -> None:
+        words = [*map(per_image.awaited, view.awaited[:1])] or per_image.words_of_totals(view)
+        self.write_objects([{"totals": view.totals.to_json(), "words": words}])
+
+    def end(self, images: Collection[str]) -> None:
+        """Do nothing: the sums written so far show the end."""
+
+
+@dataclass
+class _Host:
+    """The pulls of one host.
+
+    ``took_s`` is None until it has ended; ``failure`` says why it did not succeed.
+    """
+
+    totals: Totals = _NOTHING
+    words: Sequence[str] = field(default=("waiting",))
+    took_s: float | None = None
+    failure: str = ""
+
+    @property
+    def end(self) -> str:
+        assert self.took_s is not None
+        if self.failure:
+            return f"failed: {phrases.clean(self.failure)}"
+        size = format_bytes(self.totals.total) if self.totals.total else ""
+        return sentence("done", size, f"in {duration_in_words(self.took_s)}")
+
+
+class HostPulls:
+    """The display of the client; without bars, a line for each host that ends, and the total."""
+
+    def __init__(self, env: Environment, hosts: Sequence[str], *, is_drawn: bool) -> None:
+        self._hosts = {host: _Host() for host in hosts}
+        self._width = min(max(map(phrases.width, hosts)), 24)
+        self._meters = Meters(env.stderr, env.environ) if is_drawn else None
+        self._lines = Lines(env.stderr)
+        self._began_s = self._shown_s = time.monotonic()
+
+    def report(self, host: str, content: Mapping[str, Any]) -> None:
+        found = self._hosts[host]
+        found.totals = Totals.from_json(content.get("totals")) or found.totals
+        found.words = [phrases.clean(str(word)) for word in content.get("words") or ()]
+
+    def end(self, host: str, failure: str) -> None:
+        found = self._hosts[host]
+        found.took_s, found.failure = time.monotonic() - self._began_s, failure
+        if self._meters is None:
+            self._lines.write([f"{host} {found.end}"])
+
+    def tick(self, now_s: float) -> None:
+        if self._meters is not None and now_s - self._shown_s >= BAR_INTERVAL_S:
+            self._shown_s = now_s
+            width, rows = self._meters.measure()
+            self._meters.draw([*self._of_hosts(width, max(rows - 2, 0)), self._total(width)], now_s)
+        elif self._meters is None and now_s - self._shown_s >= HEARTBEAT_S:
+            self._shown_s = now_s
+            self._lines.write([phrases.sentence("total", self._sum(), *self._counts())])
+
+    def close(self) -> None:
+        """Replace bars by the last line of each host."""
+        if self._meters is not None:
+            last = [
+                (host, found) for host, found in self._hosts.items() if found.took_s is not None
+            ]
+            self._meters.replace(
+                painted(self._label(host) + found.end, "bad" if found.failure else "")
+                for host, found in last
+            )
+
+    def _of_hosts(self, width: int, most: int) -> list[Meter | str]:
+        """Return lines for as many hosts as fit: those that are not done, then failed ones."""
+        order = sorted(
+            self._hosts.items(), key=lambda pair: (pair[1].took_s is not None, not pair[1].failure)
+        )
+        shown = order[: most if len(order) <= most else max(most - 1, 0)]
+        lines: list[Meter | str] = []
+        for host, found in self._hosts.items():
+            if (host, found) not in shown:
+                continue
+            label = self._label(host)
+            if found.took_s is not None:
+                text = phrases.cut(label + found.end, width)
+                lines.append(painted(text, "bad" if found.failure else "quiet"))
+            else:
+                lines.append(total_line(label.rstrip(), found.totals, found.words, width))
+        if most and len(shown) < len(order):
+            lines.append(f"… {len(order) - len(shown)} more")
+        return lines
+
+    def _label(self, host: str) -> str:
+        return f"{phrases.fill(host, self._width)}  "
+
+    def _total(self, width: int) -> Meter | str:
+        return total_line("Total", self._sum(), self._counts(), width)
+
+    def _counts(self) -> list[str]:
+        ended = [found for found in self._hosts.values() if found.took_s is not None]
+        failed = sum(bool(found.failure) for found in ended)
+        words = [f"{len(ended) - failed}/{plural(len(self._hosts), 'host')}"]
+        return [*words, f"{failed} failed"] if failed else words
+
+    def _sum(self) -> Totals:
+        """Return the sums over all hosts; the time left is that of the slowest."""
+        every = [found.totals for found in self._hosts.values()]
+        busy = [found.totals for found in self._hosts.values() if found.took_s is None]
+        rates = [totals.rate for totals in busy if totals.rate is not None]
+        etas = [totals.eta_s for totals in busy]
+        known = [eta_s for eta_s in etas if eta_s is not None]
+        return Totals(
+            progress=sum(totals.progress for totals in every),
+            total=sum(totals.total for totals in every),
+            done=sum(totals.done for totals in every),
+            count=sum(totals.count for totals in every),
+            failed=sum(totals.failed for totals in every),
+            resumed=sum(totals.resumed for totals in every),
+            rate=sum(rates) if rates else None,
+            eta_s=max(known) if known and len(known) == len(etas) else None,
+        )

@@ -1,0 +1,230 @@
+"""What several hosts print, as one: a table with NODE, a document by host, one list, one display.
+
+Hosts send records (``show.records``) of what they would write, and plain lines, which are shown
+behind ``HOST |`` as they come. Text of hosts is escaped here, whatever they did.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+
+from pycrictl.show import diagnosis_text, render
+from pycrictl.show.displays import phrases
+from pycrictl.show.displays.host_pulls import HostPulls
+from pycrictl.show.records import Record
+from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
+from pycrictl.show.viewer import until_interrupted
+from pycrictl.units import escape
+
+if TYPE_CHECKING:
+    from pycrictl.environ import Environment
+    from pycrictl.show.viewer import Viewer
+
+IMAGE_NAME: Final = ("IMAGE", "TAG")
+MISSING: Final = "MISSING ON"
+_WIDE: Final = "IN USE"
+
+Records = Mapping[str, Sequence[Record]]
+"""Records by host, in the order of hosts."""
+
+NODE: Final = "NODE"
+_COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
+_LIVE_S: Final = 0.5
+
+
+class Merged:
+    """Shows the output of several hosts.
+
+    Args:
+        hosts: their labels, in the order of tables.
+        is_live: tables replace each other until Ctrl-C, and documents are lines.
+    """
+
+    def __init__(self, env: Environment, hosts: Sequence[str], *, is_live: bool) -> None:
+        self._env = env
+        self._hosts = hosts
+        self._is_live = is_live
+        self._records: dict[str, list[Record]] = {host: [] for host in hosts}
+        self._ended: dict[str, str] = {}
+        self._width = max(map(phrases.width, hosts))
+        self._is_coloured = colours_are_wanted(env.environ, is_terminal=env.stdout_is_terminal)
+        self._pulls: HostPulls | None = None
+        self._held: list[tuple[str, Sequence[bytes], bool]] = []
+        self._is_new, self._drawn_s = False, 0.0
+        self._stack = ExitStack()
+        self._viewer: Viewer | None = None
+
+    def take(self, host: str, record: Record) -> None:
+        if record.kind == "progress":
+            self._progress(host, record)
+        elif self._is_live:
+            self._records[host] = [record]
+            self._is_new = True
+        else:
+            self._records[host].append(record)
+
+    def lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+        if self._pulls is not None:  # below the display
+            self._held.append((host, lines, is_error))
+            return
+        out = self._env.stderr if is_error else self._env.stdout
+        label = f"{phrases.fill(host, self._width)} |"
+        if self._is_coloured:
+            label = f"\x1b[{_COLOURS[self._hosts.index(host) % len(_COLOURS)]}m{label}\x1b[0m"
+        is_bare = bool(self._records[host])  # empty lines between tables
+        texts = (
+            CONTROL.sub(lambda c: escape(c[0]), line.decode(errors="replace")) for line in lines
+        )
+        out.write("".join(f"{label} {text}\n" for text in texts if text or not is_bare))
+        out.flush()
+
+    def end(self, host: str, status: int, error: str) -> None:
+        self._ended[host] = error or (f"status {status}" if status else "")
+        if self._pulls is not None:
+            self._pulls.end(host, self._ended[host])
+        if error:
+            self._env.error(f"{host}: {error}")
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if self._pulls is not None:
+            self._pulls.tick(now)
+        if self._is_new and self._viewer is not None and now - self._drawn_s >= _LIVE_S:
+            self._is_new, self._drawn_s = False, now
+            self._viewer.show(self._write)
+
+    def __enter__(self) -> Merged:
+        if self._is_live:
+            self._viewer = self._stack.enter_context(until_interrupted(self._env, has_log=False))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> bool:
+        with self._stack:
+            self._show_rest(is_whole=kind is None)
+        return self._is_live and kind is KeyboardInterrupt
+
+    def _show_rest(self, *, is_whole: bool) -> None:
+        if self._pulls is not None:
+            self._pulls.close()
+            self._pulls = None
+        for held in self._held:
+            self.lines(held[0], held[1], is_error=held[2])
+        if is_whole and not self._is_live:
+            self._write(self._env.stdout)
+
+    def _progress(self, host: str, record: Record) -> None:
+        content, form = record.content, record.form
+        if form == "json":
+            out = self._env.stderr if record.target == "stderr" else self._env.stdout
+            out.write(json.dumps({"host": host, **content}) + "\n")
+            out.flush()
+            return
+        if "totals" not in content:
+            return
+        if self._pulls is None:
+            self._pulls = HostPulls(self._env, self._hosts, is_drawn=form == "bar")
+        self._pulls.report(host, content)
+
+    def _write(self, out: TextIO) -> None:
+        """Write what hosts have sent as data: each kind as one."""
+        records = {host: found for host, found in self._records.items() if found}
+        first = next((found[0] for found in records.values()), None)
+        if first is None:
+            return
+        documents = {host: found[0].content for host, found in records.items()}
+        columns = self._env.columns
+        if first.kind == "table":
+            for table in merged_tables(records, shows_missing=len(records) > 1):
+                self._write_table(table, out)
+        elif first.kind == "ids":
+            for host, ids in documents.items():
+                render.write_lines((f"{host} {one}" for one in ids), out)
+        elif first.kind == "pods":
+            pods = diagnosis_text.pods_of_hosts(documents)
+            diagnosis_text.write_pods(pods, out, columns, is_coloured=self._is_coloured)
+        elif first.kind == "node":
+            diagnosis_text.write_nodes(documents, out, columns, is_coloured=self._is_coloured)
+        else:
+            if any(len(found) > 1 for found in records.values()):
+                documents = {h: [one.content for one in found] for h, found in records.items()}
+            write = render.write_yaml if first.form == "yaml" else render.write_json
+            write(documents, out)
+
+    def _write_table(self, table: MergedTable, out: TextIO) -> None:
+        if table.is_fitted and self._env.columns:
+            screen = Screen(self._env.columns, self._is_coloured)
+            render.write_fitted(table.table, out, screen, header=table.has_header)
+        else:
+            render.write_table(table.table, out, header=table.has_header)
+        render.write_lines(table.footers, out)
+
+
+class MergedTable(NamedTuple):
+    table: Table
+    has_header: bool
+    is_fitted: bool
+    footers: Sequence[str]
+
+
+def merged_tables(records: Records, *, shows_missing: bool) -> list[MergedTable]:
+    """Return one table for each kind of table that hosts have sent, with NODE as first column.
+
+    Rows that hosts have sorted by a key are sorted by it together.
+    """
+    by_header: dict[tuple[str, ...], list[tuple[str, Record]]] = {}
+    for host, found in records.items():
+        for record in found:
+            if record.kind == "table":
+                by_header.setdefault((*record.content["header"],), []).append((host, record))
+    return [_merged(header, found, shows_missing) for header, found in by_header.items()]
+
+
+def _merged(
+    header: tuple[str, ...], found: Sequence[tuple[str, Record]], shows_missing: bool
+) -> MergedTable:
+    rows: list[tuple[Any, tuple[str, ...], Tone]] = []
+    footers = []
+    for host, record in found:
+        content = record.content
+        for row, tone, key in zip(content["rows"], content["tones"], content["order"], strict=True):
+            rows.append((key, (host, *row), tone))
+        footers += [f"{host}: {content['footer']}"] if content["footer"] else []
+    _, first = found[0]
+    table = Table(**first.content)
+    if any(key for key, _, _ in rows):
+        rows.sort(key=lambda row: row[0] or [], reverse=table.is_descending)
+    cells = [row for _, row, _ in rows]
+    if shows_missing and not first.is_fitted and {*IMAGE_NAME} <= {*header} and _WIDE in header:
+        header, cells = (
+            (*header, MISSING),
+            _with_missing(header, cells, [host for host, _ in found]),
+        )
+    merged = table._replace(
+        header=(NODE, *header),
+        rows=cells,
+        footer="",
+        whole=(NODE, *table.whole),
+        optional=(*table.optional,),
+        tones=[tone for _, _, tone in rows] if any(tone for _, _, tone in rows) else (),
+        order=(),
+    )
+    return MergedTable(merged, first.has_header, first.is_fitted, footers)
+
+
+def _with_missing(
+    header: Sequence[str], rows: Sequence[tuple[str, ...]], hosts: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the rows of images with the hosts that lack each."""
+    places = [header.index(name) + 1 for name in IMAGE_NAME]
+    holders: dict[tuple[str, ...], set[str]] = {}
+    for row in rows:
+        holders.setdefault(tuple(row[place] for place in places), set()).add(row[0])
+    found = []
+    for row in rows:
+        lacking = [h for h in hosts if h not in holders[tuple(row[place] for place in places)]]
+        found.append((*row, ",".join(lacking) or "-"))
+    return found

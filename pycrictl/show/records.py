@@ -1,0 +1,118 @@
+"""A hidden form of output: tables, documents and progress as JSON, for a client that merges hosts.
+
+It is a standard output that takes text as any other, and beside it one JSON object per line on a
+descriptor of its own. Writers in ``show`` ask for it with ``records_of``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from typing import Any, NamedTuple, TextIO
+
+from pycrictl import foreign
+
+
+class ToldStream(io.TextIOWrapper):
+    """A standard stream that stands for one of the client, which may be a terminal."""
+
+    def __init__(self, descriptor: int, *, is_terminal: bool) -> None:
+        stream = open(descriptor, "wb", closefd=False)
+        super().__init__(stream, "utf-8", "surrogateescape", write_through=True)
+        self._is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+class Records(ToldStream):
+    """A standard output with records.
+
+    Args:
+        records: the descriptor for JSON lines.
+        is_terminal: of the client's output, for which tables are made.
+        is_live: whether the command runs until Ctrl-C: each table replaces the one before, and
+            documents are text.
+    """
+
+    def __init__(self, output: int, records: int, *, is_terminal: bool, is_live: bool) -> None:
+        super().__init__(output, is_terminal=is_terminal)
+        self._records = records
+        self.is_live = is_live
+
+    def put(self, kind: str, content: Any, **more: Any) -> None:
+        """Write a record; one that ``passes`` is not kept until the command has ended."""
+        self.flush()
+        passes = self.is_live or kind == "progress"
+        record = {"kind": kind, "content": content, "passes": passes, **more}
+        line = memoryview(json.dumps(record).encode() + b"\n")
+        while line:
+            line = line[os.write(self._records, line) :]
+
+    def objects(self, form: str, target: str) -> TextIO:
+        """Return a stream for the JSON lines of a display.
+
+        Args:
+            form: the client's form of progress.
+            target: ``stdout`` or ``stderr``, where the client writes JSON lines.
+        """
+        return _Objects(self, form, target)
+
+
+class _Objects(io.StringIO):
+    def __init__(self, records: Records, form: str, target: str) -> None:
+        super().__init__()
+        self._records, self._form, self._target = records, form, target
+
+    def write(self, text: str, /) -> int:
+        for line in text.splitlines():
+            content = json.loads(line)
+            self._records.put("progress", content, form=self._form, target=self._target)
+        return len(text)
+
+
+class Record(NamedTuple):
+    """What a host has sent, checked.
+
+    Attributes:
+        kind: ``table``, ``ids``, ``document``, ``pods`` or ``node`` (diagnoses), ``progress``.
+        content: a ``render.Table``'s fields for tables.
+        has_header, is_fitted: of tables.
+        form: ``json`` or ``yaml`` for documents, the client's form for progress.
+        target: the stream of progress as JSON lines.
+        passes: whether it is not kept until the command has ended.
+    """
+
+    kind: str
+    content: Any
+    passes: bool
+    has_header: bool = True
+    is_fitted: bool = False
+    form: str = ""
+    target: str = ""
+
+
+def parsed(line: bytes) -> Record:
+    """Read a record from a host; ValueError or TypeError if it is none."""
+    record = Record(**foreign.mapping(json.loads(line)))
+    content = record.content
+    if record.kind == "table":
+        header = tuple(map(str, content["header"]))
+        rows = [tuple(map(str, row)) for row in content["rows"]]
+        for name in ("tones", "order"):
+            content[name] = [*content[name]] or [""] * len(rows)
+            if len(content[name]) != len(rows) or any(len(row) != len(header) for row in rows):
+                raise ValueError("the table is not rectangular")
+        content |= {"header": header, "rows": rows}
+    elif record.kind in ("ids", "pods", "node", "progress"):
+        if not isinstance(content, list if record.kind == "ids" else dict):
+            raise ValueError("the record is incomplete")
+    elif record.kind != "document":
+        raise ValueError("the record is of no known kind")
+    return record
+
+
+def records_of(out: TextIO) -> Records | None:
+    """Return the stream if it takes records."""
+    return out if isinstance(out, Records) else None

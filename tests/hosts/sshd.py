@@ -1,0 +1,239 @@
+"""Hosts for tests: real sshds with keys and configuration of their own.
+
+Each has its own users, homes and files of ``/etc`` in a mount namespace, so nothing of this machine
+changes. They share its network, or have network namespaces of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pycrictl import __version__
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+SSHD = "/usr/sbin/sshd"
+
+_MACHINE = """\
+set -e
+for file in passwd group shadow sudoers; do mount --bind "$1/etc/$file" /etc/$file; done
+mount -t tmpfs -o mode=755 tmpfs /run/sshd
+exec /usr/sbin/sshd -D -e -f "$1/sshd_config"
+"""
+_CONFIG = """\
+Port {port}
+ListenAddress {address}
+HostKey {folder}/host_key
+AuthorizedKeysFile {keys}
+PidFile none
+UsePAM no
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+StrictModes no
+MaxStartups 100
+Subsystem sftp internal-sftp
+SetEnv {variables}
+{more}
+"""
+
+
+@dataclass
+class Host:
+    """A test host.
+
+    Attributes:
+        home: of root; other users have folders beside it.
+        pid: of sshd, the leader of a process group with all that runs there.
+    """
+
+    name: str
+    folder: Path
+    address: str
+    port: int
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "root"
+
+    @property
+    def cache(self) -> Path:
+        return self.home / ".cache/pycrictl"
+
+    def sessions(self) -> list[str]:
+        """Return the command lines of the host's ends that run there."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if f"TEST_HOST={self.folder}".encode() in path.read_bytes():
+                    line = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode()
+                    if "__host" in line:
+                        found.append(line)
+            except OSError:
+                continue
+        return found
+
+
+@dataclass
+class Hosts:
+    """Test hosts, with the ssh configuration by which a client reaches them."""
+
+    folder: Path
+    hosts: dict[str, Host] = field(default_factory=dict)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder / "client"),
+            "XDG_RUNTIME_DIR": str(self.folder / "run"),
+            "PYCRICTL_SSH_COMMAND": f"ssh -F {self.folder}/ssh_config",
+            "PYTHONPATH": str(ROOT),
+            "LANG": "C.UTF-8",
+        }
+
+    @property
+    def program(self) -> Path:
+        """A file to send: it runs this tree, as the release's single file runs what is in it."""
+        return self.folder / f"pycrictl-{__version__}-linux-{os.uname().machine}.bin"
+
+    def words(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "pycrictl", "--program", str(self.program), *words]
+
+    def run(
+        self, *words: str, stdin: str = "", environ: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.words(*words),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environ | dict(environ or {}),
+        )
+
+    def add(
+        self,
+        name: str,
+        *,
+        address: str = "127.0.0.1",
+        shell: str = "/bin/bash",
+        config: str = "",
+        variables: Mapping[str, str] | None = None,
+        users: str = "",
+        sudoers: str = "root ALL=(ALL:ALL) ALL\n",
+        prefix: tuple[str, ...] = (),
+        rc: str = "",
+    ) -> Host:
+        """Start a host; it answers when this returns.
+
+        Args:
+            shell: root's.
+            config: more lines of its sshd_config.
+            variables: for all sessions.
+            users: more lines of passwd.
+            prefix: words before the command, such as those that enter a network namespace.
+            rc: root's ``.bashrc``.
+        """
+        folder = self.folder / name
+        (folder / "etc").mkdir(parents=True)
+        host = Host(name, folder, address, _free_port(address) if not prefix else 22)
+        host.home.mkdir()
+        (host.home / ".bashrc").write_text(rc)
+        base = Path("/etc/passwd").read_text().partition("\n")[2]
+        passwd = f"root:x:0:0:root:{host.home}:{shell}\n{base}{users}"
+        for file, text in (
+            ("passwd", passwd),
+            ("group", Path("/etc/group").read_text()),
+            (
+                "shadow",
+                "".join(f"{line.split(':')[0]}:*:1::::::\n" for line in passwd.splitlines()),
+            ),
+            ("sudoers", sudoers),
+        ):
+            (folder / "etc" / file).write_text(text)
+            (folder / "etc" / file).chmod(0o440 if file == "sudoers" else 0o644)
+        _key(folder / "host_key")
+        values = {"TEST_HOST": str(folder), **(variables or {})}
+        text = _CONFIG.format(
+            port=host.port,
+            address=address,
+            folder=folder,
+            keys=self.folder / "key.pub",
+            variables=" ".join(f'"{key}={value}"' for key, value in values.items()),
+            more=config,
+        )
+        (folder / "sshd_config").write_text(text)
+        self._describe(host)
+        own = ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", str(folder)]
+        host.process = subprocess.Popen(
+            [*prefix, *own],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "log").open("wb"),
+            start_new_session=True,
+        )
+        wait_until(lambda: b"listening" in (folder / "log").read_bytes(), log=folder / "log")
+        self.hosts[name] = host
+        return host
+
+    def _describe(self, host: Host) -> None:
+        with (self.folder / "ssh_config").open("a") as file:
+            file.write(
+                f"Host {host.name}\n  HostName {host.address}\n  Port {host.port}\n  User root\n"
+                f"  IdentityFile {self.folder}/key\n  IdentitiesOnly yes\n"
+                f"  UserKnownHostsFile {self.folder}/known_hosts\n"
+            )
+        key = (host.folder / "host_key.pub").read_text().split()
+        with (self.folder / "known_hosts").open("a") as file:
+            file.write(f"[{host.address}]:{host.port} {key[0]} {key[1]}\n")
+
+    def close(self) -> None:
+        for path in (self.folder / "run/pycrictl").glob("*"):
+            if path.is_socket():
+                words = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "any"]
+                subprocess.run(words, capture_output=True, check=False)
+        for host in self.hosts.values():
+            if host.process is not None:
+                host.process.terminate()
+                host.process.wait(10)
+
+
+@contextmanager
+def hosts() -> Iterator[Hosts]:
+    # Not the test's own folder: control sockets need a short path.
+    folder = Path(f"/tmp/pyc-{os.getpid()}-{os.urandom(2).hex()}")
+    folder.mkdir(mode=0o755)
+    made = Hosts(folder)
+    try:
+        for name in ("client", "run"):
+            (folder / name).mkdir(mode=0o700)
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        _key(folder / "key")
+        made.program.write_text(
+            f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m pycrictl "$@"\n'
+        )
+        made.program.chmod(0o755)
+        yield made
+    finally:
+        made.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _key(path: Path) -> None:
+    words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
+    subprocess.run(words, check=True)
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as found:
+        found.bind((address, 0))
+        return int(found.getsockname()[1])
