@@ -226,6 +226,12 @@ class PullFailed(PycrictlError):
     reference = "pull-failed"
 
 
+class ArchiveError(PycrictlError):
+    """An image archive is incomplete, invalid, or not what it claims to be."""
+
+    reference = "archive"
+
+
 class CopyError(PycrictlError):
     """A copy failed; unless the message says otherwise, the destination is unchanged."""
 

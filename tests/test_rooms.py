@@ -58,6 +58,7 @@ containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot wire.c
 logs: logs wire.logline wire.logtime
 kube: config environ kube noderoot servicelog streaming.loop tls yamltree
 progress: _proto containerd cri kube.pods progress pulls streaming wire
+archives: _proto archives containerd copy.archive.decompress progress.reference wire.tar
 pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
@@ -98,9 +99,9 @@ kubectl: agent.api.names diagnosis.facts diagnosis.findings diagnosis.pod kube.p
     streaming wire.progress
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
-cli: _proto agent cli config configfile containerd copy cri diagnosis environ hosts kube kubectl
-    logs noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog serviceoptions show
-    signals streaming top wire
+cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
+    kubectl logs noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog
+    serviceoptions show signals streaming top wire
 hosts: config environ hosts pycrictl show.merged show.records streaming.terminal wire.logtime
     yamltree
 nsenter:
@@ -116,8 +117,9 @@ THIRD_PARTY: Final = rows(
     """
 aiohttp: agent
 cryptography: agent.trust.issuing
-google: _proto containerd cri proxy.copies.copy_service proxy.figures.recorder proxy.operators
-    proxy.pulls.limiter proxy.pulls.progress_streams proxy.runtime_lookup show top.board_poller
+google: _proto archives containerd cri proxy.copies.copy_service proxy.figures.recorder
+    proxy.operators proxy.pulls.limiter proxy.pulls.progress_streams proxy.runtime_lookup show
+    top.board_poller
 grpc: cri.calls.channel proxy.server proxy.upstream
 h11: streaming.opening wire.http1
 prometheus_client: metricspage proxy.figures.metrics

@@ -122,6 +122,9 @@ FAMILIES: Final = {
         CommandSpec("inspecti", "inspecting", "Show the details of images"),
         CommandSpec("imagefsinfo", "measuring", "Show the disk usage of images"),
         CommandSpec("pull", "pull", "Pull images from a registry", subcommands=(POD_SCHEMA,)),
+        CommandSpec("save", "archives", "Save images as an archive", Grammar.NEW),
+        CommandSpec("load", "archives", "Load images from an archive", Grammar.NEW),
+        CommandSpec("tag", "archives", "Give an image another name", Grammar.NEW),
         CommandSpec("rmi", "rmi", "Remove images"),
         CommandSpec(
             "image-pull-progress",

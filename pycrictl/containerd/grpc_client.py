@@ -7,7 +7,7 @@ Every call is synchronous and names its namespace (kubelet's images live in ``k8
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
@@ -33,6 +33,7 @@ from pycrictl.cri.calls.errmap import to_error
 from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
 
 _KEPT: Final = 256
+_READ_BYTES: Final = 8 * 1024 * 1024
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = "/containerd.services."
 M = TypeVar("M", bound=Message)
@@ -107,6 +108,31 @@ class ContainerdClient:
             return None
         return b"".join(answer.data for answer in answers)[:size_bytes]
 
+    def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
+        """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
+        method, answer_type = "content.v1.Content/Read", content_pb2.ReadContentResponse
+        for offset in range(0, size_bytes, _READ_BYTES):  # gRPC would take in all of it at once
+            request = content_pb2.ReadContentRequest(
+                digest=digest, offset=offset, size=min(_READ_BYTES, size_bytes - offset)
+            )
+            for answer in self._messages(method, request, answer_type, has_limit=False):
+                yield answer.data
+
+    def write(
+        self, requests: Iterator[content_pb2.WriteContentRequest], *, lease: str
+    ) -> Iterator[content_pb2.WriteContentResponse]:
+        """Write an ingest (``Content.Write``); yield its state after each request.
+
+        ``requests`` runs in another thread and must not raise.
+        """
+        return self._messages(
+            "content.v1.Content/Write",
+            (request.SerializeToString() for request in requests),
+            content_pb2.WriteContentResponse,
+            lease=lease,
+            has_limit=False,
+        )
+
     # Images
 
     def images(self, *filters: str) -> Sequence[images_pb2.Image]:
@@ -161,38 +187,51 @@ class ContainerdClient:
 
     # The calls
 
-    def call(self, method: str, request: Message, response_type: type[M], *, lease: str = "") -> M:
-        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; ``lease`` holds what it creates."""
-        (answer,) = self._stream(method, request, response_type, is_stream=False, lease=lease)
-        return answer
-
-    def _stream(
+    def call(
         self,
         method: str,
         request: Message,
         response_type: type[M],
         *,
+        lease: str = "",
+        has_limit: bool = True,
+    ) -> M:
+        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; ``lease`` holds what it creates."""
+        (answer,) = self._messages(
+            method, request, response_type, is_stream=False, lease=lease, has_limit=has_limit
+        )
+        return answer
+
+    def _stream(self, method: str, request: Message, response_type: type[M]) -> list[M]:
+        return list(self._messages(method, request, response_type))
+
+    def _messages(
+        self,
+        method: str,
+        request: Message | Iterator[bytes],
+        response_type: type[M],
+        *,
         is_stream: bool = True,
         lease: str = "",
-    ) -> list[M]:
+        has_limit: bool = True,
+    ) -> Iterator[M]:
         if self._channel is None:
             self._channel = unix(self._path)
         call = GrpcCall(
             self._channel,
             _SERVICES + method,
-            request.SerializeToString(),
+            request.SerializeToString() if isinstance(request, Message) else request,
             metadata=(*self._metadata, *((("containerd-lease", lease),) if lease else ())),
-            timeout_s=self._timeout_s,
+            timeout_s=self._timeout_s if has_limit else None,
             is_stream=is_stream,
         )
         what = f"asking containerd for {method.rpartition('.')[2].replace('/', '.')}"
-        messages = list(call.messages())
-        if call.failure is not None:
-            raise to_error(call.failure, what=what, endpoint=self.endpoint)
         try:
-            return list(map(response_type.FromString, messages))
+            yield from map(response_type.FromString, call.messages())
         except DecodeError:
             raise RemoteProtocolError(f"{what}: the answer is not valid") from None
+        if call.failure is not None:
+            raise to_error(call.failure, what=what, endpoint=self.endpoint)
 
 
 class Documents:

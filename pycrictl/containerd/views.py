@@ -1,38 +1,32 @@
 """Views: an image's unpacked layers, kept by containerd for as long as a program reads them.
 
-A lease keeps each view and its layers when the image is removed. Its ID names the process that
-created it; remains of a killed process are removed by ``sweep``, or by containerd after a day.
+A lease keeps each view and its layers when the image is removed. Remains of a killed process are
+removed by ``sweep``, or by containerd after a day.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 
-from pycrictl._proto.containerd import leases_pb2, snapshots_pb2
-from pycrictl.containerd.daemon import start_ticks
+from pycrictl._proto.containerd import snapshots_pb2
+from pycrictl.containerd import own_leases
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import NotFound, Unimplemented
 from pycrictl.units import quote
 
 _PREFIX: Final = "pycrictl-view-"
-_EXPIRY: Final = timedelta(days=1)
 _SNAPSHOTS: Final = "snapshots/"
 
 
 @contextmanager
 def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
     """Yield an image's layer directories, uppermost first, or raise ``Unimplemented``."""
-    name = f"{_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
-    expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
-    lease = leases_pb2.CreateRequest(id=name, labels={"containerd.io/gc.expire": expiry})
-    client.call("leases.v1.Leases/Create", lease, leases_pb2.CreateResponse)
+    name = own_leases.create(client, _PREFIX)
     try:
         request = snapshots_pb2.ViewSnapshotRequest(
             snapshotter=snapshotter, key=name, parent=chain_id
@@ -45,15 +39,10 @@ def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[
 
 def sweep(client: ContainerdClient) -> int:
     """Remove the views of dead processes; return how many there were."""
-    count = 0
-    for lease in client.leases():
-        if not lease.id.startswith(_PREFIX):
-            continue
-        pid, _, ticks = lease.id.removeprefix(_PREFIX).partition("-")
-        if pid.isdecimal() and str(start_ticks(int(pid))) != ticks:
-            _remove(client, lease.id)
-            count += 1
-    return count
+    names = [lease.id for lease in client.leases() if own_leases.is_abandoned(lease.id, _PREFIX)]
+    for name in names:
+        _remove(client, name)
+    return len(names)
 
 
 def _remove(client: ContainerdClient, name: str) -> None:
@@ -63,8 +52,7 @@ def _remove(client: ContainerdClient, name: str) -> None:
         )
         with suppress(NotFound):
             client.call("snapshots.v1.Snapshots/Remove", request, Empty)
-    with suppress(NotFound):
-        client.call("leases.v1.Leases/Delete", leases_pb2.DeleteRequest(id=name), Empty)
+    own_leases.delete(client, name)
 
 
 def _directories(answer: snapshots_pb2.ViewSnapshotResponse) -> list[Path]:

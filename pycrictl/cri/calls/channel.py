@@ -10,7 +10,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self, TypeAlias
@@ -101,6 +101,9 @@ def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
 class GrpcCall:
     """One call; as a context manager, it is cancelled on exit if it has not ended.
 
+    Messages from an iterator are sent as fast as the server takes them. It runs in another thread
+    and must not raise.
+
     ``status`` is the result of the call, None until it has ended.
     """
 
@@ -108,7 +111,7 @@ class GrpcCall:
         self,
         channel: GrpcChannel,
         method: str,
-        message: bytes,
+        message: bytes | Iterator[bytes],
         *,
         metadata: Metadata = (),
         timeout_s: float | None,
@@ -125,10 +128,14 @@ class GrpcCall:
         # If gRPC is interrupted while it starts or cancels a call, it misses the call's end, and
         # closing a channel waits for the ends of all its calls.
         with undisturbed(), left_to_main_thread():
-            if is_stream:
+            if not isinstance(message, bytes):
+                both: grpc.StreamStreamMultiCallable[bytes, bytes]
+                both = channel.grpc.stream_stream(method)
+                self._call: Any = both(message, **terms)
+            elif is_stream:
                 stream: grpc.UnaryStreamMultiCallable[bytes, bytes]
                 stream = channel.grpc.unary_stream(method)
-                self._call: Any = stream(message, **terms)
+                self._call = stream(message, **terms)
             else:
                 unary: grpc.UnaryUnaryMultiCallable[bytes, bytes]
                 unary = channel.grpc.unary_unary(method)

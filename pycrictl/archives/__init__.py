@@ -1,0 +1,1 @@
+"""Images as archives: OCI image layouts and what ``docker save`` writes."""

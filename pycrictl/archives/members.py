@@ -1,0 +1,194 @@
+"""The files of an image archive: of a tar file, a tar stream, or the folder of an OCI layout.
+
+A plain tar file is scanned first, without reading its content, so that its documents can be read
+before its layers. A stream, or anything compressed, is read in its own order.
+
+Nothing is ever written under a member's name. Still, names and links that could lead out of an
+archive are refused: no tool that writes image archives makes them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
+
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
+from pycrictl.copy.archive.decompress import decompressed
+from pycrictl.errors import ArchiveError, RemoteProtocolError, StreamError
+from pycrictl.units import quote
+from pycrictl.wire.tar.header import BLOCK_BYTES, Entry, EntryType
+from pycrictl.wire.tar.reader import (
+    ArchiveFinished,
+    DataReceived,
+    EntryFinished,
+    EntryStarted,
+    Event,
+    TarReader,
+    other_format,
+    read,
+)
+
+PIECE_BYTES: Final = 1024 * 1024
+Pieces = Iterator[bytes | memoryview]
+
+
+class Member(NamedTuple):
+    """A regular file of an archive, or a link to one.
+
+    Attributes:
+        name: relative, with ``/``, without ``.`` and ``..``.
+        size_bytes: of the content, 0 for a link.
+        pieces: returns the content; callable once if the archive is a stream.
+        link: the name of the member that a symbolic link leads to; empty for a file.
+    """
+
+    name: str
+    size_bytes: int
+    pieces: Callable[[], Pieces]
+    link: str = ""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Iterable[Member]]:
+    """Open the archive in a file or folder; its documents come first, except in a stream.
+
+    Raises:
+        OSError: it cannot be opened.
+        ArchiveError: it is a folder, but no image layout.
+    """
+    if path.is_dir():
+        yield _documents_first(_of_folder(path))
+        return
+    with path.open("rb") as file:
+        descriptor = file.fileno()
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        if is_file and not other_format(os.pread(descriptor, BLOCK_BYTES, 0)):
+            yield _documents_first(_scanned(descriptor))
+        else:
+            yield of_stream(file)
+
+
+def of_stream(file: BinaryIO) -> Iterator[Member]:
+    """Yield the members of an archive, which may be compressed, as they arrive."""
+    events = read(decompressed(_read(file)))
+    for event in events:
+        if isinstance(event, EntryStarted):
+            content = _content(events)
+            if (member := _member(event.entry, partial(iter, content))) is not None:
+                yield member
+            for _ in content:  # what was not read
+                pass
+
+
+def _read(file: BinaryIO) -> Generator[memoryview, None, None]:
+    while piece := file.read(PIECE_BYTES):
+        yield memoryview(piece)
+
+
+def _documents_first(members: Iterable[Member]) -> list[Member]:
+    return sorted(members, key=lambda member: not _is_document(member))
+
+
+def _is_document(member: Member) -> bool:
+    if member.link or not 0 < member.size_bytes <= DOCUMENT_LIMIT_BYTES:
+        return False
+    return bytes(next(member.pieces(), b"")[:1]) in (b"{", b"[")
+
+
+# Tar
+
+
+def _content(events: Iterator[Event]) -> Generator[memoryview, None, None]:
+    for event in events:
+        if isinstance(event, DataReceived):
+            yield event.data
+        elif isinstance(event, EntryFinished):
+            return
+
+
+def _scanned(descriptor: int) -> Iterator[Member]:
+    """Yield the members of a tar file by reading only its headers.
+
+    The reader is given zeros in place of content, which it does not interpret.
+    """
+    reader, position = TarReader(), 0
+    zeros = memoryview(bytes(PIECE_BYTES))
+    is_finished = False
+    while not is_finished:
+        block = os.pread(descriptor, BLOCK_BYTES, position)
+        position += len(block)
+        if block:
+            reader.receive_data(block)
+        else:
+            reader.receive_eof()
+        for event in reader.events_received():
+            if isinstance(event, EntryStarted):
+                size_bytes = event.entry.size_bytes
+                if size_bytes > os.fstat(descriptor).st_size - position:
+                    raise StreamError("the archive ends too early")
+                pieces = partial(_range, descriptor, position, size_bytes)
+                if (member := _member(event.entry, pieces)) is not None:
+                    yield member
+                # With its padding, so that each read is one block.
+                skipped = size_bytes + -size_bytes % BLOCK_BYTES
+                position += skipped
+                for begin in range(0, skipped, PIECE_BYTES):
+                    reader.receive_data(zeros[: skipped - begin])
+            is_finished = is_finished or isinstance(event, ArchiveFinished)
+        if reader.error is not None:
+            raise reader.error
+
+
+def _range(descriptor: int, start: int, size_bytes: int) -> Pieces:
+    for offset in range(0, size_bytes, PIECE_BYTES):
+        wanted = min(PIECE_BYTES, size_bytes - offset)
+        piece = os.pread(descriptor, wanted, start + offset)
+        if len(piece) < wanted:
+            raise StreamError("the archive has become shorter while it was read")
+        yield piece
+
+
+def _member(entry: Entry, pieces: Callable[[], Pieces]) -> Member | None:
+    if entry.kind is EntryType.DIRECTORY:
+        _name(entry.name)
+        return None
+    name = _name(entry.name)
+    if entry.kind is EntryType.FILE:
+        return Member(name, entry.size_bytes, pieces)
+    if entry.kind is not EntryType.SYMLINK:
+        raise RemoteProtocolError(f"{quote(name)} in the archive is a {entry.kind.value}")
+    # Old versions of docker save write a layer that images share once, and links to it.
+    target = os.path.normpath(Path(name).parent / os.fsdecode(entry.link))
+    return Member(name, 0, pieces, _name(os.fsencode(target)))
+
+
+def _name(name: bytes) -> str:
+    text = os.fsdecode(name)
+    plain = text.removeprefix("./")
+    if plain.startswith("/") or ".." in plain.split("/"):
+        raise RemoteProtocolError(f"the name {quote(text)} leads out of the archive")
+    return plain
+
+
+# Folders
+
+
+def _of_folder(folder: Path) -> Iterator[Member]:
+    if not (folder / "index.json").is_file():
+        raise ArchiveError(f"{quote(str(folder), 4096)} is not an OCI image layout")
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink() or not path.is_file():
+            continue
+        size_bytes = path.stat().st_size
+        name = path.relative_to(folder).as_posix()
+        yield Member(name, size_bytes, partial(_of_file, path, size_bytes))
+
+
+def _of_file(path: Path, size_bytes: int) -> Pieces:
+    with path.open("rb") as file:
+        yield from _range(file.fileno(), 0, size_bytes)
