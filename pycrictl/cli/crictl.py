@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from pycrictl import noderoot
 from pycrictl.config import DEFAULT_PATH
-from pycrictl.environ import CRICTL, OWN_NAME, is_terminal
+from pycrictl.environ import CRICTL, OWN_NAME
 from pycrictl.errors import (
     ExitCode,
     ExtraArgument,
@@ -173,7 +173,7 @@ def report_missing_log(env: Environment, path: str) -> None:
 
 def clear_screen(out: TextIO) -> None:
     """Clear the screen before a table of statistics, as crictl does even without a terminal."""
-    if is_called() and not is_terminal(out):
+    if is_called():
         out.write(CLEAR_SCREEN)
 
 

@@ -29,9 +29,8 @@ RUNTIME_CONFIG_WIDTH: Final = 10
 
 DIGEST_PREFIX: Final = "sha256:"
 
-POD_NAME_LABEL: Final = "io.kubernetes.pod.name"
-POD_NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
-POD_UID_LABEL: Final = "io.kubernetes.pod.uid"
+POD_LABELS: Final = "io.kubernetes.pod."
+"""Beginning of the labels for the name, namespace and uid of a container's pod."""
 
 POD_STATES: Final = ("Ready", "NotReady")
 CONTAINER_STATES: Final = ("Created", "Running", "Exited")
@@ -47,11 +46,6 @@ NOT_MEASURED: Final = "-"
 _NS_PER_S: Final = 1_000_000_000
 
 
-def _label(name: str) -> str:
-    """Return the path to a label."""
-    return ".labels." + name.replace(".", r"\.")
-
-
 # A name with a tag may look like a short digest: cafe:1.
 _DIGEST: Final = r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})"
 
@@ -64,7 +58,7 @@ class Known:
         now: in seconds since 1970.
         image_names: by image ID.
         ends: exit codes and reasons by container ID.
-        owners: namespaces and names of pods by pod ID, for containers without these labels.
+        pods: by pod ID, for containers whose labels do not name their pod.
         addresses: by pod ID.
         used: the IDs of images in use, None if unknown.
     """
@@ -73,7 +67,7 @@ class Known:
     no_trunc: bool = False
     image_names: Mapping[str, str] = field(default_factory=dict)
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    pods: Mapping[str, cri_pb2.PodSandboxMetadata] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
     used: Collection[str] | None = None
 
@@ -85,10 +79,10 @@ class Known:
     def image(self, image: str) -> str:
         return self.image_names.get(image) or shown_image(image, no_trunc=self.no_trunc)
 
-    def owner(self, container: cri_pb2.Container) -> tuple[str, str]:
-        namespace, pod = self.owners.get(container.pod_sandbox_id, (UNKNOWN, UNKNOWN))
-        labels = container.labels
-        return labels.get(POD_NAMESPACE_LABEL, namespace), labels.get(POD_NAME_LABEL, pod)
+    def of_pod(self, container: cri_pb2.Container, field: str) -> str:
+        """Return the ``name``, ``namespace`` or ``uid`` of a container's pod."""
+        pod = self.pods.get(container.pod_sandbox_id)
+        return container.labels.get(POD_LABELS + field, getattr(pod, field, UNKNOWN))
 
 
 def version_block(version: cri_pb2.VersionResponse) -> Block:
@@ -213,6 +207,11 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
     )
 
 
+def _pod_column(heading: str, field: str, when: str = "") -> Column:
+    path = ".labels." + (POD_LABELS + field).replace(".", r"\.")
+    return Column(heading, path, lambda one, known: known.of_pod(one, field), when)
+
+
 CONTAINERS: Final = (
     Column("CONTAINER", ".id", lambda one, known: known.short(one.id)),
     Column("IMAGE", ".image.image", lambda one, known: known.image(one.image.image)),
@@ -221,20 +220,15 @@ CONTAINERS: Final = (
     Column("NAME", ".metadata.name", lambda one, _: one.metadata.name),
     Column("ATTEMPT", ".metadata.attempt", lambda one, _: str(one.metadata.attempt)),
     Column("POD ID", ".podSandboxId", lambda one, known: known.short(one.pod_sandbox_id)),
-    Column("POD", _label(POD_NAME_LABEL), lambda one, known: known.owner(one)[1]),
-    Column("NAMESPACE", _label(POD_NAMESPACE_LABEL), lambda one, known: known.owner(one)[0]),
+    _pod_column("POD", "name"),
+    _pod_column("NAMESPACE", "namespace"),
     Column(
         "IMAGE ID",
         ".imageId",
         lambda one, known: known.short(one.image_id or one.image_ref),
         "wide",
     ),
-    Column(
-        "POD UID",
-        _label(POD_UID_LABEL),
-        lambda one, _: one.labels.get(POD_UID_LABEL, UNKNOWN),
-        "wide",
-    ),
+    _pod_column("POD UID", "uid", "wide"),
     Column("EXIT", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[0], "ends"),
     Column("REASON", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[1], "ends"),
 )
@@ -253,16 +247,16 @@ def containers_on_screen(table: Table) -> Table:
     return shown._replace(optional=("EXIT", "REASON"))
 
 
-def container_block(container: cri_pb2.Container, *, now: float) -> Block:
+def container_block(container: cri_pb2.Container, known: Known) -> Block:
     return block_of(
         ("ID", container.id),
         ("PodID", container.pod_sandbox_id),
-        ("Namespace", container.labels.get(POD_NAMESPACE_LABEL, UNKNOWN)),
+        ("Namespace", known.of_pod(container, "namespace")),
         ("Name", container.metadata.name),
         ("Attempt", str(container.metadata.attempt)),
         ("State", _state(CONTAINER_STATES, container.state)),
         ("Image", container.image.image),
-        ("Created", f"{age(container.created_at, now)} ago"),
+        ("Created", f"{age(container.created_at, known.now)} ago"),
         ("Labels", container.labels or None),
         ("Annotations", container.annotations or None),
     )

@@ -31,6 +31,7 @@ from tests.cli import test_logs, test_replays
 from tests.cli.run import PROGRAM, Run, kept_handlers
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
+from tests.show.screen import Terminal
 from tests.waiting import wait_until
 from tools.manual import prose, roff
 
@@ -206,6 +207,24 @@ def program(tmp_path: Path) -> str:
     path.write_text(f"#!{sys.executable}\nfrom pycrictl.__main__ import run\n\nrun()\n")
     path.chmod(0o755)
     return str(path)
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+@pytest.mark.parametrize(
+    ("command", "rpc"), [("stats", "ListContainerStats"), ("statsp", "ListPodSandboxStats")]
+)
+def test_statistics_clear_the_screen_as_in_crictl_only(
+    fake: FakeServer, program: str, command: str, rpc: str, is_own: bool
+) -> None:
+    fake.prepare(rpc, None, repeat=True)
+    words = [*(PROGRAM if is_own else [program]), "-r", fake.endpoint, command, "-s", "0"]
+    piped = subprocess.run(words, capture_output=True, check=True, timeout=60).stdout
+    with Terminal() as terminal:
+        subprocess.run(words, stdout=terminal.stderr, check=True, timeout=60)
+        terminal.mark_end()
+        terminal.read()
+    cleared = [output.startswith(b"\x1b[2J\x1b[H") for output in (piped, terminal.sent)]
+    assert cleared == [not is_own] * 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

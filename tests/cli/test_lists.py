@@ -59,6 +59,22 @@ def test_wide_containers(containers: FakeServer) -> None:
     assert column(shown.stdout, "IMAGE ID") == ["5a" * 6 + "5", "5b" * 6 + "5", "5c" * 6 + "5"]
 
 
+def test_pods_of_containers_without_labels_are_found_by_the_sandbox(fake: FakeServer) -> None:
+    found = scene.fake_containers(NOW)[:3]
+    found[0].labels["io.kubernetes.pod.name"] = "labelled"
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=found))
+    metadata = cri_pb2.PodSandboxMetadata(name="web", namespace="shop", uid="u7")
+    pods = [cri_pb2.PodSandbox(id=one.pod_sandbox_id, metadata=metadata) for one in found[:2]]
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods))
+    shown = run(fake, "ps", "-a", "-o", "wide").stdout
+    assert column(shown, "POD  ") == ["labelled", "web", "unknown"]
+    assert column(shown, "NAMESPACE") == ["shop", "shop", "unknown"]
+    assert column(shown, "POD UID") == ["u7", "u7", "unknown"]
+    in_shop = run(fake, "ps", "-aq", "--namespace", "^shop$").stdout.split()
+    assert in_shop == [one.id for one in found[:2]]
+    assert run(fake, "ps", "-av").stdout.count("Namespace: shop\n") == 2
+
+
 def test_wide_pods_have_addresses(fake: FakeServer) -> None:
     def status(request: Any, context: Any) -> Any:
         if request.pod_sandbox_id == scene.hex_id(2):

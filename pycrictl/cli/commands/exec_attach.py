@@ -175,7 +175,7 @@ def exec_(
         app.env.warn("failures of the command are ignored")
     if target is None:
         with app.open_clients(needs_images=bool(image)) as (client, images):
-            found = queries.list_containers(client, images, query)
+            found = queries.list_containers(client, images, query, labels_only=crictl.is_called())
             if found:
                 code = run(client, [lookup.ObjectRef(each.id, each.id) for each in found])
             elif ignore_errors:

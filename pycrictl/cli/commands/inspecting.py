@@ -73,7 +73,11 @@ def inspect(
     block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
     views = inspect_views.container_document, block
     with app.open_clients(needs_images=bool(image)) as (client, images):
-        listed = [] if words else queries.list_containers(client, images, query)
+        listed = (
+            []
+            if words
+            else queries.list_containers(client, images, query, labels_only=crictl.is_called())
+        )
         if not words and not listed:
             hint = "without IDs, running containers are selected; see --all and --state"
             raise list_options.nothing_selected(client, pod, hint)

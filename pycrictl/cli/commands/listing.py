@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,6 @@ from pycrictl.show.list_views import (
     CONTAINERS,
     IMAGES,
     NONE,
-    POD_NAME_LABEL,
     PODS,
     Known,
     container_block,
@@ -91,31 +90,34 @@ def ps(
         state=state,
     )
     needs_images = bool(image) or resolve_image_path
+    labels_only = crictl.is_called()
     with app.open_clients(needs_images=needs_images) as (client, images):
 
+        def known(found: Sequence[cri_pb2.Container], **data: Any) -> Known:
+            pods = {} if labels_only else queries.pods_of(client, found)
+            return Known(app.env.wall_clock(), no_trunc, pods=pods, **data)
+
         def table(found: Sequence[cri_pb2.Container], wide: bool, more: bool = False) -> Table:
-            shows_ends = more or (wide and not crictl.is_called())
-            known = Known(
-                app.env.wall_clock(),
-                no_trunc,
+            shows_ends = more or (wide and not labels_only)
+            data = known(
+                found,
                 image_names=queries.first_tags(images, found) if resolve_image_path else {},
                 ends=_ends(client, found) if shows_ends else {},
-                owners=_owners(client, found) if shows_ends else {},
             )
             wanted = ("wide" if wide else "", "ends" if shows_ends else "")
-            return table_of(CONTAINERS, found, known, wanted=wanted)
+            return table_of(CONTAINERS, found, data, wanted=wanted)
 
         def shown(found: Sequence[cri_pb2.Container]) -> Table:
             return containers_on_screen(table(found, False, more=True))
 
         views = Views(
             table=table,
-            block=lambda container: container_block(container, now=app.env.wall_clock()),
+            block=lambda container: container_block(container, known([container])),
             on_screen=None if no_trunc else shown,
         )
         list_options.show_list(
             app,
-            lambda: queries.list_containers(client, images, query),
+            lambda: queries.list_containers(client, images, query, labels_only=labels_only),
             chosen,
             views,
             watch=watch,
@@ -133,14 +135,6 @@ def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tu
             status = answer.status
             ends[status.id] = str(status.exit_code), status.reason or NONE
     return ends
-
-
-def _owners(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
-    if all(POD_NAME_LABEL in each.labels for each in found):
-        return {}
-    with suppress(PycrictlError):
-        return {pod.id: (pod.metadata.namespace, pod.metadata.name) for pod in fetch.pods(client)}
-    return {}
 
 
 def pods(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
@@ -12,7 +13,8 @@ from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.fetch import newest_count, newest_first, pattern
-from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, select_by_id
+from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, POD_LABEL, select_by_id
+from pycrictl.errors import PycrictlError
 
 F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
@@ -26,7 +28,7 @@ CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
 }
 
 NO_NAMESPACE: Final = "unknown"
-"""The namespace in tables, and for patterns, of a container without a namespace label."""
+"""The namespace in tables, and for patterns, of a container without a known one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +78,39 @@ def container_query(
 
 
 def list_containers(
-    client: CriClient, images: CriClient, query: Query[cri_pb2.ContainerFilter]
+    client: CriClient,
+    images: CriClient,
+    query: Query[cri_pb2.ContainerFilter],
+    *,
+    labels_only: bool = False,
 ) -> list[cri_pb2.Container]:
     """Return the containers of a query, the newest first.
 
-    ``images`` is a client of the image service, used only to resolve ``query.image``.
+    ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
+    is that of the labels, or unless ``labels_only``, of the pod sandbox.
     """
     found = fetch.containers(client, select_by_id(client, query.condition))
     if query.image:
         found = _of_image(images, found, query.image)
-    return query.select(found, _namespace)
+    pods = {} if labels_only or not query.namespace.pattern else pods_of(client, found)
+
+    def namespace(container: cri_pb2.Container) -> str:
+        pod = pods.get(container.pod_sandbox_id)
+        return container.labels.get(NAMESPACE_LABEL, pod.namespace if pod else NO_NAMESPACE)
+
+    return query.select(found, namespace)
+
+
+def pods_of(
+    client: CriClient, containers: Iterable[cri_pb2.Container]
+) -> dict[str, cri_pb2.PodSandboxMetadata]:
+    """Return the pods by their IDs, but none if the labels of all containers name theirs."""
+    labels = (POD_LABEL, NAMESPACE_LABEL)
+    if all(label in container.labels for container in containers for label in labels):
+        return {}
+    with suppress(PycrictlError):
+        return {pod.id: pod.metadata for pod in fetch.pods(client)}
+    return {}
 
 
 def _of_image(
@@ -113,10 +138,6 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
     asked = [reference for reference in references if reference]
     found = zip(asked, each(client, find, asked), strict=True)
     return [(reference, image) for reference, image in found if image is not None]
-
-
-def _namespace(container: cri_pb2.Container) -> str:
-    return container.labels.get(NAMESPACE_LABEL, NO_NAMESPACE)
 
 
 PodState = Literal["ready", "notready"]
