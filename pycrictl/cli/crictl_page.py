@@ -71,9 +71,6 @@ def _set(heading: str, content: Sequence[Row | str]) -> str:
     return "\n".join([heading, *(f"   {line}".rstrip() for line in lines)])
 
 
-NEWER_FIELDS: Final = frozenset(("mount_options",))
-"""Fields added to the API since crictl's version."""
-
 _ROOT: Final = ("$schema", "$id", "$ref")
 _LIMITS: Final = ("minimum", "maximum", "enum")
 
@@ -89,6 +86,8 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _definition(definition: dict[str, Any]) -> dict[str, Any]:
+    from pycrictl.show.protodata import NEWER_FIELDS  # noqa: PLC0415 - not for help
+
     spellings = definition.get("dependentSchemas", {})
     properties = {
         name: _value(value)

@@ -22,6 +22,9 @@ from google.protobuf.message import Message
 
 Document = dict[str, Any]
 
+NEWER_FIELDS: Final = frozenset(("mount_options",))
+"""Fields that the CRI of Kubernetes 1.36 does not have; they are omitted if they are empty."""
+
 MAX_NESTING: Final = 100
 """Nesting up to which an ``info`` value is parsed; deeper ones could not be serialized again."""
 
@@ -38,6 +41,8 @@ def message_document(message: Message) -> Document:
         if field.has_presence and not message.HasField(field.name):
             continue
         value, kind = getattr(message, field.name), field.message_type
+        if field.name in NEWER_FIELDS and not value:
+            continue
         if kind is not None and kind.GetOptions().map_entry:
             document[field.json_name] = {key: value[key] for key in sorted(value)}
         elif field.is_repeated:

@@ -17,9 +17,6 @@ from typing import Any, TypedDict
 
 DATA = Path(__file__).parent / "data"
 
-NEWER_FIELDS = ("mountOptions",)
-"""Fields added to the API after the recordings were made."""
-
 
 class Rpc(TypedDict):
     """One call: its request with proto field names, its deadline, and its status by name."""
@@ -97,8 +94,3 @@ def documents(text: str, mapping: Callable[[list[tuple[str, Any]]], Any] = dict)
         document, end = decoder.raw_decode(text)
         yield document
         text = text[end:]
-
-
-def in_order(pairs: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
-    """A ``mapping`` for ``documents`` that keeps the order of keys and drops newer fields."""
-    return [pair for pair in pairs if pair[0] not in NEWER_FIELDS]

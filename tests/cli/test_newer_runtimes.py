@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from tests.captures import documents, in_order
+from tests.captures import documents
 from tests.captures.fixtures import utc
 from tests.captures.runtimes import message_of
 from tests.cli.run import Run
@@ -31,7 +31,7 @@ def recorded(name: str) -> list[Any]:
 
 def same(text: str, name: str) -> bool:
     recorded_text = (DATA / f"{name}.json").read_text("utf-8")
-    return [*documents(text, in_order)] == [*documents(recorded_text, in_order)]
+    return [*documents(text, list)] == [*documents(recorded_text, list)]
 
 
 @pytest.mark.parametrize("runtime", ["containerd2", "crio"])

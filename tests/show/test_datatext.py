@@ -65,13 +65,18 @@ TYPES = [
 ]
 
 
+def _without_newer(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != "mountOptions" or value}
+
+
 @given(st.sampled_from(TYPES).flatmap(messages))
 def test_messages_are_in_the_proto3_json_mapping(message: Message) -> None:
     text = document_json(message_document(message), is_ordered=True)
     expected = json_format.MessageToJson(message, always_print_fields_with_no_presence=True)
     expected = expected.replace('"SIGNAL_', '"')  # crictl has shorter names
+    wanted = json.loads(expected, parse_int=float, object_hook=_without_newer)
     # Integers are compared as floats, since Go writes the double 2.0 as 2.
-    assert json.loads(text, parse_int=float) == json.loads(expected, parse_int=float)
+    assert json.loads(text, parse_int=float) == wanted
     assert all(char == "\n" or char >= " " for char in text)
 
 
