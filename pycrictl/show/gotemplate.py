@@ -1,10 +1,8 @@
 """Go templates for ``--output go-template``. Pure.
 
-Supported as in Go's ``text/template`` are fields, ``if``, ``else if``, ``range``, ``with``,
-variables, pipelines, parentheses, trimming of white space, and the functions of ``gofunctions``. A
-missing key is an error. Comments, ``break``, ``continue``, ``define``, ``template``, ``block`` and
-``call`` are refused. Numbers are numbers here; in crictl they are strings, which makes
-``{{if .status.exitCode}}`` always true there.
+All of Go's ``text/template`` but ``define``, ``template``, ``block``, ``call`` and complex numbers.
+A missing key is an error. In crictl, numbers in the data are text, which makes
+``{{if .status.exitCode}}`` always true; here they are also numbers.
 
 The parser turns the text into functions of the variables and the current value (``dot``). A
 variable is identified by its index in the list of variables visible at that point.
@@ -13,29 +11,39 @@ variable is identified by its index in the list of variables visible at that poi
 from __future__ import annotations
 
 import ast
+import json
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from pycrictl.errors import UsageError
-from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, kind_of, plain
+from pycrictl.show.datatext import compact_json
+from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, Number, kind_of, plain
 from pycrictl.units import parse_int, quote
 
-UNSUPPORTED: Final = ("define", "template", "block", "call", "break", "continue")
+UNSUPPORTED: Final = ("define", "template", "block", "call")
 BLOCKS: Final = ("if", "with", "range")
-KEYWORDS: Final = (*BLOCKS, "else", "end")
+JUMPS: Final = ("break", "continue")
+KEYWORDS: Final = (*BLOCKS, *JUMPS, "else", "end")
 CONSTANTS: Final = {"true": True, "false": False, "nil": None}
+LONGEST_RANGE: Final = 1_000_000
+"""So that a typing error does not keep the program busy for hours."""
 
 _TOO_DEEP: Final = "template: :1: nested too deeply"
 _SPACES: Final = " \t\r\n"
 _FIELDS: Final = r"(?:\.[^\W\d]\w*)"
 _WORD: Final = re.compile(
     rf"[{_SPACES}]*(?:"
-    r"(?P<number>[+-]?\.?[0-9](?:[eE][+-]|[\w.])*)"  # a sign belongs to the number that follows it
+    r"(?P<number>[+-]?\.?[0-9](?:[eEpP][+-]|[\w.])*)"  # a sign belongs to the next number
     rf"|(?P<path>\$\w*{_FIELDS}*|{_FIELDS}+|\.)|(?P<name>[^\W\d]\w*)|(?P<close>\){_FIELDS}*)"
-    r'|(?P<string>"(?:[^"\\\n]|\\.)*"|`[^`]*`)|(?P<operator>:=|[=|(,]))'
+    r"""|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|`[^`]*`)|(?P<operator>:=|[=|(,]))"""
+)
+_COMMENT: Final = re.compile(rf"[{_SPACES}]*/\*.*?\*/", re.DOTALL)
+_ESCAPE: Final = re.compile(
+    r"""\\(?:[abfnrtv\\'"]|[0-7]{3}|x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})"""
 )
 _LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
 _RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
@@ -57,7 +65,10 @@ Operand = Callable[[Variables, Any], Any]
 Command = Callable[[Variables, Any, list[Any]], Any]
 """The list has the value of the preceding command in the pipeline, if there is one."""
 
-Nodes = Sequence[Callable[[Variables, Any], None]]
+Node = Callable[[Variables, Any], str | None]
+"""Writes its output; returns ``break`` or ``continue`` if that is what the enclosing loop does."""
+
+Nodes = Sequence[Node]
 At = Callable[[str], TemplateError]
 """Returns an error for a line of the template."""
 
@@ -74,8 +85,9 @@ class GoTemplate:
 
     def render(self, data: Any) -> str:
         variables = Variables()
-        variables[0] = data
         try:
+            data = json.loads(compact_json(data), parse_int=Number, parse_float=Number)
+            variables[0] = data
             _walk(self._nodes, variables, data)
         except RecursionError:
             raise TemplateError(_TOO_DEEP) from None
@@ -100,6 +112,7 @@ class _Parser:
         self.pieces = self.split()
         self.words: list[_Word] = []  # rest of the current action, in reverse order
         self.variables = ["$"]
+        self.loops = 0
 
     @property
     def next(self) -> _Word:
@@ -120,7 +133,10 @@ class _Parser:
     # Text and actions
 
     def split(self) -> Iterator[str | list[_Word]]:
-        """Yield texts, and for each action a list of an empty end word and its words in reverse."""
+        """Yield texts, and for each action a list of an empty end word and its words in reverse.
+
+        Comments yield nothing.
+        """
         text, position, trims = self.text, 0, False
         while True:
             left = _LEFT.search(text, position)
@@ -129,7 +145,8 @@ class _Parser:
             yield copied.rstrip(_SPACES) if left and left[1] else copied
             if not left:
                 return
-            words, position = [], left.end()
+            comment = _COMMENT.match(text, left.end())
+            words, position = [], (comment or left).end()
             while not (right := _RIGHT.match(text, position)):
                 word = _WORD.match(text, position)
                 if word is None:
@@ -137,14 +154,15 @@ class _Parser:
                 kind = word.lastgroup or ""
                 words.append(_Word(kind, word[kind], word.start(kind)))
                 position = word.end()
-            yield [_Word("end", "", position), *reversed(words)]
+            if words or not comment:
+                yield [_Word("end", "", position), *reversed(words)]
             position, trims = right.end(), right[1] is not None
 
     def syntax_error(self, position: int, start: int) -> TemplateError:
         rest = self.text[position:].lstrip(_SPACES)
         if not rest:
             return self.error(start, "unclosed action")
-        if rest[0] in '"`':
+        if rest[0] in "\"`'":
             return self.error(position, "unclosed string")
         hint = 'keys with dashes are read so: {{index .labels "a-key"}}' if rest[0] == "-" else None
         return self.error(position, f"unexpected {quote(rest[0])} in an action", hint=hint)
@@ -154,7 +172,7 @@ class _Parser:
     def nodes(self) -> tuple[Nodes, _Word]:
         """Parse up to an ``end``, an ``else`` or the end of the text; also return that word."""
         known = len(self.variables)
-        found: list[Callable[[Variables, Any], None]] = []
+        found: list[Node] = []
         end = _Word("end", "", len(self.text))
         for piece in self.pieces:
             if isinstance(piece, str):
@@ -170,20 +188,28 @@ class _Parser:
         del self.variables[known:]
         return found, end
 
-    def action(self) -> Callable[[Variables, Any], None]:
+    def action(self) -> Node:
         if self.next.text in BLOCKS:
             return self.branch(self.words.pop())
+        if self.next.text in JUMPS:
+            jump = self.words.pop()
+            self.close(jump.text)
+            if not self.loops:
+                raise self.error(jump.position, f"{{{{{jump.text}}}}} outside {{{{range}}}}")
+            return lambda *_: jump.text
         if self.next.text in UNSUPPORTED:
             raise self.error(self.next.position, f"{{{{{self.next.text}}}}} is not supported")
         pipeline = self.pipeline("the action", max_variables=1)
         self.close("the action")
         return partial(_act, pipeline)
 
-    def branch(self, keyword: _Word) -> Callable[[Variables, Any], None]:
+    def branch(self, keyword: _Word) -> Node:
         known = len(self.variables)
         pipeline = self.pipeline(keyword.text, max_variables=1 + (keyword.text == "range"))
         self.close(keyword.text)
+        self.loops += keyword.text == "range"
         body, end = self.nodes()
+        self.loops -= keyword.text == "range"
         otherwise: Nodes = ()
         if end.text == "else" and self.next.text == keyword.text != "range":
             otherwise = (self.branch(self.words.pop()),)  # one {{end}} closes the whole chain
@@ -291,21 +317,24 @@ class _Parser:
         if word.text[0] == "`":
             return word.text[1:-1].replace("\r", "")
         try:
-            if word.kind == "string":
-                return ast.literal_eval(word.text)  # Go's escapes are among Python's
+            if word.kind == "string" and "\\" not in _ESCAPE.sub("", word.text):
+                text = ast.literal_eval(word.text)
+                return ord(text) if word.text[0] == "'" else text
             with suppress(ValueError):
                 return parse_int(word.text)
-            return float(word.text)
-        except (ValueError, SyntaxError):
-            raise self.error(word.position, f"{quote(word.text)} is not valid") from None
+            number = (float.fromhex if "x" in word.text else float)(word.text.replace("_", ""))
+        except (ValueError, TypeError, OverflowError):
+            number = math.inf
+        if math.isinf(number):
+            raise self.error(word.position, f"{quote(word.text)} is not valid")
+        return number
 
 
 # Evaluation
 
 
-def _walk(nodes: Nodes, variables: Variables, dot: Any) -> None:
-    for node in nodes:
-        node(variables, dot)
+def _walk(nodes: Nodes, variables: Variables, dot: Any) -> str | None:
+    return next(filter(None, (node(variables, dot) for node in nodes)), None)
 
 
 def _write(text: str, variables: Variables, _: Any) -> None:
@@ -320,26 +349,28 @@ def _act(pipeline: _Pipeline, variables: Variables, dot: Any) -> None:
 
 def _branch(
     keyword: str, pipeline: _Pipeline, body: Nodes, otherwise: Nodes, variables: Variables, dot: Any
-) -> None:
+) -> str | None:
     # As in Go, all variables of a loop hold the whole value in {{else}}.
     value = pipeline.value(variables, dot)
     if keyword != "range":
         inner = dot if keyword == "if" else value
-        _walk(body if value else otherwise, variables, inner if value else dot)
-        return
-    items: list[tuple[Any, Any]] = []
+        return _walk(body if value else otherwise, variables, inner if value else dot)
+    items: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, dict):
-        items = [(key, value[key]) for key in sorted(value)]
+        items = ((key, value[key]) for key in sorted(value))
     elif isinstance(value, list):
-        items = list(enumerate(value))
+        items = enumerate(value)
+    elif type(value) is int and len(pipeline.places) < 2 and value <= LONGEST_RANGE:
+        items = ((number, number) for number in range(value))
     elif value is not None:
         raise pipeline.at(f"{kind_of(value)} cannot be iterated over")
+    item = None
     for item in items:
         # A single variable gets the item; of two, the first gets its key or index.
         variables.update(zip(pipeline.places, item[-len(pipeline.places) :], strict=False))
-        _walk(body, variables, item[1])
-    if not items:
-        _walk(otherwise, variables, dot)
+        if _walk(body, variables, item[1]) == "break":
+            break
+    return None if item else _walk(otherwise, variables, dot)
 
 
 def _piped(
