@@ -1,11 +1,45 @@
-"""Facts about other processes, from /proc."""
+"""Facts about other processes, from /proc, and processes with a name of their own."""
 
 from __future__ import annotations
 
 import os
 import re
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
+
+
+class Listener:
+    """A separate process, with the given name, that listens on a socket until it is closed."""
+
+    def __init__(
+        self, path: Path, name: str, *words: str, environ: Mapping[str, str] | None = None
+    ) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(path), name, *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=None if environ is None else {**os.environ, **environ},
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def close(self) -> None:
+        self._process.communicate()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def resident_bytes(pid: int) -> int:
@@ -39,3 +73,17 @@ def connections(path: Path) -> list[str]:
     """Return the lines of /proc/net/unix for a socket's connections; field 7 is the inode."""
     lines = Path("/proc/net/unix").read_text().splitlines()
     return [line for line in lines if line.endswith(str(path)) and line.split()[5] == "03"]
+
+
+def _listen(path: str, name: str) -> None:
+    Path("/proc/self/comm").write_text(name)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(path)
+        server.listen()
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    _listen(*sys.argv[1:3])

@@ -63,9 +63,9 @@ pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
 pulls: pulls wire.progress
+pulls.registries: _proto containerd noderoot progress.reference pulls.registries tls
 progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot progress pulls
     wire.progress
-progress.registries: _proto containerd.store progress.reference tls
 copy.rules: copy.rules wire.codes wire.tar
 copy.tree: copy.rules copy.tree noderoot signals wire.tar
 copy.archive: copy.archive copy.rules copy.tree wire.tar
@@ -77,6 +77,7 @@ copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree 
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
 diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles progress.reference
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
+    pulls.registries.registry_client
 show: _proto environ pulls show
 proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.tree cri.calls.methods
     kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy pycrictl servicelog
@@ -125,10 +126,10 @@ h11: streaming.opening wire.http1
 prometheus_client: metricspage proxy.figures.metrics
 rich: top.screen
 textual: top.screen
-tomli: containerd progress.registries serviceoptions
+tomli: containerd pulls.registries serviceoptions
 tqdm: show.displays.meters
 typer: cli
-urllib3: diagnosis.registry progress.registries
+urllib3: pulls.registries
 websockets: proxy.serve.stream_server wire.http1 wire.upgrade wire.websocket
 yaml: show yamltree
 """

@@ -11,7 +11,7 @@ from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
-from pycrictl.pull.image import Show, check_name, pull
+from pycrictl.pull.image import Show, answers_of_servers, check_name, pull
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
@@ -39,7 +39,11 @@ def pull_image(
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
         image = redact_text(request.image.image)
-        raise worded(error, pull_words(error.details, image), f"pulling {quote(image)}") from None
+        words = pull_words(error.details, image)
+        if words is not None and words.is_registrys and wants_manifests and _is_worded(error):
+            if answers := answers_of_servers(client, request):
+                words = words._replace(text=f"{words.text}; asked again: {'; '.join(answers)}")
+        raise worded(error, words, f"pulling {quote(image)}") from None
 
 
 def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
@@ -50,10 +54,14 @@ def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
 
 def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
     """Word an error as given by ``words``, if any; ``--debug`` logs the runtime's text."""
-    is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # not from a registry
-    if words is not None and error.details and not is_own and not crictl.is_called():
+    if words is not None and _is_worded(error):
         error.message, error.hint = f"{what}: {words.text}", words.advice
     return error
+
+
+def _is_worded(error: RuntimeFault) -> bool:
+    is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # not from a registry
+    return bool(error.details) and not is_own and not crictl.is_called()
 
 
 @contextmanager

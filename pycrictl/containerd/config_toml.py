@@ -1,7 +1,6 @@
-"""containerd's settings for pulls: download limit, progress timeout, mirrors.
+"""containerd's settings for pulls: download limit, progress timeout, registries.
 
-The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others. The servers of a
-registry are listed in its ``certs.d`` directory (``hosts.toml``).
+The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import tomli
 
@@ -25,7 +24,11 @@ _KEYS: Final = (
     *("image_pull_progress_timeout", "max_concurrent_downloads", "snapshotter"),
     "containerd",  # holds the snapshotter before version 3
 )
-CERTS_D: Final = "/etc/containerd/certs.d"
+_LOCAL_PULLS: Final = (
+    "use_local_image_pull",
+    "discard_unpacked_layers",
+    "image_pull_with_sync_fs",
+)
 _FILES_LIMIT: Final = 64
 
 
@@ -69,32 +72,78 @@ def config_path(pid: int | None) -> Path:
     return DEFAULT_PATH
 
 
-def from_file(path: Path) -> PullSettings:
+@dataclass(frozen=True, slots=True)
+class CriSettings:
+    """The settings of the CRI plugin that its files set.
+
+    Attributes:
+        table: by name, as in the file.
+        origins: the file that sets each of them, the last file last.
+    """
+
+    table: dict[str, Any]
+    origins: dict[str, str]
+
+    @property
+    def pulls_locally(self) -> bool:
+        """Whether containerd 2.1 and later pulls without its transfer service.
+
+        It does for settings that the service does not know (``CheckLocalImagePullConfigs``).
+        """
+        table, registry = self.table, mapping(self.table.get("registry"))
+        return (
+            any(table.get(key) is True for key in _LOCAL_PULLS)
+            or table.get("disable_snapshot_annotations") is False
+            or table.get("max_concurrent_downloads", 3) != 3
+            or any(registry.get(key) for key in ("mirrors", "configs", "auths"))
+        )
+
+
+def read_settings(path: Path) -> CriSettings:
     """Read a configuration file and its imports; return empty settings if it is unreadable.
 
     An imported file overrides the importing one: key by key in a version 3 configuration, a
     plugin's whole section in older ones.
     """
     table: dict[str, Any] = {}
-    origin, version = "", 0
+    origins: dict[str, str] = {}
+    version = 0
     for file, document in _documents(path):
         version = version or document.get("version", 1)
         for plugin in CRI_PLUGINS:
-            section = mapping(document.get("plugins"), plugin)
-            known: dict[str, Any] = {key: section[key] for key in _KEYS if key in section}
-            if known or (section and version != 3):
-                table, origin = {**table, **known} if version == 3 else known, str(file)
+            if section := mapping(document.get("plugins"), plugin):
+                if version != 3:
+                    table, origins = {}, {}
+                table = _merged(table, section)
+                kept = {key: origin for key, origin in origins.items() if key not in section}
+                origins = {**kept, **dict.fromkeys(section, str(file))}
+    return CriSettings(table, origins)
+
+
+def _merged(table: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _merged(table[key], other[key])
+        for key in table.keys() & other.keys()
+        if isinstance(table[key], dict) and isinstance(other[key], dict)
+    }
+    return {**table, **other, **both}
+
+
+def from_file(path: Path) -> PullSettings:
+    settings = read_settings(path)
+    table = settings.table
     timeout, downloads = (table.get(key) for key in _KEYS[:2])
     timeout_s = None
     if isinstance(timeout, str):
         with suppress(ValueError):
             timeout_s = parse_duration(timeout)
     snapshotter = table.get("snapshotter") or mapping(table.get("containerd")).get("snapshotter")
+    origins = [file for key, file in settings.origins.items() if key in _KEYS]
     return PullSettings(
         progress_timeout_s=timeout_s,
         max_concurrent_downloads=downloads if type(downloads) is int else None,
         snapshotter=text(snapshotter) or None,
-        origin=origin,
+        origin=origins[-1] if origins else "",
     )
 
 
@@ -105,7 +154,7 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         if file in seen:
             continue
         seen.add(file)
-        document = _read(file)
+        document = read_document(file)
         if document is None:
             continue
         yield file, document
@@ -114,7 +163,8 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
                 todo.extend(_matches(file.parent, pattern))
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def read_document(file: Path) -> dict[str, Any] | None:
+    """Return the content of a TOML file of the node; None if it cannot be read."""
     try:
         return tomli.loads(noderoot.read_named(noderoot.locate(str(file))).decode())
     except (OSError, ValueError, RecursionError, PycrictlError):
@@ -130,59 +180,3 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
         found = sorted(here.glob(str(absolute.relative_to(fixed))))
         return [fixed / file.relative_to(here) for file in found]
     return []
-
-
-# The servers of a registry
-
-
-class Site(NamedTuple):
-    """A server of a registry's images; ``ca`` is a path as this process sees it."""
-
-    url: str
-    is_mirror: bool = False
-    ca: str = ""
-    verifies: bool = True
-
-
-def sites_of(host: str, config: Path) -> list[Site]:
-    scheme = "http" if host.partition(":")[0] in ("localhost", "127.0.0.1") else "https"
-    own = Site(f"{scheme}://{'registry-1.docker.io' if host == 'docker.io' else host}")
-    folder, document = _hosts(host, _folders(config))
-    if document is None:
-        return [own]
-    found = []
-    for url, settings in mapping(document.get("host")).items():
-        if isinstance(settings, dict):
-            found.append(_site(url, settings, folder, is_mirror=True))
-    if server := text(document.get("server")):
-        own = _site(server, document, folder, is_mirror=False)
-    return [*found, own]
-
-
-def _site(url: str, settings: dict[str, Any], folder: Path, *, is_mirror: bool) -> Site:
-    ca = settings.get("ca")
-    name = text(ca[0] if isinstance(ca, list) and ca else ca)
-    path = noderoot.locate(str(folder / name)) if name else ""
-    verifies = settings.get("skip_verify") is not True
-    whole = url if "://" in url else f"https://{url}"
-    return Site(whole.rstrip("/").removesuffix("/v2"), is_mirror, path, verifies)
-
-
-def _folders(config: Path) -> list[Path]:
-    named = []
-    for _, document in _documents(config):
-        plugins = mapping(document.get("plugins"))
-        for plugin in CRI_PLUGINS:
-            registry = mapping(plugins, plugin, "registry")
-            if path := text(registry.get("config_path")):
-                named = [Path(part) for part in path.split(":") if part]
-    return named or [Path(CERTS_D)]
-
-
-def _hosts(host: str, folders: list[Path]) -> tuple[Path, dict[str, Any] | None]:
-    for folder in folders:
-        for name in (host, host.replace(":", "_") + "_", "_default"):
-            file = folder / name / "hosts.toml"
-            if (document := _read(file)) is not None:
-                return file.parent, document
-    return Path(), None

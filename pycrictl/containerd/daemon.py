@@ -113,6 +113,20 @@ def listener_pid(endpoint: str) -> int:
         return pid
 
 
+def runtime_pid(endpoint: str, program: str) -> int:
+    """Return the PID of a runtime: 0 if it cannot be told.
+
+    It is the listener on the socket, or the node's only process of that name behind a proxy, or
+    where this process has PIDs of its own.
+    """
+    pid = listener_pid(endpoint)
+    if pid and _program(pid) == program:
+        return pid
+    pids = [int(entry.name) for entry in _process("", "").iterdir() if entry.name.isdecimal()]
+    found = [pid for pid in pids if _program(pid) == program and noderoot.is_nodes_own(pid)]
+    return found[0] if len(found) == 1 else 0
+
+
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot; None if it does not exist."""
     try:
@@ -125,7 +139,7 @@ def start_ticks(pid: int) -> int | None:
 
 def _program(pid: int) -> str:
     with suppress(OSError):
-        return _process(pid, "comm").read_text("utf-8", "replace")
+        return _process(pid, "comm").read_text("utf-8", "replace").rstrip("\n")
     return ""
 
 

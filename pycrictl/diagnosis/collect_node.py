@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import config_path, from_file, sites_of
+from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.endpoints import others
@@ -27,7 +27,8 @@ from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
 from pycrictl.progress.content_watcher import EXPIRY_LABEL, created_at
-from pycrictl.progress.reference import parse
+from pycrictl.progress.reference import Reference, parse
+from pycrictl.pulls.registries.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,16 +70,20 @@ class NodeProxy(Protocol):
 
 
 class NodeCollector(Asking):
-    """Collects facts within seconds; registries (HOST or HOST/REPO) default to those of images."""
+    """Collects facts within seconds.
+
+    ``registries`` are HOST, or references to images; by default those of the node's images.
+    """
 
     def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
         super().__init__()
-        self._registries = list(registries)
+        self._registries = [_registry(text) for text in registries]
+        self._are_named = bool(self._registries)
         self._tries_registries = tries_registries
         self._known: dict[str, Any] = {}
         self._silent: list[str] = []
         self._trials: list[Trial] = []
-        self._config = config_path(None)
+        self._runtime = ("", "", "")
 
     def collect(
         self,
@@ -122,6 +127,7 @@ class NodeCollector(Asking):
         with self._optional("runtime version"):
             answer = self._call(client, "Version", cri_pb2.VersionRequest())
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
+            self._runtime = client.endpoint, answer.runtime_name, answer.runtime_version
         if self._silent:
             self._begin_disks(USUAL)
             self._begin_registries()
@@ -219,23 +225,28 @@ class NodeCollector(Asking):
     def _begin_registries(self) -> None:
         if not self._tries_registries:
             return
-        for name in self._registries[:MOST_REGISTRIES]:
-            host, _, repository = name.partition("/")
-            for site in sites_of(host, self._config):
+        access = access_of(*self._runtime)
+        self._known["registry_doubt"] = access.doubt
+        self._known["ignored_config_path"] = access.trap
+        for reference in self._registries[:MOST_REGISTRIES]:
+            endpoints = access.endpoints(reference)
+            if not endpoints:
+                reason = "not tested: the runtime's configuration allows no server for it"
+                self._missing.append(Missing(f"registry {reference.host}", reason))
+            for endpoint in endpoints:
                 try:
-                    trial = Trial(site, host, repository)
+                    trial = Trial(endpoint, access, reference, is_named=self._are_named)
                 except ValueError as exc:
-                    self._missing.append(Missing(f"registry {site.url}", str(exc)))
+                    self._missing.append(Missing(f"registry {endpoint.url()}", str(exc)))
                     continue
                 self._trials.append(trial)
-                self._begin(f"registry {site.url}", trial.run)
+                self._begin(f"registry {endpoint.url()}", trial.run)
 
     def _ask_containerd(self, native: ContainerdClient) -> None:
         native.version()
         daemon = find_daemon(native)
         pid = daemon.pid if daemon is not None else None
-        self._config = config_path(pid)
-        settings = from_file(self._config)
+        settings = from_file(config_path(pid))
         self._known["downloads"] = settings.max_concurrent_downloads
         self._known["timeout_s"] = settings.progress_timeout_s
         current = CurrentDaemon(native)
@@ -253,15 +264,19 @@ class NodeCollector(Asking):
         self._known["dead_bytes"] = sum(one.offset for one in dead)
 
 
-def _registries_of(images: Iterable[cri_pb2.Image]) -> list[str]:
-    """Return HOST/REPO for each registry of the node's images, that of most images first."""
-    found: dict[str, list[str]] = {}
+def _registry(text: str) -> Reference:
+    """Read HOST, or a reference to an image; without a slash, it is a host."""
+    return parse(text) if "/" in text else Reference(text, "", "", "")
+
+
+def _registries_of(images: Iterable[cri_pb2.Image]) -> list[Reference]:
+    """Return an image of each registry of the node's images, that of most images first."""
+    found: dict[str, list[Reference]] = {}
     for image in images:
         for name in image.repo_tags[:1]:
             reference = parse(name)
-            found.setdefault(reference.host, []).append(reference.path)
-    ordered = sorted(found, key=lambda host: -len(found[host]))
-    return [f"{host}/{found[host][0]}" for host in ordered]
+            found.setdefault(reference.host, []).append(reference)
+    return [images[0] for images in sorted(found.values(), key=len, reverse=True)]
 
 
 def _is_synchronized() -> bool | None:

@@ -17,7 +17,8 @@ from pycrictl.diagnosis.findings import (
     no_sandbox_image,
     ranked,
 )
-from pycrictl.diagnosis.registry import NO_ANSWER, Route
+from pycrictl.diagnosis.registry import Route
+from pycrictl.pulls.registries.registry_client import NO_ANSWER
 from pycrictl.units import format_bytes, format_duration, plural
 
 SKEW_S: Final = 30.0
@@ -42,7 +43,9 @@ class NodeFacts:
 
     ``silent`` are calls without a response in time, ``conditions`` those that do not hold.
     ``kubelet_limit`` is 0 for no limit, ``timeout_s`` 0 for never. ``dead_ingests`` are downloads
-    that have not grown for an hour or are older than the daemon.
+    that have not grown for an hour or are older than the daemon. ``routes`` are in the order in
+    which the runtime asks the servers of a registry, unless ``registry_doubt`` says why that is not
+    known. ``ignored_config_path`` is a list of folders that containerd takes for one.
     """
 
     endpoint: str = ""
@@ -71,6 +74,8 @@ class NodeFacts:
     agent_expiry_s: float | None = None
     now_s: float = 0.0
     routes: tuple[Route, ...] = ()
+    registry_doubt: str = ""
+    ignored_config_path: str = ""
     missing: tuple[Missing, ...] = ()
 
 
@@ -230,14 +235,29 @@ _ADVICE: Final = {
 
 
 def _registries(facts: NodeFacts) -> Iterator[Finding]:
-    for route in facts.routes:
+    if path := facts.ignored_config_path:
+        text = f"containerd reads no hosts.toml: it takes its config_path, {path}, for one folder"
+        first = path.partition(":")[0]
+        advice = f'set config_path = "{first}" in its configuration, and restart it'
+        yield Finding("config-path", Weight.WARNING, text, advice, 71)
+    for place, route in enumerate(facts.routes):
         if (step := route.trouble) is None:
             continue
+        same = [(n, one) for n, one in enumerate(facts.routes) if one.registry == route.registry]
+        used = next((n for n, one in same if one.works), None)
         what = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
-        others = any(one.registry == route.registry and one.trouble is None for one in facts.routes)
-        weight = Weight.WARNING if others else Weight.SERIOUS
-        advice = _ADVICE[step.name]
+        through = f" through the proxy {route.proxy}" if route.proxy else ""
+        text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}{through}"
+        text += f": {step.text}"
+        weight, advice = Weight.SERIOUS, _ADVICE[step.name]
         if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
             advice = "it is connected but silent: check the registry and what is in front of it"
-        text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}"
-        yield Finding("registry", weight, f"{text}: {step.text}", advice, 70)
+        if through and step.name in ("dns", "tcp"):
+            advice = "check the proxy: the runtime has it from its environment"
+        if facts.registry_doubt:
+            weight = Weight.NOTE
+            text += f"; whether the runtime asks it so is not known: {facts.registry_doubt}"
+        elif used is not None:
+            weight = Weight.WARNING if place < used else Weight.NOTE
+            text += f"; pulls {'go on to' if place < used else 'use'} {facts.routes[used].url}"
+        yield Finding("registry", weight, text, advice, 70)

@@ -1,31 +1,38 @@
-"""Tests the connection from this node to a registry; each request takes at most two seconds.
+"""Tests the connection from this node to a server of a registry; each request takes two seconds.
 
 The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, time to the
-first byte, and the speed of one bounded range. HTTP proxies are not used.
+first byte, and the speed of one bounded range. They go the way of the runtime: through its HTTP
+proxy, with its authorities.
 """
 
 from __future__ import annotations
 
+import http.client
 import socket
 import ssl
 import threading
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-from urllib.parse import urlencode, urlsplit
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
 
-from pycrictl import noderoot
+from pycrictl.cri.calls.redact import redact_text
 from pycrictl.foreign import count, mappings, parsed, text, texts
-from pycrictl.progress import registries
+from pycrictl.progress.reference import Reference
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.registry_client import (
+    NO_ANSWER,
+    Challenge,
+    RegistryAnswer,
+    RegistryClient,
+    proxy_headers,
+    reason_of,
+)
 from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
-if TYPE_CHECKING:
-    from pycrictl.containerd.config_toml import Site
-
 STEP_S: Final = 2.0
-NO_ANSWER: Final = "no answer in time"
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
@@ -41,30 +48,57 @@ class Step(NamedTuple):
 
 
 class Route(NamedTuple):
-    """The steps to a server, up to the first failure; this clock is ahead by ``skew_s``."""
+    """The steps to a server, up to the first failure.
+
+    Attributes:
+        registry: HOST of the images that it serves.
+        url: of the server.
+        is_mirror: it serves another registry's images.
+        steps: those taken or left out.
+        skew_s: how far this clock is ahead of the server's; None if unknown.
+        proxy: the URL of the HTTP proxy in between, without a password; empty if none.
+        origin: the node's file that names the server; empty for the registry itself.
+    """
 
     registry: str
     url: str
     is_mirror: bool
     steps: tuple[Step, ...]
     skew_s: float | None = None
+    proxy: str = ""
+    origin: str = ""
 
     @property
     def trouble(self) -> Step | None:
         return next((step for step in self.steps if step.is_good is False), None)
 
+    @property
+    def works(self) -> bool:
+        return self.trouble is None and any(step.is_good for step in self.steps)
+
 
 class Trial:
-    def __init__(self, site: Site, registry: str, repository: str = "") -> None:
-        self._site = site
-        self._registry = registry
-        self._repository = repository
-        parts = urlsplit(site.url)
-        self._is_tls = parts.scheme == "https"
+    """A test of one server; ``is_named`` if the user named the repository, so it must exist.
+
+    Raises:
+        ValueError: the server cannot be tested: its address is invalid, or the proxy is no HTTP
+            proxy.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, access: RegistryAccess, reference: Reference, *, is_named: bool
+    ) -> None:
+        self._endpoint = endpoint
+        self._reference = reference
+        self._must_exist = is_named and not endpoint.is_mirror
+        self._client = RegistryClient(endpoint, access)
+        self._proxy = self._client.proxy
+        parts = urlsplit(self._proxy or f"{self._client.scheme}://{endpoint.host}")
+        if parts.scheme not in ("http", "https"):
+            raise ValueError(f"not tested: {parts.scheme} proxies are not supported")
         self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._is_tls else 80)
-        self._authorization = ""
-        self._tags: list[str] = []
+        self._port = parts.port or (80 if parts.scheme == "http" else 443)
+        self._version = ""
         self._skew_s: float | None = None
         self._steps: list[Step] = []
         self._current = "dns"
@@ -84,7 +118,7 @@ class Trial:
             try:
                 is_good, text = make()
             except (OSError, ValueError) as exc:
-                is_good, text = False, _reason(exc)
+                is_good, text = False, reason_of(exc)
             took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
             self._steps.append(
                 Step(self._current, is_good, f"{text} ({took})" if is_good else text)
@@ -94,10 +128,19 @@ class Trial:
         self._current = ""
 
     def route(self) -> Route:
-        steps, site = tuple(self._steps), self._site
+        """Return what is known so far."""
+        steps, endpoint = tuple(self._steps), self._endpoint
         if self._current:
             steps += (Step(self._current, None, "there was no time left for it"),)
-        return Route(self._registry, site.url, site.is_mirror, steps, self._skew_s)
+        return Route(
+            self._reference.host,
+            endpoint.url(self._client.scheme),
+            endpoint.is_mirror,
+            steps,
+            self._skew_s,
+            redact_text(self._proxy),
+            endpoint.origin,
+        )
 
     def _dns(self) -> tuple[bool | None, str]:
         found: list[str] = []
@@ -120,115 +163,94 @@ class Trial:
         return True, ", ".join(found[:3])
 
     def _tcp(self) -> tuple[bool | None, str]:
-        with self._connect() as connection:
-            return True, f"{connection.getpeername()[0]} port {self._port}"
+        with socket.create_connection((self._host, self._port), timeout=STEP_S) as connection:
+            where = ", the proxy" if self._proxy else ""
+            return True, f"{connection.getpeername()[0]} port {self._port}{where}"
 
     def _tls(self) -> tuple[bool | None, str]:
-        if not self._is_tls:
+        endpoint, client = self._endpoint, self._client
+        if len(endpoint.schemes) > 1:
+            self._get("/")  # it decides which one the server speaks
+        if client.scheme == "http":
             return None, "plain HTTP"
-        with (
-            self._connect() as connection,
-            self._context().wrap_socket(connection, server_hostname=self._host) as secured,
-        ):
-            certificate: Any = secured.getpeercert() or {}
-            until = certificate.get("notAfter", "")
+        if self._proxy.startswith("https:"):
+            return None, "inside that of the proxy: tested by what follows"
+        connection = http.client.HTTPSConnection(
+            self._host, self._port, timeout=STEP_S, context=client.context
+        )
+        with closing(connection):
+            if self._proxy:
+                parts = urlsplit(f"//{endpoint.host}")
+                headers = proxy_headers(self._proxy)
+                connection.set_tunnel(parts.hostname or "", parts.port or 443, headers)
+            connection.connect()
+            secured: Any = connection.sock
+            until = (secured.getpeercert() or {}).get("notAfter", "")
             what = f"valid until {until}" if until else "certificate not checked (skip_verify)"
             return True, f"{secured.version()}, {what}"
 
     def _auth(self) -> tuple[bool | None, str]:
-        status, headers, _ = self._get("/v2/")
+        answer = self._get("/")
+        status, headers, _ = answer
         with suppress(TypeError, ValueError):
             self._skew_s = time.time() - parsedate_to_datetime(headers.get("Date", "")).timestamp()
         if status == 200:
             return True, "no login needed"
         if status != 401:
-            return (
-                False,
-                f"/v2/ is answered with {status}: this is no registry, or it is out of order",
-            )
-        challenge = registries.Challenge(headers.get("WWW-Authenticate", ""))
-        if challenge.kind != "bearer":
+            what = "this is no registry, or it is out of order"
+            return False, f"/v2/ is answered with {status}: {what}"
+        repository = self._endpoint.repository
+        scope = f"repository:{repository}:pull" if repository else ""
+        if not self._client.log_in(answer, until=time.monotonic() + STEP_S, scope=scope):
             return None, "a login is needed: what follows is left out"
-        scope = f"repository:{self._repository}:pull" if self._repository else ""
-        realm = challenge.realm
-        status, _, body = self._get(f"{realm}?{urlencode(challenge.query(scope))}")
-        if status != 200:
-            return None, f"a login is needed: {urlsplit(realm).netloc} answers with {status}"
-        self._authorization = challenge.authorization(body)
+        realm = Challenge(headers.get("WWW-Authenticate", "")).realm
         return True, f"{urlsplit(realm).netloc} gives a token without a login"
 
     def _first_byte(self) -> tuple[bool | None, str]:
-        path = f"/v2/{self._repository}/tags/list" if self._repository else "/v2/"
-        status, _, body = self._get(path)
-        self._tags = texts(parsed(body).get("tags"))
+        reference = self._reference
+        version = reference.digest or reference.tag
+        if not self._endpoint.repository:
+            target = "/"
+        else:
+            target = f"manifests/{version}" if version else "tags/list"
+        status, _, body = self._get(target)
+        self._version = version or (texts(parsed(body).get("tags")) or [""])[-1]
         if status in (401, 403):
             return None, "a login is needed"
         if status == 404:
-            return False, f"no repository {self._repository}"
+            what = f"it does not have {self._endpoint.repository}{version and f':{version}'}"
+            return (False, what) if self._must_exist else (None, what)
         return status < 500, f"status {status}"
 
     def _speed(self) -> tuple[bool | None, str]:
-        if not self._repository:
+        if not self._endpoint.repository:
             return None, "name a repository to have it tested: --registry HOST/REPO"
-        base = f"/v2/{self._repository}"
-        if not self._tags:
+        if not self._version:
             return None, "the repository shows no tags"
-        layer = self._layer(base, self._tags[-1])
+        layer = self._layer(self._version)
         if not layer:
             return None, "no layer was found"
         began = time.monotonic()
-        status, _, content = self._get(f"{base}/blobs/{layer}", limit=RANGE_BYTES)
+        status, _, content = self._get(f"blobs/{layer}", most=RANGE_BYTES, part=True)
         if status not in (200, 206):
             return False, f"the layers are answered with {status}"
         took_s = max(time.monotonic() - began, 1e-6)
         return True, f"{format_bytes(len(content) / took_s)}/s over {format_bytes(len(content))}"
 
-    def _layer(self, base: str, reference: str) -> str:
+    def _layer(self, version: str) -> str:
         for _ in range(2):  # an index, and then one of its manifests
-            status, _, body = self._get(f"{base}/manifests/{reference}")
+            status, _, body = self._get(f"manifests/{version}")
             document = parsed(body) if status == 200 else {}
             if layers := mappings(document.get("layers")):
                 largest = max(layers, key=lambda one: count(one.get("size")))
                 return text(largest.get("digest"))
             if not (manifests := mappings(document.get("manifests"))):
                 break
-            reference = text(manifests[0].get("digest"))
+            version = text(manifests[0].get("digest"))
         return ""
 
-    def _get(self, target: str, *, limit: int = _ANSWER_BYTES) -> registries.RegistryAnswer:
-        import urllib3  # noqa: PLC0415 - only for requests to a registry
-
-        try:
-            return registries.request(
-                target if "://" in target else f"{self._site.url}{target}",
-                until=time.monotonic() + STEP_S,
-                context=self._context(),
-                authorization=self._authorization,
-                most=limit,
-                is_range=limit == RANGE_BYTES,
-            )
-        except urllib3.exceptions.HTTPError as exc:
-            reason = getattr(exc, "reason", None) or exc
-            if isinstance(reason, urllib3.exceptions.TimeoutError):
-                raise TimeoutError from None
-            raise OSError(f"no HTTP answer: {reason}") from None
-
-    def _connect(self) -> socket.socket:
-        return socket.create_connection((self._host, self._port), timeout=STEP_S)
-
-    def _context(self) -> ssl.SSLContext:
-        named = noderoot.read_named(self._site.ca).decode() if self._site.ca else None
-        return client_context(verifies=self._site.verifies, ca_data=named)
-
-
-def _reason(exc: Exception) -> str:
-    if isinstance(exc, TimeoutError):
-        return NO_ANSWER
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return f"x509: {exc.verify_message}"
-    if isinstance(exc, OSError) and exc.strerror:
-        return exc.strerror.lower()
-    return str(exc)
+    def _get(self, target: str, *, most: int = _ANSWER_BYTES, part: bool = False) -> RegistryAnswer:
+        return self._client.get(target, until=time.monotonic() + STEP_S, most=most, part=part)
 
 
 def expiry_s(port: int) -> float | None:

@@ -125,6 +125,9 @@ _PULLS: Final = (
         " gives a pull up that brings none (image_pull_progress_timeout)",
     ),
 )
+_OF_REGISTRIES: Final = frozenset(
+    ("plain-http", "x509", "unauthorized", "registry-down", "rate-limited", "not-found")
+)
 _FAILED: Final = Trouble("", "pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
 
 
@@ -133,8 +136,11 @@ def pull_trouble(cause: str) -> Trouble:
 
 
 class Words(NamedTuple):
+    """What happened and what to do; ``is_registrys`` if a registry or the way to it failed."""
+
     text: str
     advice: str
+    is_registrys: bool = False
 
 
 def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
@@ -148,7 +154,8 @@ def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
     reference = parse(image)
     values = {"IMAGE": image, "HOST": reference.host, "REPOSITORY": reference.name}
     pattern = rf"\b(?:{'|'.join(values)})\b"
-    return Words(trouble.text, re.sub(pattern, lambda found: shlex.quote(values[found[0]]), advice))
+    advice = re.sub(pattern, lambda found: shlex.quote(values[found[0]]), advice)
+    return Words(trouble.text, advice, trouble.kind in _OF_REGISTRIES)
 
 
 def pull_words(cause: str, image: str) -> Words | None:

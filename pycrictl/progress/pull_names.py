@@ -21,7 +21,7 @@ from typing import Final
 from pycrictl.containerd.store import is_digest
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.reference import canonical, parse, repository, short_digest
-from pycrictl.progress.registries import Credentials
+from pycrictl.pulls.registries.credentials import Credentials
 
 _REMEMBERED: Final = 1024
 

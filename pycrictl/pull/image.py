@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
@@ -26,10 +26,12 @@ from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Endings, PollResult, Sink
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import flaw, is_same_image
-from pycrictl.progress.registries import credentials_of
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.model import Awaited
+from pycrictl.pulls.registries.access import access_of
+from pycrictl.pulls.registries.credentials import credentials_of
+from pycrictl.pulls.registries.manifests import ManifestRequest, answers
 
 
 class ClosableSink(Sink, Protocol):
@@ -144,6 +146,19 @@ def _pull(
             f"the runtime pulled {quote_reference(reference)} but named no image"
         )
     return image_ref
+
+
+def answers_of_servers(client: CriClient, request: cri_pb2.PullImageRequest) -> list[str]:
+    """Ask each server that the runtime asks for an image; return what each of them answers.
+
+    The runtime's error is that of one server alone.
+    """
+    with suppress(PycrictlError):
+        runtime = client.call("Version", cri_pb2.VersionRequest())
+        access = access_of(client.endpoint, runtime.runtime_name, runtime.runtime_version)
+        credentials = credentials_of(request.auth)
+        return answers(ManifestRequest(request.image.image, credentials, access))
+    return []
 
 
 class PullDisplay:

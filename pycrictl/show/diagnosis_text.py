@@ -184,7 +184,9 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
         yield TextRow("Clock", state)
     for route in facts["routes"]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
-        yield TextRow("Registry", f"{route['url']}{mirror}")
+        proxy = f", through the proxy {route['proxy']}" if route["proxy"] else ""
+        origin = f" ({route['origin']})" if route["origin"] else ""
+        yield TextRow("Registry", f"{route['url']}{mirror}{origin}{proxy}")
         marks = {True: "ok", False: "FAILS", None: "-"}
         for step in route["steps"]:
             name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "

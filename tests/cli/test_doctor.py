@@ -59,8 +59,12 @@ def test_serious_findings_come_first(fake: FakeServer) -> None:
     assert lines[0] == (
         "SERIOUS      the runtime says that NetworkReady does not hold: no network config"
     )
-    refused = "SERIOUS      http://127.0.0.1:1 fails at TCP: connection refused"
-    assert refused in lines  # the registry of the node's only image
+    # The registry of the node's only image; no CRI-O runs here that could have a proxy.
+    refused = (
+        "NOTE         https://127.0.0.1:1 fails at TCP: connection refused; whether the runtime"
+        " asks it so is not known: the process of crio is not visible from here"
+    )
+    assert refused in lines
     assert lines.index(refused) < lines.index("")
 
 
@@ -131,7 +135,7 @@ def test_a_registry_that_hangs_is_named_as_what_there_was_no_time_for(fake: Fake
     (route,) = found["facts"]["routes"]
     (finding,) = (one for one in found["findings"] if one["kind"] == "registry")
     assert finding["advice"].startswith("it is connected but silent: check the registry")
-    assert [step["is_good"] for step in route["steps"]] == [True, True, None, False]
+    assert [step["is_good"] for step in route["steps"]] == [True, True, False]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")

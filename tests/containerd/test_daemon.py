@@ -13,37 +13,11 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from pycrictl.containerd.daemon import CurrentDaemon, find_daemon, listener_pid
+from pycrictl.containerd.daemon import CurrentDaemon, find_daemon, listener_pid, runtime_pid
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import Unavailable
 from tests.containerd.fakectd import FakeContainerd
-
-LISTENER = """
-import socket, sys
-with open("/proc/self/comm", "w") as comm:
-    comm.write(sys.argv[2])
-server = socket.socket(socket.AF_UNIX)
-server.bind(sys.argv[1])
-server.listen()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-class Listener:
-    """A separate process, with the given name, that listens on a socket until it is closed."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", LISTENER, str(path), name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
-        assert self.process.stdout.readline() == b"ready\n"
-
-    def close(self) -> None:
-        self.process.communicate()
+from tests.processes import Listener
 
 
 def own_pid_namespace() -> int:
@@ -85,10 +59,10 @@ def test_the_listener_of_the_socket(
     path = tmp_path / "other.sock"
     listener = Listener(path, name)
     try:
-        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.process.pid
+        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.pid
         client.endpoint = f"unix://{path}"
         daemon = find_daemon(client)
-        assert (daemon is not None and daemon.pid == listener.process.pid) is is_found
+        assert (daemon is not None and daemon.pid == listener.pid) is is_found
     finally:
         listener.close()
 
@@ -140,3 +114,16 @@ def test_another_daemon(fake: FakeContainerd, client: ContainerdClient) -> None:
     fake.failures.clear()
     current.refresh()
     assert fake.calls["server"] == 3
+
+
+def test_the_process_of_a_runtime(tmp_path: Path) -> None:
+    """That of its socket; behind a proxy, the only one of its name."""
+    name = "pctl-runtime"
+    runtime, proxy = tmp_path / "runtime.sock", tmp_path / "proxy.sock"
+    with Listener(runtime, name) as listener, Listener(proxy, "proxy"):
+        assert runtime_pid(f"unix://{runtime}", name) == listener.pid
+        assert runtime_pid(f"unix://{proxy}", name) == listener.pid
+        with Listener(tmp_path / "other.sock", name):
+            assert runtime_pid(f"unix://{runtime}", name) == listener.pid
+            assert runtime_pid(f"unix://{proxy}", name) == 0
+    assert runtime_pid(f"unix://{runtime}", name) == 0

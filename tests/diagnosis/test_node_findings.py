@@ -86,6 +86,9 @@ CONFIG = WELL["kubelet_config"]
         ({"stages": ("/a/.pycrictl-0123456789abcdef",)}, "dead-copies", "note"),
         ({"routes": (route(GOOD, BAD),)}, "registry", "serious"),
         ({"routes": (route(GOOD, BAD, is_mirror=True), route(GOOD))}, "registry", "warning"),
+        ({"routes": (route(GOOD, is_mirror=True), route(GOOD, BAD))}, "registry", "note"),
+        ({"routes": (route(GOOD, BAD),), "registry_doubt": "why"}, "registry", "note"),
+        ({"ignored_config_path": "/a:/b"}, "config-path", "warning"),
     ],
 )
 def test_each_finding(more: dict[str, Any], kind: str, severity: str) -> None:

@@ -10,25 +10,39 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
 from pycrictl.agent.trust import issuing
-from pycrictl.containerd import config_toml
-from pycrictl.containerd.config_toml import Site
+from pycrictl.containerd.config_toml import CriSettings
+from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
 from pycrictl.errors import ConnectError
+from pycrictl.progress.reference import Reference, parse
+from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from tests.fakeregistry import fake_registry
+from tests.forwardproxy import forward_proxy
 from tests.once import made_once
 from tests.streaming.servers import Certificates, in_thread, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
 
 
-def try_route(site: Site, name: str, repository: str = "") -> Route:
-    trial = Trial(site, name, repository)
+def try_route(
+    url: str,
+    repository: str = "",
+    access: RegistryAccess | None = None,
+    *,
+    is_named: bool = True,
+    **more: Any,
+) -> Route:
+    scheme, _, host = url.partition("://")
+    reference = parse(f"{host}/{repository}") if repository else Reference(host, "", "", "")
+    endpoint = Endpoint(host, repository=reference.path, schemes=(scheme,), **more)  # type: ignore[arg-type]
+    trial = Trial(endpoint, access or RegistryAccess(), reference, is_named=is_named)
     trial.run()
     return trial.route()
 
@@ -85,7 +99,9 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True,
         ("login", "a/b", "", "a login is needed"),
         ("no date", "a/b", "", " over 1.0 MiB ("),
         ("no layers", "a/b", "speed", "the layers are answered with 404"),
-        ("open", "no/such", "first byte", "no repository no/such"),
+        ("open", "no/such", "first byte", "it does not have no/such"),
+        ("open", "a/b:1", "", " over 1.0 MiB ("),
+        ("open", "a/b:2", "first byte", "it does not have a/b:2"),
         ("broken", "", "auth", "/v2/ is answered with 500"),
         ("silent", "", "auth", "no answer in time"),
     ],
@@ -93,7 +109,7 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True,
 def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
     with registry(mode) as url:
         began_at = time.monotonic()
-        route = try_route(Site(url), "reg", repository)
+        route = try_route(url, repository)
         assert time.monotonic() - began_at < 10
     assert (route.trouble.name if route.trouble else "") == trouble
     assert any(said in step.text for step in route.steps)
@@ -110,9 +126,43 @@ def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
     ],
 )
 def test_where_no_server_is(url: str, steps: dict[str, bool], said: str) -> None:
-    route = try_route(Site(url), "reg")
+    route = try_route(url)
     assert verdicts(route) == steps
     assert said in route.steps[-1].text
+
+
+def test_what_a_server_lacks_is_a_failure_only_if_the_user_named_it() -> None:
+    with registry() as url:
+        for route in (
+            try_route(url, "no/such:1", is_named=False),
+            try_route(url, "no/such:1", is_mirror=True),
+        ):
+            assert verdicts(route)["first byte"] is None
+            assert route.works
+
+
+def test_the_way_through_a_proxy(tmp_path: Path) -> None:
+    pair = issuing.issue(["reg.test"], None, is_authority=False)
+    assert pair is not None
+    (tmp_path / "ca.pem").write_text(pair[0])
+    (tmp_path / "pair.pem").write_text(pair[0] + pair[1])
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pair.pem")
+    with registry(context=context) as url, forward_proxy({}) as proxy:
+        proxy.servers = {"reg.test:443": url.removeprefix("https://")}
+        access = RegistryAccess({"HTTPS_PROXY": proxy.url.replace("//", "//me:secret@")})
+        route = try_route("https://reg.test", "a/b", access, authorities=(f"{tmp_path}/ca.pem",))
+        lost = try_route("https://other.test", "a/b", access)
+    assert verdicts(route) == {**GOOD, "tls": True}
+    assert "secret" not in repr(route)
+    assert route.proxy.endswith(f"@{proxy.url.removeprefix('http://')}")
+    assert {method for method, _, _ in proxy.requests} == {"CONNECT"}
+    assert {known for _, _, known in proxy.requests} == {"Basic bWU6c2VjcmV0"}
+    assert lost.trouble is not None
+    assert (lost.trouble.name, lost.trouble.text) == (
+        "tls",
+        "Tunnel connection failed: 502 Bad Gateway",
+    )
 
 
 @pytest.mark.parametrize("is_mirror", [True, False])
@@ -122,12 +172,15 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
     def connect() -> NoReturn:
         raise ConnectError("no runtime here")
 
-    monkeypatch.setattr(config_toml, "CERTS_D", str(tmp_path))
     with registry() as url:
         host = url.removeprefix("http://")
         if is_mirror:
-            (tmp_path / host).mkdir()
-            (tmp_path / host / "hosts.toml").write_text(f'server = "{url}"\n[host."https://r:abc"]')
+            hosts = tmp_path / host / "hosts.toml"
+            hosts.parent.mkdir()
+            hosts.write_text(f'server = "{url}"\n[host."https://r:abc"]')
+            settings = CriSettings({"registry": {"config_path": str(tmp_path)}}, {})
+            known = ContainerdAccess(settings, (1, 6))
+            monkeypatch.setattr(collect_node, "access_of", lambda *_: known)
         collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])
         found = collector.collect(connect, tmp_path, lambda: None)
     assert [(one.url, one.trouble) for one in found.routes] == [(url, None)]
@@ -138,14 +191,15 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
 
 def test_certificates(certificates: Certificates) -> None:
     with registry(context=certificates.server_context()) as url:
-        unknown = try_route(Site(url), "reg")
-        known = try_route(Site(url, ca=str(certificates.ca)), "reg")
-        unchecked = try_route(Site(url, verifies=False), "reg")
-        missing = try_route(Site(url, ca="/no/such.pem"), "reg")
+        unknown = try_route(url)
+        known = try_route(url, authorities=(str(certificates.ca),))
+        trusted = try_route(url, access=RegistryAccess(bundle=str(certificates.ca)))
+        unchecked = try_route(url, verifies=False)
+        missing = try_route(url, authorities=("/no/such.pem",))
     assert unknown.trouble is not None
     assert unknown.trouble.name == "tls"
     assert unknown.trouble.text.startswith("x509: ")
-    assert verdicts(known)["auth"] is True
+    assert verdicts(known)["auth"] is verdicts(trusted)["auth"] is True
     assert verdicts(unchecked)["auth"] is True
     assert missing.trouble is not None
     assert missing.trouble.name == "tls"

@@ -25,12 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.daemon import runtime_pid
 from pycrictl.containerd.store import is_digest
 from pycrictl.cri.calls.errmap import connect_error
 from pycrictl.cri.calls.obstacle import Obstacle, try_connect
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import count, mapping, mappings, parse, text, texts
+from pycrictl.pulls.registries.access import crio_access
+from pycrictl.pulls.registries.endpoint import RegistryAccess
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
 _MOST_FILES: Final = 10_000
@@ -185,13 +187,6 @@ def _image(entry: dict[str, Any]) -> StoredImage:
 
 # The process
 
-_PASSED_ON: Final = (
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
-    *("CONTAINERS_REGISTRIES_CONF", "REGISTRY_AUTH_FILE", "SSL_CERT_FILE", "SSL_CERT_DIR"),
-    *("HOME", "XDG_RUNTIME_DIR", "TMPDIR"),
-)
-"""Environment variables that decide how a registry is reached."""
-
 
 @dataclass(frozen=True, slots=True)
 class Downloader:
@@ -203,7 +198,7 @@ class Downloader:
     pid: int
     root: str
     storage: Storage
-    environ: dict[str, str] = field(default_factory=dict, repr=False)
+    access: RegistryAccess = field(default_factory=RegistryAccess)
 
 
 @dataclass
@@ -223,22 +218,15 @@ class CrioProcess:
                 "the pulls of CRI-O can be seen only by root, in its files",
                 hint="run as root on the node, or ask pycrictl proxy",
             ) from None
-        self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), _environ(pid))
+        self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), crio_access(pid, root))
         return self._known
 
     def _find(self) -> int:
-        pid = listener_pid(f"unix://{self.endpoint}")
-        if pid and _program(pid) == "crio":
+        if pid := runtime_pid(f"unix://{self.endpoint}", "crio"):
             return pid
-        if pid:  # a proxy in front of it, perhaps ours
-            pids = (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
-            found = [other for other in pids if _program(other) == "crio"]
-            if len(found) == 1:
-                return found[0]
-        elif isinstance(obstacle := try_connect(self.endpoint, 1.0), Obstacle):
+        if isinstance(obstacle := try_connect(self.endpoint, 1.0), Obstacle):
             raise connect_error(obstacle, f"unix://{self.endpoint}")
-        else:  # in another PID namespace, so it has no PID here
-            obstacle.close()
+        obstacle.close()
         raise PycrictlError(
             "the process of CRI-O cannot be seen from here, and only its files show its pulls",
             hint="run on the node itself, not in another PID namespace, or ask pycrictl proxy",
@@ -257,11 +245,3 @@ def _program(pid: int) -> str:
     with suppress(OSError):
         return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
     return ""
-
-
-def _environ(pid: int) -> dict[str, str]:
-    data = b""
-    with suppress(OSError):
-        data = Path(f"/proc/{pid}/environ").read_bytes()
-    pairs = (entry.partition("=") for entry in data.decode("utf-8", "surrogateescape").split("\0"))
-    return {name: value for name, _, value in pairs if name in _PASSED_ON}

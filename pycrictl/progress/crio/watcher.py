@@ -2,7 +2,7 @@
 
 CRI-O has no call that shows pulls. The sources are on the node: the directory and files of each
 pull, and the stored layers (``files``). Sizes come from the image's manifest
-(``progress.registries``). Access requires root and is read-only.
+(``pulls.registries``). Access requires root and is read-only.
 
 No file names the image. Candidates are pulls announced by callers, pulls that CRI-O logged to the
 journal (not visible to an agent in a container), and images that pods wait for. A single unnamed
@@ -32,8 +32,8 @@ from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, 
 from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.reference import is_among, is_same_image
-from pycrictl.progress.registries import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.model import COMPLETE
+from pycrictl.pulls.registries.manifests import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
 from pycrictl.wire.progress import Report
@@ -162,10 +162,7 @@ class CrioWatcher:
             known.lease_id = pull.folder
             pull.image, pull.began_s = known.reference, known.since_s
             if self.wants_manifests:
-                owner = pull.owner
-                question = ManifestRequest(
-                    known.reference, known.credentials, owner.environ, owner.root
-                )
+                question = ManifestRequest(known.reference, known.credentials, pull.owner.access)
                 pull.inquiry = Inquiry(question, self.find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1

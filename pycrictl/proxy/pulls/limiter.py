@@ -26,13 +26,13 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import canonical
-from pycrictl.progress.registries import credentials_of
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import CallState, Decision, PullCall, PullKey, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, RuntimeLookup, pod_key
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire.codes import (
     ABORTED,

@@ -18,8 +18,9 @@ from pycrictl.progress.crio.files import CrioProcess, children
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
-from pycrictl.progress.registries import Credentials, ManifestRequest
 from pycrictl.pulls.model import Phase, PullItem, View
+from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.manifests import ManifestRequest
 from pycrictl.pulls.tracker import Tracker
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
 

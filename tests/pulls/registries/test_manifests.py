@@ -13,18 +13,20 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
-from pycrictl.progress import registries
-from pycrictl.progress.registries import (
-    Credentials,
+from pycrictl.progress.reference import Reference
+from pycrictl.pulls.registries import manifests
+from pycrictl.pulls.registries.credentials import Credentials, credentials_of
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.manifests import (
     Inquiry,
     ManifestRequest,
+    answers,
     ask,
-    credentials_of,
-    locations,
-    login,
     platform_digest,
 )
+from pycrictl.pulls.registries.registries_conf import CrioAccess
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
+from tests.forwardproxy import forward_proxy
 
 ONE = f"sha256:{'c' * 64}"
 INDEX = {
@@ -43,13 +45,13 @@ BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     """Serve a registry, with a timeout that is long enough for a busy machine."""
-    monkeypatch.setattr(registries, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(manifests, "TIMEOUT_S", 30.0)
     with fake_registry() as registry:
         yield registry
 
 
 def question(server: FakeRegistry, credentials: Credentials | None = None) -> ManifestRequest:
-    return ManifestRequest(f"{server.host}/b:1", credentials, root="/none")
+    return ManifestRequest(f"{server.host}/b:1", credentials)
 
 
 def sizes(found: Manifest | None) -> list[int]:
@@ -148,7 +150,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 
 
 def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registries, "TIMEOUT_S", 0.3)
+    monkeypatch.setattr(manifests, "TIMEOUT_S", 0.3)
     server.delay_s = 2.0
     inquiry = Inquiry(question(server), ask)
     assert not inquiry.is_over
@@ -174,6 +176,7 @@ def test_credentials_of_a_request() -> None:
     assert "cret" not in repr(ME)
 
 
+INSECURE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
 AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
 
 
@@ -188,12 +191,16 @@ def files(folder: Path, registries: str, auths: dict[str, Any] | None = None) ->
     return str(folder)
 
 
+def crio(reference: str, root: str, credentials: Credentials | None = None) -> ManifestRequest:
+    return ManifestRequest(reference, credentials, CrioAccess({}, {}, root))
+
+
 def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
     server: FakeRegistry, tmp_path: Path
 ) -> None:
-    mirror = f'[[registry.mirror]]\nlocation = "{server.host}"'
+    mirror = f'[[registry.mirror]]\nlocation = "{server.host}"\ninsecure = true'
     root = files(tmp_path, f'[[registry]]\nlocation = "registry.test"\n{mirror}')
-    found = ask(ManifestRequest("registry.test/b:1", ME, root=root))
+    found = ask(crio("registry.test/b:1", root, ME))
     assert sizes(found) == [1000]
     assert [request[:3] for request in server.requests] == [("GET", "/v2/b/manifests/1", "")]
 
@@ -202,59 +209,64 @@ def test_another_host_does_not_get_the_credentials_of_the_pull(
     server: FakeRegistry, tmp_path: Path
 ) -> None:
     server.challenge, server.wanted = 'Basic realm="r"', BASIC
-    moved = f'[[registry]]\nprefix = "registry.test"\nlocation = "{server.host}"'
+    moved = f'[[registry]]\nprefix = "registry.test"\nlocation = "{server.host}"\ninsecure = true'
     root = files(tmp_path, moved)
-    assert ask(ManifestRequest("registry.test/b:1", ME, root=root)) is None
+    assert ask(crio("registry.test/b:1", root, ME)) is None
     assert {request[2] for request in server.requests} == {""}
 
 
 def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:
     server.challenge, server.wanted = 'Basic realm="r"', BASIC
-    root = files(tmp_path, "[[", {server.host: AUTH})
-    assert sizes(ask(ManifestRequest(f"{server.host}/b:1", root=root))) == [1000]
+    root = files(tmp_path, INSECURE, {server.host: AUTH})
+    assert sizes(ask(crio(f"{server.host}/b:1", root))) == [1000]
     assert ask(question(server)) is None
 
 
-PREFIXES = """
-[[registry]]
-prefix = "a.test/team"
-location = "b.test/moved"
-[[registry.mirror]]
-location = "m.test"
-insecure = true
-[[registry]]
-location = "a.test"
-[[registry]]
-location = "no.test"
-blocked = true
-"""
-DIGEST = f"@sha256:{'1' * 64}"
-
-
-@pytest.mark.parametrize(
-    ("reference", "found"),
-    [
-        (
-            f"a.test/team/x{DIGEST}",
-            [(f"m.test/x{DIGEST}", True), (f"b.test/moved/x{DIGEST}", False)],
-        ),
-        ("a.test/teams/x:1", [("a.test/teams/x:1", False)]),
-        ("other.test/x:1", [("other.test/x:1", False)]),
-        ("no.test/x:1", []),
-    ],
-)
-def test_where_an_image_is_looked_for(
-    tmp_path: Path, reference: str, found: list[tuple[str, bool]]
+def test_a_short_name_is_looked_for_where_the_node_looks(
+    server: FakeRegistry, tmp_path: Path
 ) -> None:
-    assert locations(reference, files(tmp_path, PREFIXES), {}) == found
+    root = files(tmp_path, f'unqualified-search-registries = ["{server.host}"]\n{INSECURE}')
+    assert sizes(ask(crio("b:1", root))) == [1000]
+    assert ask(crio("docker.io/b:1", root)) is None
 
 
-@pytest.mark.parametrize(
-    ("key", "is_found"),
-    [("r.test/a/b", True), ("r.test/a", True), ("r.test", True), ("r.test:5000", False)],
-)
-def test_the_login_for_an_image(tmp_path: Path, key: str, is_found: bool) -> None:
-    root = files(tmp_path, "", {key: AUTH, "other.test": {"auth": "%%"}})
-    assert login("r.test/a/b:1", root, {}) == (ME if is_found else None)
-    assert login("other.test/b:1", root, {}) is None
-    assert login("r.test/a/b:1", root, {"REGISTRY_AUTH_FILE": "/none"}) is None
+def test_a_registry_behind_a_proxy(server: FakeRegistry) -> None:
+    server.challenge = 'Bearer realm="http://registry.test/token",service="s"'
+    server.wanted = "Bearer good"
+    server.documents["/token"] = b'{"token": "good"}'
+    with forward_proxy({"registry.test": server.host}) as proxy:
+        access = Plain({"HTTP_PROXY": proxy.url.replace("//", "//me:se%2Fcret@")})
+        assert sizes(ask(ManifestRequest("registry.test/b:1", access=access))) == [1000]
+    known = f"Basic {base64.b64encode(b'me:se/cret').decode()}"
+    assert {request[2] for request in proxy.requests} == {known}
+    assert [request[1] for request in proxy.requests] == [
+        "http://registry.test/v2/b/manifests/1",
+        "http://registry.test/token?service=s",
+        "http://registry.test/v2/b/manifests/1",
+    ]
+
+
+class Plain(RegistryAccess):
+    """The access to registries by plain HTTP."""
+
+    def endpoints(self, reference: Reference) -> list[Endpoint]:
+        return [Endpoint(reference.host, repository=reference.path, schemes=("http",))]
+
+
+# What each server answers
+
+
+def test_the_answers_of_all_servers(server: FakeRegistry, tmp_path: Path) -> None:
+    mirrors = "".join(
+        f'[[registry.mirror]]\nlocation = "{host}"\ninsecure = true\n'
+        for host in (f"{server.host}/none", "127.0.0.1:1", server.host)
+    )
+    root = files(tmp_path, f'[[registry]]\nlocation = "no.invalid"\n{mirrors}')
+    *known, last = answers(crio("no.invalid/b:1", root))
+    assert known == [
+        f"http://{server.host}/none: does not have it (404)",
+        "https://127.0.0.1:1: connection refused",
+        f"http://{server.host}: has it (200)",
+    ]
+    assert last.startswith("https://no.invalid: ")
+    assert answers(question(server)) == []

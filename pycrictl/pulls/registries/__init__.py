@@ -1,0 +1,1 @@
+"""Registries as the runtime of a node reaches them: mirrors, proxies, credentials, requests."""

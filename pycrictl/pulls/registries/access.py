@@ -1,0 +1,93 @@
+"""Finds how the runtime of this node reaches registries, from its process and its files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pycrictl import noderoot
+from pycrictl.containerd.config_toml import config_path, read_settings
+from pycrictl.containerd.daemon import runtime_pid
+from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
+from pycrictl.pulls.registries.endpoint import RegistryAccess
+from pycrictl.pulls.registries.registries_conf import CrioAccess
+from pycrictl.units import escape
+
+_BUNDLES: Final = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where Go's ``crypto/x509`` finds the system's authorities on Linux; it takes the first."""
+
+
+def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
+    """Return the access of the runtime behind a socket.
+
+    Args:
+        endpoint: the URL of the socket.
+        name, version: its ``runtime_name`` and ``runtime_version`` (CRI ``Version``); empty if it
+            does not answer.
+    """
+    program = {"containerd": "containerd", "cri-o": "crio"}.get(name.lower(), "")
+    if not program:
+        what = f"how {escape(name)} reaches registries" if name else "the runtime does not answer"
+        return RegistryAccess(doubt=what)
+    pid = runtime_pid(endpoint, program)
+    environ, doubt = _environ(pid, program)
+    bundle = bundle_of(environ, noderoot.locate)
+    if program == "crio":
+        root = noderoot.directory().rstrip("/")
+        return CrioAccess(flags_of(pid), environ, root, bundle=bundle, doubt=doubt)
+    settings = read_settings(config_path(pid or None))
+    numbers = re.match(r"v?(\d+)\.(\d+)", version)
+    release = (int(numbers[1]), int(numbers[2])) if numbers else (1, 0)
+    return ContainerdAccess(settings, release, environ, bundle=bundle, doubt=doubt)
+
+
+def crio_access(pid: int, root: str) -> CrioAccess:
+    """Return the access of a CRI-O process whose files are below ``root``."""
+    environ, _ = _environ(pid, "crio")
+    bundle = bundle_of(environ, lambda path: f"{root}{path}")
+    return CrioAccess(flags_of(pid), environ, root, bundle=bundle)
+
+
+def flags_of(pid: int) -> dict[str, str]:
+    """Return the long options of a process, by name without dashes; empty if it has ended."""
+    words: list[str] = []
+    with suppress(OSError):
+        content = Path(noderoot.locate(f"/proc/{pid}/cmdline")).read_bytes()
+        words = content.decode("utf-8", "surrogateescape").rstrip("\0").split("\0")
+    found = {}
+    for position, word in enumerate(words):
+        name, has_value, value = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            found[name] = value if has_value else "".join(words[position + 1 : position + 2])
+    return found
+
+
+def _environ(pid: int, program: str) -> tuple[dict[str, str], str]:
+    """Return the environment of a runtime's process, or why it is not known."""
+    if not pid:
+        return {}, f"the process of {program} is not visible from here"
+    try:
+        content = Path(noderoot.locate(f"/proc/{pid}/environ")).read_bytes()
+    except PermissionError:
+        return {}, f"only root sees the environment of {program}, which may name a proxy"
+    except OSError:
+        return {}, f"{program} has ended"
+    pairs = (word.partition("=") for word in content.decode("utf-8", "surrogateescape").split("\0"))
+    return {name: value for name, _, value in pairs}, ""
+
+
+def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:
+    """Return the file of authorities that a Go program trusts; empty if there is none."""
+    named = environ.get("SSL_CERT_FILE")
+    files = map(local, [named] if named else _BUNDLES)
+    return next((file for file in files if Path(file).is_file()), "")

@@ -1,0 +1,143 @@
+"""The manifest of an image, from the servers that the runtime asks.
+
+CRI-O shows the bytes received but not the total; the manifest has it. It is requested once per
+pull, in a thread of its own and for two seconds at most; the pull itself never waits for it.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Final
+
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
+from pycrictl.foreign import mapping, mappings, parsed, text
+from pycrictl.progress.reference import DEFAULT_TAG, Reference
+from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.registry_client import RegistryClient, reason_of
+
+TIMEOUT_S: Final = 2.0
+
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestRequest:
+    """A request for a manifest, the credentials of the pull, and the way to the registry."""
+
+    reference: str
+    credentials: Credentials | None = None
+    access: RegistryAccess = field(default_factory=RegistryAccess)
+
+
+class Inquiry:
+    """A manifest being fetched in the background; it stays None on failure."""
+
+    def __init__(
+        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
+    ) -> None:
+        self.manifest: Manifest | None = None
+        self._until = time.monotonic() + TIMEOUT_S
+
+        def run() -> None:
+            self.manifest = ask(question)
+
+        self._thread = threading.Thread(target=run, name="manifest", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the manifest will not change any more."""
+        return not self._thread.is_alive() or time.monotonic() >= self._until
+
+
+def ask(question: ManifestRequest) -> Manifest | None:
+    """Return an image's manifest for this machine's platform; None if it cannot be fetched."""
+    until = time.monotonic() + TIMEOUT_S
+    for reference in question.access.meanings(question.reference):
+        data = _fetch(question, reference, until)
+        if isinstance(parse_document(data), Index) and (digest := platform_digest(data)):
+            data = _fetch(question, reference._replace(tag="", digest=digest), until)
+        document = parse_document(data)
+        if isinstance(document, Manifest):
+            return document
+    return None
+
+
+def _fetch(question: ManifestRequest, reference: Reference, until: float) -> bytes:
+    """Return the manifest or index of a reference; empty if all servers fail or time out."""
+    for endpoint in question.access.endpoints(reference):
+        client = _client(question, reference, endpoint)
+        try:
+            answer = client.fetch(f"manifests/{_name(reference)}", until=until)
+        except OSError:
+            continue
+        if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
+            return answer.body
+    return b""
+
+
+def _client(question: ManifestRequest, reference: Reference, endpoint: Endpoint) -> RegistryClient:
+    access = question.access
+    known = access.credentials_for(endpoint, reference, question.credentials)
+    return RegistryClient(endpoint, access, known)
+
+
+def _name(reference: Reference) -> str:
+    return reference.digest or reference.tag or DEFAULT_TAG
+
+
+def platform_digest(index: bytes, machine: str = "") -> str:
+    """Return the digest of the manifest for a machine (``uname -m``); empty if there is none."""
+    machine = machine or platform.machine()
+    wanted = "linux", _ARCHITECTURES.get(machine, machine)
+    for entry in mappings(parsed(index[:DOCUMENT_LIMIT_BYTES]).get("manifests")):
+        known = mapping(entry.get("platform"))
+        if (known.get("os"), known.get("architecture")) == wanted:
+            return text(entry.get("digest"))
+    return ""
+
+
+# Why no server has it
+
+_STATUS_WORDS: Final = {
+    HTTPStatus.OK: "has it",
+    HTTPStatus.UNAUTHORIZED: "refuses access",
+    HTTPStatus.FORBIDDEN: "refuses access",
+    HTTPStatus.NOT_FOUND: "does not have it",
+    HTTPStatus.TOO_MANY_REQUESTS: "limits requests",
+}
+
+
+def answers(question: ManifestRequest) -> list[str]:
+    """Ask all servers for an image at once; return each with its answer, in the runtime's order.
+
+    Empty if there is only one, as the runtime's own error says it all then.
+    """
+    until = time.monotonic() + TIMEOUT_S
+
+    def ask_one(reference: Reference, endpoint: Endpoint) -> str:
+        client = _client(question, reference, endpoint)
+        try:
+            status = client.fetch(f"manifests/{_name(reference)}", until=until).status
+        except OSError as exc:
+            return f"{endpoint.url()}: {reason_of(exc)}"
+        words = _STATUS_WORDS.get(HTTPStatus(status), "fails")
+        return f"{endpoint.url(client.scheme)}: {words} ({status})"
+
+    access = question.access
+    pairs = [
+        (reference, endpoint)
+        for reference in access.meanings(question.reference)
+        for endpoint in access.endpoints(reference)
+    ]
+    if len(pairs) < 2:
+        return []
+    with ThreadPoolExecutor(len(pairs)) as pool:
+        return list(pool.map(lambda pair: ask_one(*pair), pairs))

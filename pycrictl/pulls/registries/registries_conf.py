@@ -1,0 +1,126 @@
+"""The registries of CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
+
+Not supported: aliases of short names, prefixes with a tag or digest, and ``SSL_CERT_DIR``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import tomli
+
+from pycrictl import noderoot
+from pycrictl.foreign import mappings, text, texts
+from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
+from pycrictl.pulls.registries.credentials import Credentials, login
+from pycrictl.pulls.registries.endpoint import (
+    Endpoint,
+    RegistryAccess,
+    certificates_in,
+    server_of,
+)
+
+REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
+_CERTIFICATES: Final = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+
+
+class CrioAccess(RegistryAccess):
+    """The access of a CRI-O whose files are below ``root``, by its command line and environment."""
+
+    def __init__(
+        self, flags: Mapping[str, str], environ: Mapping[str, str], root: str, **more: str
+    ) -> None:
+        super().__init__(environ, **more)
+        self._root, self._environ = root, environ
+        user = f"{environ.get('HOME') or '/root'}/.config/containers/registries.conf"
+        folder = flags.get("registries-conf-dir") or environ.get("CONTAINER_REGISTRIES_CONF_DIR")
+        main = flags.get("registries-conf") or environ.get("CONTAINER_REGISTRIES_CONF")
+        self._folders = [folder] if folder else [f"{REGISTRIES_CONF}.d", f"{user}.d"]
+        if not main and Path(f"{root}{user}").exists():
+            main, self._folders = user, self._folders[-1:]
+        self._main = main or REGISTRIES_CONF
+
+    def meanings(self, text: str) -> list[Reference]:
+        reference = parse(text)
+        if reference.host != DEFAULT_HOST or text.startswith(DEFAULT_HOST):
+            return [reference]
+        lists = [texts(one.get("unqualified-search-registries")) for one, _ in self._documents()]
+        hosts = next((hosts for hosts in reversed(lists) if hosts), [DEFAULT_HOST])
+        return [parse(f"{host}/{text}") for host in hosts]
+
+    def endpoints(self, reference: Reference) -> list[Endpoint]:
+        name = reference.name.rstrip("/")
+        tables = {
+            text(table.get("prefix")) or text(table.get("location")): (table, file)
+            for document, file in self._documents()
+            for table in mappings(document.get("registry"))
+        }
+        fitting = [prefix for prefix in tables if prefix and _end_of(prefix, name)]
+        if not fitting:
+            return [self._endpoint(name, "", {})]
+        prefix = max(fitting, key=len)
+        table, file = tables[prefix]
+        end = _end_of(prefix, name)
+        rest = name[end:]
+        found = [
+            replace(self._endpoint(text(one.get("location")), rest, one), is_mirror=True)
+            for one in mappings(table.get("mirror"))
+            if _serves(one, table, is_by_digest=bool(reference.digest))
+        ]
+        if table.get("blocked") is not True:
+            found.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
+        return [replace(one, origin=file) for one in found]
+
+    def credentials_for(
+        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
+    ) -> Credentials | None:
+        """Return the pull's for the host that it names, else those of a login on the node."""
+        host = DEFAULT_HOST if endpoint.host == server_of(DEFAULT_HOST) else endpoint.host
+        if given is not None and host == reference.host:
+            return given
+        there = Reference(host, endpoint.repository, "", "")
+        return login(there, self._environ, self._root)
+
+    def _endpoint(self, location: str, rest: str, settings: Mapping[str, Any]) -> Endpoint:
+        host, _, repository = f"{location}{rest}".partition("/")
+        pairs = [certificates_in(Path(f"{self._root}{folder}/{host}")) for folder in _CERTIFICATES]
+        is_insecure = settings.get("insecure") is True
+        return Endpoint(
+            server_of(host),
+            repository=repository,
+            prefix=location.partition("/")[2] if rest else "",
+            schemes=("https", "http") if is_insecure else ("https",),
+            verifies=not is_insecure,
+            authorities=tuple(file for authorities, _ in pairs for file in authorities),
+            identities=tuple(pair for _, identities in pairs for pair in identities),
+        )
+
+    def _documents(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield the configuration files in effect; later ones override earlier ones."""
+        files = [self._main]
+        for folder in self._folders:
+            drop_ins = sorted(Path(f"{self._root}{folder}").glob("**/*.conf"))
+            files += [str(file).removeprefix(self._root) for file in drop_ins]
+        for file in files:
+            with suppress(OSError, ValueError, RecursionError):
+                yield tomli.loads(noderoot.read_named(f"{self._root}{file}").decode()), file
+
+
+def _end_of(prefix: str, name: str) -> int:
+    """Return where a prefix, perhaps ``*.DOMAIN``, ends in HOST[/PATH]; 0 if it does not match."""
+    if prefix.startswith("*."):
+        start = name.partition("/")[0].find(prefix[1:])
+        end = start + len(prefix) - 1 if start >= 0 else 0
+    else:
+        end = len(prefix) if name.startswith(prefix) else 0
+    return end if name[end : end + 1] in ("", "/", ":") else 0
+
+
+def _serves(mirror: Mapping[str, Any], table: Mapping[str, Any], *, is_by_digest: bool) -> bool:
+    if table.get("mirror-by-digest-only") is True:
+        return is_by_digest
+    return mirror.get("pull-from-mirror") != ("tag-only" if is_by_digest else "digest-only")

@@ -1,0 +1,257 @@
+"""Registry requests (OCI distribution specification) with urllib3, on the way of a runtime.
+
+They use given credentials or none. A registry that requires a token names the server that issues
+it (Docker's token authentication).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+import time
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlencode, urlsplit
+
+from pycrictl import noderoot
+from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
+from pycrictl.foreign import parsed, text
+from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
+from pycrictl.tls import client_context
+
+NO_ANSWER: Final = "no answer in time"
+_ACCEPT: Final = ", ".join(
+    (
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+    )
+)
+_PARAMETER: Final = re.compile(r'([a-zA-Z]+)="([^"]*)"')
+
+
+class RegistryAnswer(NamedTuple):
+    """A registry's response; the body is cut off at the requested size or at the deadline."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Challenge:
+    """A ``WWW-Authenticate`` header (RFC 7235, and Docker's tokens)."""
+
+    def __init__(self, header: str) -> None:
+        kind, _, rest = header.partition(" ")
+        self.kind = kind.lower()
+        self._terms = dict(_PARAMETER.findall(rest))
+
+    @property
+    def realm(self) -> str:
+        """The URL of the server that issues tokens; empty if there is none."""
+        return text(self._terms.get("realm"))
+
+    def query(self, scope: str = "") -> dict[str, str]:
+        """Return the arguments of the request for a token."""
+        terms = self._terms | ({"scope": scope} if scope else {})
+        return {key: terms[key] for key in ("service", "scope") if key in terms}
+
+
+class RegistryClient:
+    """Requests to one endpoint, through the proxies of the runtime.
+
+    Every request raises OSError without a response: ``ssl.SSLError`` for TLS, TimeoutError after
+    ``until`` (monotonic).
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, access: RegistryAccess, credentials: Credentials | None = None
+    ) -> None:
+        self.endpoint = endpoint
+        self._access = access
+        self._credentials = credentials or Credentials()
+        token = self._credentials.registry_token
+        self._authorization = f"Bearer {token}" if token else ""
+        self._scheme: Scheme | None = endpoint.schemes[0] if len(endpoint.schemes) == 1 else None
+
+    @property
+    def scheme(self) -> Scheme:
+        """The scheme that the server has answered to; before, the first to be tried."""
+        return self._scheme or self.endpoint.schemes[0]
+
+    @property
+    def proxy(self) -> str:
+        """The URL of the proxy for this endpoint, perhaps with a password; empty if none."""
+        return self._access.proxies.proxy_of(f"{self.scheme}://{self.endpoint.host}")
+
+    @cached_property
+    def context(self) -> ssl.SSLContext:
+        """The trust in the server's certificate; raises OSError for files that cannot be read."""
+        endpoint = self.endpoint
+        bundle = self._access.bundle if endpoint.verifies else ""
+        context = client_context(verifies=endpoint.verifies, ca_file=bundle or None)
+        for file in endpoint.authorities:
+            context.load_verify_locations(cadata=noderoot.read_named(file).decode("latin-1"))
+        for certificate, key in endpoint.identities:
+            context.load_cert_chain(certificate, key or None, password=lambda: "")
+        return context
+
+    def fetch(self, target: str, *, until: float) -> RegistryAnswer:
+        """Get what stands below the repository, such as ``manifests/1``; log in if required."""
+        answer = self.get(target, until=until)
+        if answer.status == 401 and self.log_in(answer, until=until):
+            answer = self.get(target, until=until)
+        return answer
+
+    def get(
+        self, target: str, *, until: float, most: int = DOCUMENT_LIMIT_BYTES + 1, part: bool = False
+    ) -> RegistryAnswer:
+        """Get what stands below the repository, or below the root for a target with a slash first.
+
+        At most ``most`` bytes are read; with ``part``, no more are asked for.
+        """
+        endpoint = self.endpoint
+        where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
+        query = f"?{urlencode({'ns': endpoint.namespace})}" if endpoint.namespace else ""
+        schemes = endpoint.schemes if self._scheme is None else (self._scheme,)
+        for scheme in schemes:
+            try:
+                answer = self._send(
+                    f"{scheme}://{endpoint.host}{endpoint.path}{where}{query}",
+                    self._authorization,
+                    until=until,
+                    most=most,
+                    part=part,
+                    headers=endpoint.headers,
+                )
+            except OSError:
+                if scheme == schemes[-1]:
+                    raise
+                continue
+            # A server of TLS answers so to plain HTTP.
+            if answer.status != 400 or scheme == schemes[-1]:
+                break
+        self._scheme = scheme
+        return answer
+
+    def log_in(self, answer: RegistryAnswer, *, until: float, scope: str = "") -> bool:
+        """Satisfy the challenge of a response, for later requests; return whether it can be."""
+        self._authorization = ""
+        challenge = Challenge(answer.headers.get("WWW-Authenticate", ""))
+        realm, basic = challenge.realm, self._credentials.basic
+        if challenge.kind == "basic":
+            self._authorization = basic
+        # Credentials are sent in clear only to the registry's own host.
+        host = urlsplit(f"//{self.endpoint.host}").hostname
+        is_safe = realm.startswith("https://") or urlsplit(realm).hostname == host
+        if challenge.kind == "bearer" and is_safe:
+            query, token = challenge.query(scope), self._credentials.identity_token
+            if token and not basic:
+                form = query | {"grant_type": "refresh_token", "refresh_token": token}
+                given = self._send(realm, until=until, form=form)
+            else:
+                given = self._send(f"{realm}?{urlencode(query)}", basic, until=until)
+            self._authorization = _bearer(given)
+        return bool(self._authorization)
+
+    def _send(
+        self,
+        url: str,
+        authorization: str = "",
+        *,
+        until: float,
+        form: dict[str, str] | None = None,
+        most: int = DOCUMENT_LIMIT_BYTES + 1,
+        part: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> RegistryAnswer:
+        """Send a request; a GET follows redirects, but another host gets no authorization."""
+        import urllib3  # noqa: PLC0415 - the import takes 50 ms
+
+        # Verification is off only if so configured, so there is no need to warn.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+        options: dict[str, Any] = {
+            "timeout": urllib3.Timeout(total=max(until - time.monotonic(), 0.001)),
+            "ssl_context": self.context,
+        }
+        # A form may hold a token, which a redirect would send elsewhere.
+        redirects = 3 if form is None else 0
+        retries = urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=redirects)
+        sent = {"Accept": _ACCEPT, **(headers or {})}
+        if form is not None:
+            sent["Content-Type"] = "application/x-www-form-urlencoded"
+        if authorization:
+            sent["Authorization"] = authorization
+        if part:
+            sent["Range"] = f"bytes=0-{most - 1}"
+        proxy = self._access.proxies.proxy_of(url)
+        if proxy:
+            options["proxy_headers"] = proxy_headers(proxy)
+        try:
+            with (
+                urllib3.ProxyManager(proxy, **options)
+                if proxy
+                else urllib3.PoolManager(**options) as pool
+            ):
+                answer = pool.request(
+                    "GET" if form is None else "POST",
+                    url,
+                    headers=sent,
+                    body=None if form is None else urlencode(form),
+                    preload_content=False,
+                    retries=retries,  # those of a pool did not bind urllib3 before 2.5
+                )
+                body = bytearray()
+                for piece in answer.stream(65536):
+                    body += piece
+                    if len(body) >= most or time.monotonic() > until:
+                        break
+                return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
+        except urllib3.exceptions.HTTPError as exc:
+            raise _as_os_error(exc) from None
+
+
+def proxy_headers(proxy: str) -> dict[str, str]:
+    """Return the headers with which a proxy's URL with a password identifies its user."""
+    parts = urlsplit(proxy)
+    if not parts.username:
+        return {}
+    basic = Credentials(unquote(parts.username), unquote(parts.password or "")).basic
+    return {"Proxy-Authorization": basic}
+
+
+def reason_of(exc: Exception) -> str:
+    """Return why there was no response, in the words of the system or of TLS."""
+    if isinstance(exc, TimeoutError):
+        return NO_ANSWER
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return f"x509: {exc.verify_message}"
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror.lower()
+    return str(exc)
+
+
+def _as_os_error(exc: Exception) -> OSError:
+    """Return the error of the system or of TLS behind one of urllib3."""
+    import urllib3  # noqa: PLC0415 - it has been imported
+
+    cause: BaseException | None = exc
+    while cause is not None and not isinstance(cause, OSError):
+        is_other = isinstance(cause, urllib3.exceptions.NewConnectionError)
+        if isinstance(cause, urllib3.exceptions.TimeoutError) and not is_other:
+            return TimeoutError()
+        inner = next((one for one in cause.args if isinstance(one, Exception)), None)
+        cause = getattr(cause, "reason", None) or inner or cause.__cause__
+    return cause if isinstance(cause, OSError) else OSError(f"no HTTP answer: {exc}")
+
+
+def _bearer(answer: RegistryAnswer) -> str:
+    if answer.status != 200 or len(answer.body) > DOCUMENT_LIMIT_BYTES:
+        return ""
+    document = parsed(answer.body)
+    tokens = (text(document.get(key), DOCUMENT_LIMIT_BYTES) for key in ("token", "access_token"))
+    token = next(filter(None, tokens), "")
+    return f"Bearer {token}" if token and token.isascii() and token.isprintable() else ""

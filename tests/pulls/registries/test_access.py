@@ -1,0 +1,97 @@
+"""How a runtime reaches registries, from its process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from pycrictl.progress.reference import parse
+from pycrictl.pulls.registries import access
+from pycrictl.pulls.registries.access import access_of, bundle_of, crio_access, flags_of
+from pycrictl.pulls.registries.endpoint import RegistryAccess
+from tests.processes import Listener
+
+URL = "https://a.test"
+
+
+def urls(known: RegistryAccess) -> list[str]:
+    return [one.url() for one in known.endpoints(parse("a.test/x"))]
+
+
+def test_a_containerd(tmp_path: Path) -> None:
+    (tmp_path / "hosts/a.test").mkdir(parents=True)
+    (tmp_path / "hosts/a.test/hosts.toml").write_text('server = "https://b.test"\n')
+    config = tmp_path / "config.toml"
+    plugin = 'plugins."io.containerd.cri.v1.images".registry'
+    config.write_text(f'version = 3\n[{plugin}]\nconfig_path = "{tmp_path}/hosts"\n')
+    path, environ = tmp_path / "c.sock", {"HTTPS_PROXY": "http://p:1", "NO_PROXY": "c.test"}
+    with Listener(path, "containerd", "--config", str(config), environ=environ):
+        known = access_of(f"unix://{path}", "containerd", "v2.3.4")
+    assert (urls(known), known.doubt) == (["https://b.test"], "")
+    assert known.proxies.proxy_of(URL) == "http://p:1"
+    assert known.proxies.proxy_of("https://c.test") == ""
+
+
+def test_a_crio(tmp_path: Path) -> None:
+    conf = tmp_path / "registries.conf"
+    conf.write_text('[[registry]]\nprefix = "a.test"\nlocation = "b.test"\n')
+    path, environ = tmp_path / "c.sock", {"https_proxy": "http://p:1", "HOME": "/none"}
+    with Listener(path, "crio", f"--registries-conf={conf}", environ=environ) as listener:
+        known = access_of(f"unix://{path}", "cri-o", "1.36.0")
+        same = crio_access(listener.pid, "")
+    for one in (known, same):
+        assert (urls(one), one.doubt) == (["https://b.test"], "")
+        assert one.proxies.proxy_of(URL) == "http://p:1"
+
+
+@pytest.mark.parametrize(
+    ("name", "doubt"),
+    [
+        ("", "the runtime does not answer"),
+        ("docker", "how docker reaches registries"),
+        ("cri-o", "the process of crio is not visible from here"),
+    ],
+)
+def test_a_runtime_of_which_nothing_is_known(tmp_path: Path, name: str, doubt: str) -> None:
+    known = access_of(f"unix://{tmp_path}/none.sock", name, "1.2")
+    assert known.doubt.startswith(doubt)
+    assert urls(known) == [URL]
+
+
+def test_a_process_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its environment, which may name a proxy, can be read by root alone."""
+
+    def refuse(self: Path) -> bytes:
+        if self.name == "environ":
+            raise PermissionError
+        return read(self)
+
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    path = tmp_path / "c.sock"
+    with Listener(path, "crio"):
+        known = access_of(f"unix://{path}", "cri-o", "1.36.0")
+    assert known.doubt == "only root sees the environment of crio, which may name a proxy"
+
+
+def test_flags(tmp_path: Path) -> None:
+    with Listener(tmp_path / "s", "x", "--a=1=2", "--b", "3", "-c", "--d") as listener:
+        found = flags_of(listener.pid)
+    assert {name: found[name] for name in "abd"} == {"a": "1=2", "b": "3", "d": ""}
+    assert flags_of(listener.pid) == {}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [({}, "one.pem"), ({"SSL_CERT_FILE": "/two.pem"}, "two.pem"), ({"SSL_CERT_FILE": "/no"}, "")],
+)
+def test_the_authorities_that_a_go_program_trusts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str], expected: str
+) -> None:
+    monkeypatch.setattr(access, "_BUNDLES", ("/none.pem", "/one.pem", "/two.pem"))
+    for name in ("one.pem", "two.pem"):
+        (tmp_path / name).touch()
+    found = bundle_of(environ, lambda path: f"{tmp_path}{path}")
+    assert found == (f"{tmp_path}/{expected}" if expected else "")
