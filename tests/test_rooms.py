@@ -62,10 +62,9 @@ archives: _proto archives containerd copy.archive.decompress progress.reference 
 pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
-pulls: pulls wire.progress
+pulls: pulls
 pulls.registries: _proto containerd noderoot progress.reference pulls.registries tls
 progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot progress pulls
-    wire.progress
 copy.rules: copy.rules wire.codes wire.tar
 copy.tree: copy.rules copy.tree noderoot signals wire.tar
 copy.archive: copy.archive copy.rules copy.tree wire.tar
@@ -75,29 +74,29 @@ copy.transfer: _proto copy.archive copy.method copy.rules copy.transfer copy.tre
     streaming.blocking streaming.target wire.limits wire.websocket
 copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree cri noderoot
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
-diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles progress.reference
+diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles progress.reference pulls
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
     pulls.registries.registry_client
 show: _proto environ pulls show
 proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.tree cri.calls.methods
     kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy pycrictl servicelog
-    serviceoptions signals streaming.loop wire.codes wire.limits wire.progress
+    pulls.messages serviceoptions signals streaming.loop wire.codes wire.limits
 proxy.serve: copy.transfer.messages proxy.serve servicelog serviceoptions streaming.loop wire.http1
-    wire.limits wire.progress wire.upgrade
+    wire.limits wire.upgrade
 proxy.pulls: _proto containerd.config_toml cri.calls.client cri.calls.redact kube.kubelet_config
     progress proxy.calls proxy.pulls proxy.runtime_lookup proxy.serve.tokens proxy.upstream pulls
-    servicelog streaming.loop wire.codes wire.progress
+    servicelog streaming.loop wire.codes
 proxy.copies: _proto copy proxy.calls proxy.copies proxy.runtime_lookup proxy.serve.tokens
     servicelog wire.codes
 proxy.figures: _proto copy.rules.quotas cri.calls.methods cri.calls.tracing kube metricspage
     progress.reference proxy pulls pycrictl servicelog streaming.loop wire.codes wire.limits
 agent: agent copy.rules.quotas cri.calls.client kube memory metricspage ownprogram progress pulls
-    pycrictl servicelog serviceoptions streaming.loop tls wire.progress
+    pycrictl servicelog serviceoptions streaming.loop tls
 agent.api: agent.api progress.reference pulls pycrictl
 agent.copies: _proto agent copy cri.calls.client kube.pods servicelog wire
 kubectl: agent.api.names diagnosis.facts diagnosis.findings diagnosis.pod kube.pods kubectl
     progress.endings progress.failures progress.report_stream progress.stream_watch pulls pycrictl
-    streaming wire.progress
+    streaming
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
@@ -106,8 +105,8 @@ cli: _proto agent archives cli config configfile containerd copy cri diagnosis e
 hosts: config environ hosts pycrictl show.merged show.records streaming.terminal wire.logtime
     yamltree
 nsenter:
-top: _proto cri diagnosis top
-top.board: diagnosis
+top: _proto cri diagnosis pulls top
+top.board: diagnosis pulls
 top.text: pulls show.displays.phrases top.board
 top.screen: show.displays.phrases top.board top.text
 """,
@@ -244,7 +243,7 @@ def test_a_forbidden_arrow_is_seen() -> None:
     assert not is_allowed("cri.calls.client", ARROWS["wire"])
     assert not is_allowed("cri.calls.client", ARROWS["containerd"])
     assert is_allowed("cri.calls.errmap", ARROWS["containerd"])
-    assert rule_of("pulls.tracker") == {"pulls", "wire.progress", "errors", "foreign", "units"}
+    assert rule_of("pulls.tracker") == {"pulls", "errors", "foreign", "units"}
 
 
 def test_the_walk_sees_imports_inside_functions(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -24,13 +24,13 @@ from pycrictl.progress.endings import Pace
 from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch
 from pycrictl.progress.reference import canonical
-from pycrictl.pulls.model import Pull
+from pycrictl.pulls.state import PullState
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.logs.journal import JournalLine
-    from pycrictl.pulls.model import View
+    from pycrictl.pulls.state import View
 
 LOOK_S: Final = 0.5
 UNASKED_S: Final = 15.0
@@ -44,9 +44,6 @@ RETRY_S: Final = 2.0
 
 STUCK_S: Final = 120.0
 """How long a source may be silent before it counts as hung: all its waits have shorter limits."""
-
-_SAME_S: Final = 2.0
-"""Start times of a pull that differ by less than this count as the same."""
 
 _NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
 
@@ -69,8 +66,8 @@ class _Source:
 
     def __init__(self, owner: NodePulls) -> None:
         self._owner = owner
-        self._seen: list[Pull] = []
-        self.pulls: list[Pull] = []
+        self._seen: list[PullState] = []
+        self.pulls: list[PullState] = []
         self.has_looked = False
         self.noted = ""
         self.alive_at = time.monotonic()
@@ -97,8 +94,7 @@ class _Source:
     def show(self, view: View) -> None:
         owner = self._owner
         self.alive_at = time.monotonic()
-        began = {one.image: one.began_s for one in self._seen if one.is_running}
-        self._seen = pulls_in(view, began)
+        self._seen = pulls_in(view, {pull.image for pull in self._seen if pull.is_running})
         owner.look_for_failures()
         if not owner.is_of(self):
             raise _Unasked("there is no request")
@@ -150,7 +146,7 @@ class NodePulls:
         self._asked_at = 0.0
         self._failed_at = 0.0
         self._error = ""
-        self._ended: dict[str, Pull] = {}
+        self._ended: dict[str, PullState] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
         self._is_held = False
@@ -185,7 +181,7 @@ class NodePulls:
             None,
         )
 
-    async def ask(self) -> tuple[list[Pull], tuple[Pod, ...]]:
+    async def ask(self) -> tuple[list[PullState], tuple[Pod, ...]]:
         """Return the node's pulls and pods; the first call waits for the first poll."""
         self._begin()
         until = time.monotonic() + FIRST_LOOK_S
@@ -198,7 +194,7 @@ class NodePulls:
             await self.changed(left_s)
         return self.pulls(), self.pods()
 
-    def pulls(self) -> list[Pull]:
+    def pulls(self) -> list[PullState]:
         """Return recently finished pulls, then running ones."""
         now_s = time.time()
         running = self._source.pulls if self._source is not None else []
@@ -236,7 +232,7 @@ class NodePulls:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(function, *given)
 
-    def source_showed(self, source: _Source, pulls: list[Pull], is_known: bool) -> None:
+    def source_showed(self, source: _Source, pulls: list[PullState], is_known: bool) -> None:
         source.pulls, source.has_looked = pulls, is_known
         if self._source is source:
             self._error = ""
@@ -250,7 +246,7 @@ class NodePulls:
             self._error = error.message
         self._notify()
 
-    def keep(self, ended: Sequence[Pull]) -> None:
+    def keep(self, ended: Sequence[PullState]) -> None:
         """Remember ended pulls; the dictionary is replaced, never changed in place."""
         images, now_s = {one.image for one in ended}, time.time()
         before = self._ended.values()
@@ -298,29 +294,17 @@ class NodePulls:
             self._ending = loop.create_task(self._reflector.stop())
 
 
-def pulls_in(view: View, began: Mapping[str, float]) -> list[Pull]:
+def pulls_in(view: View, before: Collection[str]) -> list[PullState]:
     """Return the pulls that a view shows.
 
     Args:
-        began: start times of the pulls that ran in the previous view, which are kept. A complete
-            pull not among them ended earlier: the proxy reports it for a few more seconds.
+        before: the images whose pulls ran in the previous view. A complete pull that is not among
+            them ended earlier: the proxy reports it for a few more seconds.
     """
-    now_s = time.time()
-    found = []
-    shown = view.pulls
-    for pull in shown.values():
-        at = pull.totals.began if pull.totals is not None else None
-        at_s = 0.0 if at is None else now_s - (view.now - at)
-        began_s = _steady(began.get(pull.image, 0.0), at_s)
-        was_over = pull.image not in began and pull.is_complete
-        ended_s = began_s if was_over else 0.0  # at the earliest
-        found.append(replace(pull, is_running=not was_over, began_s=began_s, ended_s=ended_s))
-    for one in view.awaited:
-        if one.image and one.image not in shown:
-            began_s = _steady(began.get(one.image, 0.0), now_s - one.waited_s)
-            found.append(Pull(one.image, began_s=began_s if one.is_begun else 0.0))
-    return found
-
-
-def _steady(before_s: float, now_s: float) -> float:
-    return before_s if abs(before_s - now_s) < _SAME_S else now_s
+    found = [
+        replace(pull, is_running=False, ended_s=pull.began_s)
+        if pull.is_complete and pull.image not in before
+        else replace(pull, is_running=True)
+        for pull in view.pulls.values()
+    ]
+    return found + [one for one in view.awaited if one.image and one.image not in view.pulls]

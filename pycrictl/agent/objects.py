@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -18,11 +18,9 @@ from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, is_same_image
-from pycrictl.pulls.documents import report_of, status_of, with_sums
-from pycrictl.pulls.model import COMPLETE, Phase, Pull
+from pycrictl.pulls.messages import ended, status_of, sums_at_end
+from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.units import escape, format_moment
-from pycrictl.wire import progress
-from pycrictl.wire.progress import Report
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
@@ -98,7 +96,7 @@ def pod_of(name: str) -> str:
 
 def objects_of(
     pods: Iterable[Pod],
-    pulls: Sequence[Pull],
+    pulls: Sequence[PullState],
     node: str,
     *,
     wants_all: bool = False,
@@ -128,7 +126,7 @@ def objects_of(
     return found
 
 
-def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
+def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     """Return the pull of an image that a pod needs.
 
     A pull that ended before the pod was created was for another pod: it only shows that the image
@@ -137,10 +135,10 @@ def pull_for(need: Need, pulls: Sequence[Pull]) -> Pull | None:
     pull = next((one for one in reversed(pulls) if is_same_image(need.image, one.image)), None)
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
         return pull
-    return None if pull.failed else Pull(pull.image, is_running=False, ended_s=pull.ended_s)
+    return None if pull.has_failed else replace(pull, layers=(), sums=Sums(), began_s=0.0)
 
 
-def _object(need: Need, pull: Pull | None, node: str, problem: str) -> Document:
+def _object(need: Need, pull: PullState | None, node: str, problem: str) -> Document:
     pod = need.pod
     digest = hashlib.sha256(need.image.encode("utf-8", "replace")).hexdigest()[:8]
     created = format_moment(pull.began_s) if pull is not None and pull.began_s else pod.created
@@ -164,20 +162,17 @@ def _object(need: Need, pull: Pull | None, node: str, problem: str) -> Document:
     }
 
 
-def _status(need: Need, pull: Pull | None, problem: str) -> Document:
+def _status(need: Need, pull: PullState | None, problem: str) -> Document:
     phase = phase_of(need, pull)
     status: Document = {"phase": phase.value}
     reason = need.reason
-    if pull is not None and pull.totals is not None:
+    if pull is not None:
         is_moving = pull.is_running and phase in (PullPhase.PULLING, PullPhase.EXTRACTING)
         status |= status_of(pull, is_moving=is_moving)
-    if pull is not None and pull.began_s:
-        status["startTime"] = format_moment(pull.began_s)
     if phase is PullPhase.SUCCEEDED:
         status["percent"] = 100
     elif phase.has_failed:
-        failed = pull.failed if pull is not None else None
-        error = (failed.error if failed else "") or (reason.message if reason else "")
+        error = (pull.error if pull else "") or (reason.message if reason else "")
         error = error or (reason.reason if reason else "the pull failed")
         status["error"] = escape(error[:MAX_TEXT])
     if reason is not None:
@@ -188,13 +183,13 @@ def _status(need: Need, pull: Pull | None, problem: str) -> Document:
     return status
 
 
-def phase_of(need: Need, pull: Pull | None) -> PullPhase:
+def phase_of(need: Need, pull: PullState | None) -> PullPhase:
     """Return the phase of an image's pull.
 
     The node's own state is newer than the pod's status: while the kubelet pulls again after a
     failure, that status is still ``ImagePullBackOff``.
     """
-    if pull is not None and pull.is_running and not (pull.failed and pull.is_over):
+    if pull is not None and pull.is_running and not (pull.has_failed and pull.is_over):
         return _running_phase(pull)
     if not need.is_open and not need.is_void:
         return PullPhase.SUCCEEDED
@@ -203,23 +198,13 @@ def phase_of(need: Need, pull: Pull | None) -> PullPhase:
         return PullPhase.BACK_OFF if is_back_off else PullPhase.FAILED
     if pull is None:
         return PullPhase.WAITING
-    return PullPhase.FAILED if pull.failed else PullPhase.SUCCEEDED
+    return PullPhase.FAILED if pull.has_failed else PullPhase.SUCCEEDED
 
 
-def _running_phase(pull: Pull) -> PullPhase:
-    if any(item.queue_position for item in pull.items):
+def _running_phase(pull: PullState) -> PullPhase:
+    if pull.is_queued:
         return PullPhase.QUEUED
-    if any(item.phase is Phase.WAITING and not item.layer for item in pull.items):
-        return PullPhase.QUEUED
-    phases = {item.phase for item in pull.items}
-    if Phase.EXTRACTING in phases and Phase.DOWNLOADING not in phases:
-        has_all = all(
-            item.phase in COMPLETE or (item.total and item.progress >= item.total)
-            for item in pull.items
-        )
-        if has_all:
-            return PullPhase.EXTRACTING
-    return PullPhase.PULLING
+    return PullPhase.EXTRACTING if pull.is_extracting else PullPhase.PULLING
 
 
 def wanted(pod: Pod, container: str) -> list[Need]:
@@ -230,35 +215,33 @@ def wanted(pod: Pod, container: str) -> list[Need]:
     ]
 
 
-def reports_of(
-    needs: Sequence[Need], pulls: Sequence[Pull], since_s: float = 0.0
-) -> tuple[list[Report], bool]:
-    """Return reports about the pulls of some images, and whether one of them is running.
+def pulls_of(
+    needs: Sequence[Need], pulls: Sequence[PullState], since_s: float = 0.0
+) -> tuple[list[PullState], bool]:
+    """Return the pulls of some images, and whether one of them is running.
 
-    Pulls that ended before ``since_s``, when the client began to watch, are reported as present.
+    Pulls that ended before ``since_s``, when the client began to watch, are returned as present.
     """
-    found: list[Report] = []
+    found: list[PullState] = []
     runs = False
     for need in needs:
         pull = pull_for(need, pulls)
         phase = phase_of(need, pull)
-        image = need.image[: progress.MAX_TEXT]
-        is_over = phase is PullPhase.SUCCEEDED or phase.has_failed
-        runs |= pull is not None and not is_over
+        is_done = phase is PullPhase.SUCCEEDED
+        runs |= pull is not None and not (is_done or phase.has_failed)
         is_old = pull is not None and not pull.is_running and pull.ended_s < since_s
-        if phase is PullPhase.SUCCEEDED and pull is not None and (is_old or not pull.items):
-            found.append(Report(image, "", 0, 0, phase=Phase.PRESENT))
-        elif pull is not None and pull.items:
-            started = round(pull.began_s, 3)
-            is_done = phase is PullPhase.SUCCEEDED
-            reports = [report_of(item, image, is_done=is_done) for item in pull.items]
-            sums = pull.totals if not phase.has_failed else None
-            if sums is not None and is_done:
-                sums = sums.at_end(is_done=True)
-            found += [one._replace(started=started) for one in with_sums(reports, sums)]
+        own = replace(pull or PullState(), image=need.image, node="", pods=())
+        if is_done and pull is not None and (is_old or not pull.layers):
+            whole = LayerState(phase=Phase.PRESENT)
+            found.append(PullState(image=need.image, layers=(whole,)))
+        elif is_done and pull is not None:
+            layers = tuple(ended(pull.layers, Phase.DONE))
+            found.append(replace(own, layers=layers, sums=sums_at_end(own.sums, is_done=True)))
+        elif pull is not None and pull.layers:
+            found.append(replace(own, sums=Sums()) if phase.has_failed else own)
         elif phase.has_failed and need.reason is not None:
-            error = (need.reason.message or need.reason.reason)[: progress.MAX_TEXT]
-            found.append(Report(image, "", 0, 0, error, Phase.FAILED))
+            error = need.reason.message or need.reason.reason
+            found.append(replace(own, layers=(LayerState(phase=Phase.FAILED),), error=error))
         elif pull is not None:
-            found.append(Report(image, "", 0, 0, phase=Phase.DOWNLOADING))
+            found.append(replace(own, layers=(LayerState(phase=Phase.DOWNLOADING),)))
     return found, runs

@@ -18,8 +18,9 @@ from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.documents import event_text
-from pycrictl.pulls.model import Phase, Totals
+from pycrictl.pulls.messages import sums_in
+from pycrictl.pulls.state import Phase, Sums
+from pycrictl.pulls.words import event_text
 from pycrictl.servicelog import Log
 from pycrictl.units import ordinal
 
@@ -79,7 +80,7 @@ def _message(image: str, status: Document, took_s: float) -> str:
         image,
         _PHASES.get(status["phase"], Phase.FAILED),
         took_s,
-        Totals.from_json(status.get("sums")),
+        sums_in(status.get("sums")) or Sums(),
         place=f"{ordinal(place)} in line" if place else "",
         error=status.get("error", ""),
     )

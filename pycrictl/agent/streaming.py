@@ -12,12 +12,12 @@ from aiohttp import web
 
 from pycrictl.agent.api.names import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.node_pulls import NodePulls
-from pycrictl.agent.objects import needs_of, reports_of, wanted
+from pycrictl.agent.objects import needs_of, pulls_of, wanted
 from pycrictl.agent.peers import Peers
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented
 from pycrictl.kube.pods import Pod
+from pycrictl.pulls.messages import MessageWriter, forwarded
 from pycrictl.units import escape
-from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 
 PLAIN_S: Final = 50.0
 """How long a stream that is not a watch lasts: the API server cuts it after 60 s."""
@@ -55,7 +55,7 @@ class ProgressStreams:
         path = f"/node/v1alpha1/pods/{pod.namespace}/{pod.name}/imagepullprogress"
         query = {"timeoutSeconds": str(int(limit_s))}
         query |= {"container": container} if container else {}
-        lines = _reports(self._peers.lines(pod.node, pod.host_ip, path, query))
+        lines = _forwarded(self._peers.lines(pod.node, pod.host_ip, path, query))
         try:
             return await self._send(request, lines, limit_s)
         except NotFound:
@@ -121,7 +121,7 @@ class ProgressStreams:
         self, pod: Pod, container: str, limit_s: float
     ) -> AsyncGenerator[bytes, None]:
         """Iterate over the records of a pod of this node until its pulls are over."""
-        sent: dict[tuple[str, str], Report] = {}
+        writer = MessageWriter()
         begun_at = sent_at = quiet_at = time.monotonic()
         has_pulled, since_s = False, time.time()
         while time.monotonic() - begun_at < limit_s:
@@ -132,32 +132,28 @@ class ProgressStreams:
             if current is None or current.uid != pod.uid:
                 return
             needs = wanted(current, container)
-            reports, runs = reports_of(needs, pulls, since_s)
+            found, runs = pulls_of(needs, pulls, since_s)
             now = time.monotonic()
-            for report in reports:
-                key = report.image, report.layer
-                if sent.get(key) != (news := report.news):
-                    sent[key] = news
-                    sent_at = now
-                    yield encode_report(report).encode()
-            if reports and now - sent_at >= HEARTBEAT_S:
+            messages = writer.changes(found)
+            if not messages and found and now - sent_at >= HEARTBEAT_S:
+                messages = [writer.last]
+            for message in messages:
                 sent_at = now
-                yield encode_report(reports[-1]).encode()
+                yield message.encode()
             has_pulled |= runs
             if runs:
                 quiet_at = now
             is_open = any(need.is_open for need in needs_of(current))
-            settle_s = BEGIN_S if is_open and not has_pulled and not reports else SETTLE_S
+            settle_s = BEGIN_S if is_open and not has_pulled and not found else SETTLE_S
             if not runs and (not is_open or now - quiet_at >= settle_s):
                 return
             await asyncio.sleep(PACE_S)
             await self._own.changed(1.0)
 
 
-async def _reports(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Forward the valid records among another agent's lines, encoded anew."""
-    decoder = ProgressDecoder()
+async def _forwarded(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Forward the valid messages among another agent's lines, encoded anew."""
     async with aclosing(lines):
         async for line in lines:
-            if (report := decoder.receive_message(line)) is not None:
-                yield encode_report(report).encode()
+            if (message := forwarded(line)) is not None:
+                yield message

@@ -28,7 +28,7 @@ from pycrictl.errors import (
     RuntimeFault,
     UsageError,
 )
-from pycrictl.pulls.sums import Speed
+from pycrictl.pulls.meter import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.outlet import Silent
 from pycrictl.units import plural, quote
@@ -214,7 +214,7 @@ class _Meter:
             now, done_bytes = self._clock(), self.done_bytes
             speed.record(done_bytes - shown_bytes, now)
             shown_bytes = done_bytes
-            progress = Progress(done_bytes, self._total_bytes, speed.rate(now), now - self._began_s)
+            progress = Progress(done_bytes, self._total_bytes, speed.rate, now - self._began_s)
             with self._lock:
                 self._display.show(progress)
 

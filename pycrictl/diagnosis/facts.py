@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
-from pycrictl.pulls.model import Totals, stall
-from pycrictl.units import format_bytes, format_duration, format_part
-
-_ASKED: Final = "the registry is being asked"
+from pycrictl.pulls.state import PullState
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,54 +41,6 @@ class Container:
     is_ready: bool | None = None
     is_ephemeral: bool = False
     lines: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PullState:
-    totals: Totals | None = None
-    place: int = 0
-    behind: str = ""
-    starts_in: str = ""
-
-    @property
-    def far(self) -> str:
-        parts = []
-        if (far := self.totals) is None:
-            return _ASKED
-        if far.percent is not None:
-            parts.append(f"{far.percent} %")
-        if far.total:
-            parts.append(format_part(far.progress, far.total, of=" of "))
-        if far.is_unpacking:
-            parts.append(far.unpacking)
-        elif far.is_stalled:
-            parts.append(stall(far.idle_s))
-        elif far.rate is not None:
-            parts.append(f"{format_bytes(far.rate)}/s")
-        if far.eta_whole_s is not None:
-            parts.append(f"{format_duration(far.eta_whole_s)} left")
-        return ", ".join(parts) or _ASKED
-
-    def __str__(self) -> str:
-        if self.place:
-            behind = f" behind {self.behind}" if self.behind else ""
-            return f"queued, place {self.place}{behind}"
-        return f"being pulled, {self.far}"
-
-    def document(self) -> dict[str, Any]:
-        far = {} if self.totals is None else {**self.totals.to_json()}
-        if self.totals is not None and self.totals.percent is not None:
-            far["percent"] = self.totals.percent
-        own = {"place": self.place, "behind": self.behind, "starts_in": self.starts_in}
-        return {**far, **own, "text": str(self)}
-
-
-class NodePull(NamedTuple):
-    """A pull on the node: its pod as NAMESPACE/NAME (empty if unknown) and its image."""
-
-    pod: str
-    image: str
-    pull: PullState
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,15 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from pycrictl.pulls.state import PullState
+from pycrictl.pulls.words import document
 from pycrictl.units import format_bytes, quote
 
 
 def plain(value: Any) -> Any:
     """Convert a value to JSON data: objects, lists, strings and numbers."""
+    if isinstance(value, PullState):
+        return document(value)
     if hasattr(value, "document"):
         return plain(value.document())
     if is_dataclass(value):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts
 from pycrictl.diagnosis.findings import (
     Disk,
     Finding,
@@ -28,6 +28,8 @@ from pycrictl.diagnosis.troubles import (
     words_of,
 )
 from pycrictl.progress.reference import parse
+from pycrictl.pulls.state import PullState
+from pycrictl.pulls.words import far, starts_in
 from pycrictl.units import age_in_words, format_duration, ordinal, plural, quote
 
 HEALTHY: Final = "healthy"
@@ -137,7 +139,7 @@ def _unknown(facts: PodFacts) -> Finding:
     whose = "run it as root on the node, so that the kubelet's credential says whose pull it is"
     if facts.stray_pulls:
         name, pull = next(iter(facts.stray_pulls.items()))
-        text = f"may be waiting for an image: {quote(name)} is being pulled, {pull.far}"
+        text = f"may be waiting for an image: {quote(name)} is being pulled, {far(pull)}"
         return Finding("maybe-pulling", Weight.WARNING, text, whose)
     if facts.stray_failures:
         name, error = list(facts.stray_failures.items())[-1]
@@ -316,16 +318,17 @@ def _pulling(pod: str, name: str, image: Image, pull: PullState) -> Finding:
         contrary = f" (the kubelet still says {image.says})"
     if pull.place:
         behind = f", behind {pull.behind}" if pull.behind else ""
-        starts = f", expected to start in {pull.starts_in}" if pull.starts_in else ""
+        soon = starts_in(pull)
+        starts = f", expected to start in {soon}" if soon else ""
         text = f"is waiting: image {name} is queued, {ordinal(pull.place)} in line{behind}{starts}"
         advice = "'pycrictl pull-limiter status' shows the line and the limit"
         return Finding("queued", Weight.WARNING, text + contrary, advice, 60)
-    if pull.totals is not None and pull.totals.is_stalled:
-        since = format_duration(int(pull.totals.idle_s))
-        text = f"is waiting: the pull of image {name} has stalled for {since}, {pull.far}"
+    if pull.sums.stalled_s:
+        since = format_duration(int(pull.sums.stalled_s))
+        text = f"is waiting: the pull of image {name} has stalled for {since}, {far(pull)}"
         advice = f"'pycrictl doctor --registry {parse(image.reference).name}' tests the connection"
         return Finding("stalled", Weight.SERIOUS, text + contrary, advice, 83)
-    text = f"is waiting: image {name} is being pulled, {pull.far}"
+    text = f"is waiting: image {name} is being pulled, {far(pull)}"
     return Finding("pulling", Weight.WARNING, text + contrary, watch, 61)
 
 

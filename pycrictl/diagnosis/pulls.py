@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.diagnosis.facts import NodePull, PullState
 from pycrictl.progress.failures import cause
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
-from pycrictl.pulls.model import Totals
+from pycrictl.pulls.messages import pulls_in_line
+from pycrictl.pulls.state import PullState
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -44,36 +44,15 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
     own: dict[str, PullState] = {}
     stray: dict[str, PullState] = {}
     others: dict[str, PullState] = {}
-    for pod, image, pull in all_of(status):
-        (own if pod == owner else others if pod else stray).setdefault(image, pull)
+    for pull in pulls_in_line(status):
+        whose = own if pull.pod == owner else others if pull.pods else stray
+        whose.setdefault(pull.image, pull)
     failed = {
         one["image"]: cause(one["error"])
         for one in status.get("failures", ())
         if one["pod"] == owner
     }
     return Pulls(own, stray, others, failed)
-
-
-def all_of(status: Mapping[str, Any]) -> list[NodePull]:
-    """Return all pulls in a proxy's status."""
-    found: list[NodePull] = []
-    by_number: dict[int, PullState] = {}
-    for one in status.get("running", ()):
-        pull = by_number[one["pull"]] = PullState(Totals.from_json(one.get("sums")))
-        found.append(NodePull(one["pod"] or "", one["image"], pull))
-    ahead = [one["pod"] or one["image"] for one in status.get("running", ())]
-    first = ahead[0] if len(ahead) == 1 else "any running pull"
-    for one in status.get("waiting", ()):
-        pull = by_number[one["pull"]] = PullState(
-            place=one["place"],
-            behind=one["behindPod"] or one["behind"] or first,
-            starts_in=one["startsIn"] or "",
-        )
-        found.append(NodePull(one["pod"] or "", one["image"], pull))
-    for one in status.get("joined", ()):
-        if one["pull"] in by_number:
-            found.append(NodePull(one["pod"] or "", one["image"], by_number[one["pull"]]))
-    return found
 
 
 class ContainerdPulls:
@@ -86,15 +65,14 @@ class ContainerdPulls:
     def look(self, references: Sequence[str]) -> Pulls:
         """Return the current pulls; set ``is_measured`` to whether all their rates are known."""
         now = time.monotonic()
-        active = [pull.image for pull in self._watcher.poll(self._tracker, now).active]
-        view = self._tracker.view(now)
-        self.is_measured = not active or bool(
-            view.images and all(view.images[name].rate for name in active if name in view.images)
-        )
+        active = self._watcher.poll(self._tracker, now).active
+        view = self._tracker.view(now, time.time())
+        shown = [view.pulls.get(pull.image, pull) for pull in active]
+        self.is_measured = all(pull.sums.rate for pull in shown)
         own: dict[str, PullState] = {}
         stray: dict[str, PullState] = {}
-        for name in active:
-            pull = PullState(view.images.get(name))
+        for pull in shown:
+            name = pull.image
             choices = [one for one in references if name and is_same_image(one, name)]
             if choices:
                 own.setdefault(choices[0], pull)

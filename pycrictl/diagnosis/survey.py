@@ -22,13 +22,14 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, PodReport, diagnose
-from pycrictl.diagnosis.pulls import Pulls, all_of, from_proxy, watch_briefly
+from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
 from pycrictl.kube.node_pods import Origin
 from pycrictl.kube.pods import Pod
 from pycrictl.logs.log_reader import LogReader, Selection
 from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures, as_text, awaited
 from pycrictl.progress.reference import is_same_image
+from pycrictl.pulls.messages import pulls_in_line
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -193,7 +194,7 @@ class Survey(Asking):
             with self._optional("proxy"):
                 status = self._sources.ask_proxy()
         found = Pulls()
-        if not status or {*absent} - {image for _, image, _ in all_of(status)}:
+        if not status or {*absent} - {pull.image for pull in pulls_in_line(status)}:
             with self._optional("containerd's pulls"):
                 found = watch_briefly(self._client, absent, self._sources.pods)
         strays = Pulls(stray={**found.stray, **found.own})

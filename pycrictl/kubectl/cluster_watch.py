@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -28,14 +29,15 @@ from pycrictl.kubectl.pod_selection import Asked, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.progress import report_stream
 from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
-from pycrictl.progress.stream_watch import Follow, watch_reports
+from pycrictl.progress.stream_watch import Follow, watch_pulls
+from pycrictl.pulls.messages import MessageReader, ended
+from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.bytestream import dial
 from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target
 from pycrictl.units import plural
-from pycrictl.wire.progress import Report
 
 log = logging.getLogger("pycrictl.kubectl")
 
@@ -51,7 +53,7 @@ MOST_FAILED: Final = 6
 _ROOT: Final = f"/apis/{GROUP_VERSION}"
 _TICK_S: Final = 0.25
 
-_OnReport = Callable[[Report], None]
+_OnPull = Callable[[PullState], None]
 _OnNote = Callable[[str], None]
 
 
@@ -64,20 +66,20 @@ def watch(
         if waiting := selection.wait_for_nodes(forever=pace.follow):
             sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
         with KubectlProxy(kubectl, environ) as proxy:
-            pod = selection.single
+            pod, tracker = selection.single, Tracker()
             follow: Follow
             if pod is not None:
-                follow = partial(_follow_pod, proxy, pod, asked.container, pace.follow)
+                follow = partial(_follow_pod, proxy, tracker, pod, asked.container, pace.follow)
             else:
-                follow = _Listing(kubectl, proxy, selection, asked, pace.follow).follow
-            outcome = watch_reports(partial(_follow, kubectl, follow), Tracker(), sink, pace=pace)
+                follow = _Listing(kubectl, proxy, tracker, selection, asked, pace.follow).follow
+            outcome = watch_pulls(partial(_follow, kubectl, follow), tracker, sink, pace=pace)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
     conclude(outcome, str(pod or ""), sink)
     return bool(outcome.seen)
 
 
-async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_note: _OnNote) -> None:
+async def _follow(kubectl: Kubectl, follow: Follow, on_pull: _OnPull, on_note: _OnNote) -> None:
     loop = asyncio.get_running_loop()
 
     def note(text: str) -> None:
@@ -86,7 +88,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
 
     kubectl.note = note
     try:
-        await follow(on_report, on_note)
+        await follow(on_pull, on_note)
     except UpgradeRefused as exc:
         error = api_errors.of_answer(exc)
         if isinstance(error, Unimplemented) and exc.status == 404:
@@ -101,10 +103,11 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_report: _OnReport, on_not
 
 async def _follow_pod(
     proxy: KubectlProxy,
+    tracker: Tracker,
     pod: Pod,
     container: str,
     is_endless: bool,
-    on_report: _OnReport,
+    on_pull: _OnPull,
     on_note: _OnNote,
 ) -> None:
     began = time.monotonic()
@@ -113,7 +116,8 @@ async def _follow_pod(
     path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
     await report_stream.follow(
         proxy.target(f"{path}{query}"),
-        on_report=on_report,
+        MessageReader(tracker.pulls),
+        on_pull=on_pull,
         on_note=on_note,
         timeout_s=TIMEOUT_S,
         silence_s=None,
@@ -128,12 +132,14 @@ class _Listing:
         self,
         kubectl: Kubectl,
         proxy: KubectlProxy,
+        tracker: Tracker,
         selection: PodSelection,
         asked: Asked,
         is_endless: bool,
     ) -> None:
         self._kubectl = kubectl
         self._proxy = proxy
+        self._tracker = tracker
         self._selection = selection
         self._is_endless = is_endless
         wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has)
@@ -144,31 +150,31 @@ class _Listing:
         self._noted: set[str] = set()
         self._failed = 0
 
-    async def follow(self, on_report: _OnReport, on_note: _OnNote) -> None:
+    async def follow(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         while True:
-            await self._list(on_report, on_note)
-            watching = asyncio.create_task(self._watch(on_report, on_note))
+            await self._list(on_pull, on_note)
+            watching = asyncio.create_task(self._watch(on_pull, on_note))
             try:
-                if await self._wait(watching, on_report):
+                if await self._wait(watching, on_pull):
                     return
             finally:
                 await end_tasks([watching])
             await asyncio.sleep(_TICK_S)
 
-    async def _list(self, on_report: _OnReport, on_note: _OnNote) -> None:
+    async def _list(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         body = await _fetch(self._target({}))
         try:
-            reports = self._pulls.receive_list(body)
+            pulls = self._pulls.receive_list(body)
         except ValueError:
             raise RemoteProtocolError("the agent did not return a list of pulls") from None
-        for report in reports:
-            on_report(report)
+        for pull in pulls:
+            on_pull(pull)
         for node, why in self._pulls.silent.items():
             if node not in self._noted:
                 self._noted.add(node)
                 on_note(f"node {node} does not answer: {why or 'no reason given'}")
 
-    async def _watch(self, on_report: _OnReport, on_note: _OnNote) -> None:
+    async def _watch(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -178,11 +184,11 @@ class _Listing:
         try:
             await report_stream.follow(
                 self._target(query),
-                on_report=on_report,
+                self._pulls,
+                on_pull=on_pull,
                 on_note=on_note,
                 timeout_s=TIMEOUT_S,
                 silence_s=None,
-                decoder=self._pulls,
                 is_plain=True,
             )
         except ExpiredError:
@@ -196,12 +202,12 @@ class _Listing:
                 ) from exc
             raise
 
-    async def _wait(self, watching: asyncio.Task[None], on_report: _OnReport) -> bool:
+    async def _wait(self, watching: asyncio.Task[None], on_pull: _OnPull) -> bool:
         """Wait until a new list is due; return True if there is nothing left to wait for."""
         idle_since: float | None = None
         while not watching.done():
             await asyncio.wait([watching], timeout=_TICK_S)
-            await self._look_for_lost(on_report)
+            await self._look_for_lost(on_pull)
             if self._is_endless or not self._pulls.has_not_begun:
                 idle_since = None
             elif idle_since is None:
@@ -213,14 +219,16 @@ class _Listing:
         watching.result()
         return False
 
-    async def _look_for_lost(self, on_report: _OnReport) -> None:
+    async def _look_for_lost(self, on_pull: _OnPull) -> None:
         """Report whether the pulls that are no longer listed succeeded."""
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
             error = await in_thread(partial(ending_of, self._kubectl, pull))
             # If it never began, no pull was needed: its pod waited for something else.
-            phase = "failed" if error else "done" if pull.has_begun else "present"
-            on_report(Report(pull.image, "", 0, 0, error, phase, pod=pull.pod))
+            phase = Phase.FAILED if error else Phase.DONE if pull.has_begun else Phase.PRESENT
+            known = self._tracker.pulls.get(pull.pull.name)
+            layers = known.layers if known is not None else (LayerState(),)
+            on_pull(replace(pull.pull, layers=tuple(ended(layers, phase)), error=error))
 
     def _target(self, query: Mapping[str, str]) -> Target:
         words = urlencode({**self._query, **query})

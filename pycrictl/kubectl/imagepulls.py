@@ -1,31 +1,31 @@
-"""Conversion of ImagePull objects, from lists and watches, to reports. Pure.
+"""The pulls in lists and watches of ImagePull objects. Pure.
 
-A report's image is ``IMAGE on NODE`` where pulls of several nodes are shown, since each node pulls
-the same bytes. On one node, several pods that need one image share its pull, which is named after
-the first of them.
+A pull has its ``node`` where pulls of several nodes are shown, since each node pulls the same
+bytes. On one node, several pods that need one image share its pull, which is named after the first
+of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
-from pycrictl.foreign import count, mapping, mappings, moment, parsed, text, texts
-from pycrictl.pulls.documents import reports_in
+from pycrictl.foreign import count, mapping, mappings, parsed, text, texts
+from pycrictl.pulls.messages import pull_in_status
+from pycrictl.pulls.state import Phase, PullState
 from pycrictl.units import quote
-from pycrictl.wire.progress import Report
 
 MAX_LINE_BYTES: Final = 8 << 20
 _PHASES: Final = {
-    "Queued": "waiting",
-    "Waiting": "waiting",
-    "Pulling": "downloading",
-    "Extracting": "extracting",
-    "Succeeded": "done",
-    "Failed": "failed",
-    "BackOff": "failed",
+    "Queued": Phase.WAITING,
+    "Waiting": Phase.WAITING,
+    "Pulling": Phase.DOWNLOADING,
+    "Extracting": Phase.EXTRACTING,
+    "Succeeded": Phase.DONE,
+    "Failed": Phase.FAILED,
+    "BackOff": Phase.FAILED,
 }
-_ENDED: Final = ("done", "failed")
 
 
 class ExpiredError(Exception):
@@ -45,28 +45,25 @@ class PullObject(NamedTuple):
     """The required parts of an ImagePull object.
 
     Attributes:
-        image: as in its reports.
-        reference: as in the pod.
+        pull: without what its status says; its pod is the first of those that share the pull.
+        node: the node that pulls, empty before the pod has one.
         namespace, name: of the object's pod.
-        pod: the pod named in its reports, NAMESPACE/NAME.
         has_begun: there is a pull, not only a pod that waits for one.
     """
 
-    image: str
-    reference: str
+    pull: PullState
     node: str
     namespace: str
     name: str
-    pod: str
-    phase: str
+    phase: Phase
     has_begun: bool
 
     @property
     def is_over(self) -> bool:
-        return self.phase in _ENDED
+        return self.phase in (Phase.DONE, Phase.FAILED)
 
     def shares(self, other: PullObject) -> bool:
-        return (self.image, self.node) == (other.image, other.node)
+        return (self.pull.image, self.node) == (other.pull.image, other.node)
 
 
 class PullObjects:
@@ -93,7 +90,7 @@ class PullObjects:
             pull.is_over or not pull.has_begun for pull in self._objects.values()
         )
 
-    def receive_list(self, body: bytes) -> list[Report]:
+    def receive_list(self, body: bytes) -> list[PullState]:
         """Process a list; objects that are missing from it no longer exist."""
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
@@ -101,32 +98,32 @@ class PullObjects:
         self._line.clear()
         before, self._objects = self._objects, {}
         self.silent.clear()
-        reports: list[Report] = []
+        pulls: list[PullState] = []
         for item in mappings(document.get("items")):
-            reports += self._apply(item, before)
+            pulls += self._apply(item, before)
         for uid in before.keys() - self._objects.keys():
             self._lose(before[uid])
         self._take_version(document)
-        return reports
+        return pulls
 
-    def receive_message(self, message: bytes) -> Report | None:
+    def receive_message(self, message: bytes) -> PullState | None:
         """Do nothing: watches are streams of lines."""
         return None
 
-    def receive_data(self, data: bytes) -> list[Report]:
+    def receive_data(self, data: bytes) -> list[PullState]:
         *lines, rest = (bytes(self._line) + data).split(b"\n")
         self._line = bytearray(rest)
         if len(rest) > MAX_LINE_BYTES:
             self._reject("longer than an event may be", rest)
             self._line.clear()
-        return [report for line in lines if line.strip() for report in self._event(line)]
+        return [pull for line in lines if line.strip() for pull in self._event(line)]
 
-    def receive_eof(self) -> list[Report]:
+    def receive_eof(self) -> list[PullState]:
         """End a watch; a truncated line is dropped, since the next list has its object."""
         self._line.clear()
         return []
 
-    def _event(self, line: bytes) -> Iterator[Report]:
+    def _event(self, line: bytes) -> Iterator[PullState]:
         event = parsed(line)
         kind, found = event.get("type"), mapping(event.get("object"))
         if not found:
@@ -145,7 +142,9 @@ class PullObjects:
     def _take_version(self, document: dict[str, Any]) -> None:
         self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
 
-    def _apply(self, document: dict[str, Any], before: dict[str, PullObject]) -> Iterator[Report]:
+    def _apply(
+        self, document: dict[str, Any], before: dict[str, PullObject]
+    ) -> Iterator[PullState]:
         metadata, spec, status = (
             mapping(document.get(key)) for key in ("metadata", "spec", "status")
         )
@@ -160,35 +159,23 @@ class PullObjects:
                 self._objects[uid] = old
             return
         stands = text(status.get("phase"))
-        phase = _PHASES.get(stands, "waiting")
-        name = image if self._wanted.node or not node else f"{image} on {node}"
-        pull = PullObject(
-            name, image, node, namespace, pod, f"{namespace}/{pod}", phase, stands != "Waiting"
-        )
+        phase = _PHASES.get(stands, Phase.WAITING)
+        shown_node = "" if self._wanted.node else node
+        pull = PullState(image=image, node=shown_node, pods=(f"{namespace}/{pod}",))
+        found = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
         others = [before.get(uid), *self._objects.values()]
-        pull = pull._replace(
-            pod=next((one.pod for one in others if one and one.shares(pull)), pull.pod)
-        )
-        self._objects[uid] = pull
+        if first := next((one for one in others if one and one.shares(found)), None):
+            pull = replace(pull, pods=first.pull.pods)
+            found = found._replace(pull=pull)
+        self._objects[uid] = found
         if stands == "Succeeded" and not self.version:
             return  # it ended before the watch began
         has_begun = count(status.get("totalBytes")) or status.get("startTime")
         if stands == "Succeeded" and not has_begun:
-            phase = "present"
-        if phase == "failed":
+            phase = Phase.PRESENT
+        if phase is Phase.FAILED:
             error = error or text(status.get("kubeletReason")) or "the pull failed"
-        whole = Report(
-            name,
-            "",
-            0,
-            0,
-            error,
-            phase,
-            queue_position=count(status.get("queuePosition")),
-            started=moment(status.get("startTime")),
-            pod=pull.pod,
-        )
-        yield from reports_in(status, whole)
+        yield pull_in_status(status, replace(pull, error=error), phase)
 
     def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:
         wanted = self._wanted

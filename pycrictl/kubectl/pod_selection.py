@@ -185,7 +185,7 @@ def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
     for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
         for each in mappings(status.get(key)):
             spelled = {text(each.get("image")), text(each.get("imageID"))}
-            if pull.reference in spelled and "waiting" in mapping(each.get("state")):
+            if pull.pull.image in spelled and "waiting" in mapping(each.get("state")):
                 return "it is not reported any more, and its container still waits"
     return ""
 

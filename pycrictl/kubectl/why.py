@@ -18,7 +18,8 @@ from pycrictl.kube.pods import EPHEMERAL, Pod, parse_pod, readiness
 from pycrictl.kubectl.pod_selection import Asked, documents_of, where
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.progress.failures import REASONS, cause
-from pycrictl.pulls.model import Totals
+from pycrictl.pulls.messages import pull_in_status
+from pycrictl.pulls.state import Phase, PullState
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300
@@ -203,7 +204,9 @@ def _images(pod: Pod, known: Evidence) -> Iterator[facts.Image]:
         yield facts.Image(
             reference,
             is_present=True if is_there else False if is_missing else None,
-            pull=_pull(status) if phase in _RUNS and status.get("unknown") is not True else None,
+            pull=pull_in_status(status, PullState(image=reference), Phase.DOWNLOADING)
+            if phase in _RUNS and status.get("unknown") is not True
+            else None,
             failure="" if is_there else failure,
             says=reason.reason if reason is not None else "",
         )
@@ -212,12 +215,6 @@ def _images(pod: Pod, known: Evidence) -> Iterator[facts.Image]:
 def _is_of(pull: dict[str, Any], pod: Pod, reference: str) -> bool:
     spec = mapping(pull.get("spec"))
     return (spec.get("podUID"), spec.get("image")) == (pod.uid, reference)
-
-
-def _pull(status: dict[str, Any]) -> facts.PullState:
-    if place := count(status.get("queuePosition")):
-        return facts.PullState(place=place)
-    return facts.PullState(Totals.from_json(status.get("sums")))
 
 
 def _lines(pod: Pod, events: Iterable[dict[str, Any]]) -> Iterator[facts.Line]:

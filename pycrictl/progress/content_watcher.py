@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -39,13 +39,12 @@ from pycrictl.containerd.store import (
     repositories,
 )
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
-from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
-from pycrictl.pulls.model import Phase, Pull
-from pycrictl.pulls.tracker import Tracker, pull_of
+from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
-from pycrictl.wire.progress import Report
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
@@ -99,7 +98,7 @@ class _LeasePull:
     manifest_at: float = -math.inf
     retry_at: float = -math.inf
     recheck_at: float = -math.inf
-    pods: str = ""
+    pods: tuple[str, ...] = ()
     expected: Expected | None = None
     is_shown: bool = False
     is_missed: bool = False
@@ -108,6 +107,26 @@ class _LeasePull:
     @property
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
+
+    def state(self, quiet_s: float | None = None) -> PullState:
+        """Return the pull for readers.
+
+        Args:
+            quiet_s: for how long containerd has received nothing; None if unknown.
+        """
+        # If the pull failed with all layers settled, the last one carries the failure.
+        failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
+        return PullState(
+            image=self.image,
+            digest=self.index_digest or self.manifest_digest,
+            layers=tuple(
+                layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers
+            ),
+            pods=self.pods,
+            error=self.error,
+            is_running=self.is_shown,
+            began_s=self.started_s,
+        )
 
     def is_late(self, now: float) -> bool:
         return now - self.manifest_at >= SETTLE_S
@@ -151,7 +170,7 @@ class ContentWatcher:
         """Note that an announced pull is over: without an image by now, it has failed."""
         self._names.forget(expected)
 
-    def ended(self, image: str, started_s: float) -> Pull | None:
+    def ended(self, image: str, started_s: float) -> PullState | None:
         """Return a finished pull with its layers as stored; None if its image is gone.
 
         ``image`` is the canonical reference. Unpacked bytes are the size on disk.
@@ -172,7 +191,7 @@ class ContentWatcher:
             if layer.phase is Phase.DONE:
                 usages = (self.client.usage(pull.snapshotter, name) for name in layer.chain_ids)
                 layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
-        return replace(pull_of(image, _reports(pull)), digest=images[0].target.digest)
+        return replace(pull.state(), digest=images[0].target.digest)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
@@ -201,9 +220,7 @@ class ContentWatcher:
             self._daemon.look_again()
             raise
         ended, self._ended = tuple(self._ended), []
-        active = [
-            ActivePull(pull.image, pull.started_s) for pull in self._pulls.values() if pull.is_shown
-        ]
+        active = [pull.state() for pull in self._pulls.values() if pull.is_shown]
         return PollResult(tuple(active), ended)
 
     # Running pulls
@@ -234,7 +251,7 @@ class ContentWatcher:
                 if pull.is_shown and pull.is_ready(now):
                     if self.owners is not None and not pull.pods:
                         pull.pods = self.owners.pods_of(pull.image)
-                    _report(tracker, pull, now, wall_s)
+                    tracker.apply(pull.state(), now=now)
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
@@ -361,7 +378,7 @@ class ContentWatcher:
             if pull.is_shown:
                 self._ended.append(self._end(pull, reason))
                 if pull.image:
-                    _report(tracker, pull, now, wall_s)
+                    tracker.apply(pull.state(), now=now)
             del self._pulls[lease_id]
             for other in self._pulls.values():  # its lease may have held their layers
                 other.recheck_at = -math.inf
@@ -430,30 +447,6 @@ def _add_ingests(
             open_count += is_held and status.offset < status.total
             stores.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
     stores.is_crowded = 0 < max_downloads < open_count
-
-
-def _report(tracker: Tracker, pull: _LeasePull, now: float, wall_s: float) -> None:
-    age_s = max(wall_s - pull.started_s, 0.0)
-    for layer, report in zip(pull.layers, _reports(pull), strict=True):
-        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
-
-
-def _reports(pull: _LeasePull) -> Iterator[Report]:
-    # If the pull failed with all layers settled, the last one carries the error.
-    with_error = pull.layers.unsettled or [*pull.layers][-1:] if pull.error else []
-    for layer in pull.layers:
-        yield Report(
-            image=pull.image,
-            layer=layer.digest,
-            progress=layer.progress,
-            total=layer.size_bytes,
-            error=pull.error if layer in with_error else "",
-            phase=layer.phase,
-            extracted=layer.extracted,
-            extracted_total=layer.extracted_total,
-            resumed=layer.resumed,
-            pod=pull.pods,
-        )
 
 
 def created_at(lease: leases_pb2.Lease) -> float:

@@ -8,6 +8,7 @@ while; later repetitions are dropped.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.errors import PullFailed
-from pycrictl.pulls.model import Phase, View
+from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 
 SETTLE_S: Final = 1.5
@@ -37,13 +38,6 @@ class PullEnding(StrEnum):
     UNKNOWN = "unknown"
 
 
-class ActivePull(NamedTuple):
-    """A running pull; ``image`` is empty until it is known, and then never changes."""
-
-    image: str
-    started_s: float
-
-
 class EndedPull(NamedTuple):
     """A pull that has ended; ``image`` is empty if it never had a name."""
 
@@ -53,9 +47,12 @@ class EndedPull(NamedTuple):
 
 
 class PollResult(NamedTuple):
-    """Running pulls, oldest first, and ended ones; ``is_settling``: a cause is being sought."""
+    """Running pulls, oldest first, and ended ones; ``is_settling``: a cause is being sought.
 
-    active: tuple[ActivePull, ...]
+    A running pull's ``image`` is empty until it is known, and then never changes.
+    """
+
+    active: tuple[PullState, ...]
     ended: tuple[EndedPull, ...]
     is_settling: bool = False
 
@@ -84,7 +81,7 @@ class Endings:
                 self.tracker.forget(image)
                 self._finished_at.pop(image, None)
             self.tracker.measure_anew()
-            self.sink.show(self.tracker.view(now))
+            self.sink.show(self.tracker.view(now, time.time()))
 
     def show(self, now: float, *, is_final: bool = False) -> View:
         """Show a stream's current state, and end the images that have settled.
@@ -93,35 +90,35 @@ class Endings:
             is_final: the stream has ended: finished images end at once, unfinished ones are
                 dropped silently, as the next stream may report them.
         """
-        view = self.tracker.view(now)
-        unfinished = {item.image for item in view.items if not item.is_finished}
-        finished = dict.fromkeys(item.image for item in view.items if item.image not in unfinished)
-        for image in unfinished:
-            self._shown.pop(image, None)
-        if repeated := self._shown.keys() & finished.keys():
+        view = self.tracker.view(now, time.time())
+        unfinished = {name for name, pull in view.pulls.items() if not pull.is_over}
+        finished = [name for name in view.pulls if name not in unfinished]
+        for name in unfinished:
+            self._shown.pop(name, None)
+        if repeated := self._shown.keys() & set(finished):
             view = self._without(repeated, view)
-        fresh = [image for image in finished if image not in repeated]
-        moved = {item.image for item in view.changed}
+        fresh = [name for name in finished if name not in repeated]
+        moved = {pull.name for pull, _ in view.changed}
         self._finished_at = {
-            image: now if image in moved else self._finished_at.get(image, now) for image in fresh
+            name: now if name in moved else self._finished_at.get(name, now) for name in fresh
         }
         self.sink.show(view)
-        ended = [image for image in fresh if is_final or now - self._finished_at[image] >= SETTLE_S]
+        ended = [name for name in fresh if is_final or now - self._finished_at[name] >= SETTLE_S]
         self._shown.update(dict.fromkeys(ended))
         while len(self._shown) > _REMEMBERED:
             del self._shown[next(iter(self._shown))]
         if is_final:
-            for image in unfinished:
-                self.tracker.forget(image)
+            for name in unfinished:
+                self.tracker.forget(name)
         self.end(ended, now)
         return view
 
     def _without(self, images: Iterable[str], view: View) -> View:
         for image in images:
             self.tracker.forget(image)
-        changed = tuple(item for item in view.changed if item.image not in images)
+        changed = tuple(change for change in view.changed if change[0].name not in images)
         # The view that is replaced has consumed the changes, so the new one has none.
-        return replace(self.tracker.view(view.now), changed=changed)
+        return replace(self.tracker.view(view.now, view.wall_s), changed=changed)
 
 
 REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
@@ -142,12 +139,8 @@ class WatchOutcome:
     failures: tuple[tuple[str, str], ...] = ()
 
 
-def failed_items(view: View) -> dict[str, str]:
-    failures: dict[str, str] = {}
-    for item in view.items:
-        if item.phase is Phase.FAILED:
-            failures[item.image] = item.error or failures.get(item.image, "")
-    return failures
+def failures_in(view: View) -> dict[str, str]:
+    return {name: pull.error for name, pull in view.pulls.items() if pull.has_failed}
 
 
 def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:

@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from pycrictl.containerd.store import LayerDescriptor
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.state import STALLED_S, LayerState, Phase
+
+STEP_BYTES: Final = 1 << 20
+"""containerd writes a blob in steps of this size, and shows a layer's offset only after each."""
+
+SLOWEST: Final = 10 * 1024
+"""Bytes per second that a download is assumed to have at least, until it has shown a step."""
+
+PATIENCE_STEPS: Final = 4.0
+"""How many times as long as the last step the next one may take before the layer has stalled."""
 
 _SMALLEST_GZIP_BYTES: Final = 18
 
@@ -66,6 +75,8 @@ class Layer:
         extracted: bytes unpacked, at most ``extracted_total``, an estimate (0 while unknown).
         was_there: the blob was complete before the pull began.
         extraction: key of the active snapshot it is unpacked to.
+        moved_s: when its blob last grew.
+        step_s: how long the last step took, 0 before the second one.
     """
 
     digest: str
@@ -83,6 +94,46 @@ class Layer:
     is_settled: bool = False
     extraction: str | None = None
     has_trailer: bool = False
+    moved_s: float = 0.0
+    step_s: float = 0.0
+    _settled: LayerState | None = None
+
+    def state(self, *, is_failed: bool = False, quiet_s: float | None = None) -> LayerState:
+        """Return the layer for readers.
+
+        Args:
+            is_failed: its pull has failed.
+            quiet_s: for how long containerd has received nothing; None if unknown.
+        """
+        if self._settled is not None and not is_failed:
+            return self._settled
+        idle_s, patience_s = self.idle_s, self._patience_s
+        if quiet_s is not None and quiet_s >= STALLED_S:
+            idle_s, patience_s = min(idle_s, quiet_s), STALLED_S
+        state = LayerState(
+            name=self.digest,
+            phase=Phase.FAILED if is_failed else self.phase,
+            progress=self.progress,
+            total=self.size_bytes,
+            resumed=self.resumed,
+            extracted=self.extracted,
+            extracted_total=max(
+                self.extracted_total, self.extracted if self.extracted_total else 0
+            ),
+            is_unpacked=self.phase is not Phase.PRESENT,
+            idle_s=idle_s,
+            patience_s=patience_s,
+        )
+        if self.is_settled and not is_failed:
+            self._settled = state
+        return state
+
+    @property
+    def _patience_s(self) -> float:
+        """Return how long the layer may show no byte while bytes arrive."""
+        if self.step_s:
+            return max(STALLED_S, PATIENCE_STEPS * self.step_s)
+        return max(STALLED_S, min(STEP_BYTES, self.size_bytes - self.progress) / SLOWEST)
 
     @property
     def wants_trailer(self) -> bool:
@@ -92,7 +143,7 @@ class Layer:
 
     def learn(self, unpacked_bytes: int) -> None:
         """Set the unpacked size read from the end of the blob; 0 if there is none."""
-        self.has_trailer = True
+        self.has_trailer, self._settled = True, None
         self.extracted_total = unpacked_bytes
         if self.is_settled:
             self.extracted = unpacked_bytes or self.extracted
@@ -221,4 +272,7 @@ class Layers:
         is_all_here = layer.progress == layer.size_bytes  # and is being verified
         # An ingest left by an earlier pull has that pull's time.
         last_s = max(ingest.updated_s, self._started_s)
+        if layer.moved_s and last_s > layer.moved_s:
+            layer.step_s = last_s - layer.moved_s
+        layer.moved_s = last_s
         layer.idle_s = 0.0 if is_all_here else max(0.0, wall_s - last_s)

@@ -1,22 +1,25 @@
 """``image-pull-progress``: which pulls to watch, through which source, and with which outcome.
 
-The path of a report from a layer's bytes to the bar:
+The way of a byte count, from a runtime to a reader, goes down and never back. A layer has four
+forms:
 
-1. containerd grows a file in its content store. ``progress.content_watcher`` polls the leases that
-   running pulls hold, unfinished blobs and snapshots; ``pull_names`` finds the image and the pod,
-   ``layers`` the state of each layer, ``sources`` and ``failures`` the reason of a failure. On
-   CRI-O, which has no API for this, ``progress.crio.watcher`` reads the files that its process has
-   open, the stored layers, its log and the manifest.
-2. Each layer is one ``Report`` (``wire.progress``, the fields of KEP-5334) for ``pulls.tracker``,
-   which is pure, as are ``pulls.sums`` and ``pulls.model``. It makes a ``View``.
-3. Without a proxy, ``progress.sources`` hands the view to a display (``show.displays``).
-4. With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients;
-   ``proxy.pulls.progress_streams`` adds the line and failures; ``proxy.serve`` writes the stream to
-   the one-time URL. The client, ``progress.report_stream``, turns it into reports again. One report
-   per image carries its sums, which every reader shows unchanged.
-5. From a workstation, ``kubectl.cluster_watch`` reads the stream of one pod or ImagePull objects,
-   through ``kubectl proxy`` on a Unix socket. ``progress.stream_watch`` reconnects after
-   interruptions.
+1. *What a runtime says.* containerd grows a file in its content store; ``progress.content_watcher``
+   polls the leases that running pulls hold, unfinished blobs and snapshots. CRI-O has no API for
+   this; ``progress.crio.watcher`` reads the files that its process has open.
+2. *A source's own layer*, with what only this source needs: ``Layer`` (``progress.layers``) or
+   ``FileLayer`` (``progress.crio.file_layers``). ``pull_names`` finds the image and the pod,
+   ``sources`` and ``failures`` the reason of a failure.
+3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``). Sources hand them
+   to a ``Tracker`` (``pulls.tracker``), whose ``Meter`` adds what time tells: rates, the time left,
+   stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics and
+   Events, and the agent take it as it is.
+4. *JSON*, for a reader in another process: a message of the progress stream or an ImagePull object.
+   ``pulls.messages`` alone writes and reads it. ``progress.stream_watch`` follows a stream, and
+   reconnects after interruptions; ``kubectl.cluster_watch`` follows a cluster. Both hand the pulls
+   to a ``Tracker`` again. Sums are handed on as they are, so every reader shows the same.
+
+With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients;
+``proxy.pulls.progress_streams`` adds the line and the failures, which only the proxy knows.
 """
 
 from __future__ import annotations
@@ -47,9 +50,9 @@ from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import Causes, ContentWatch, ImageTracker, open_watcher
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
+from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
-from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient

@@ -151,15 +151,12 @@ class ImageOwners:
     def wanted(self) -> list[str]:
         return list(dict.fromkeys(one.image for _, one in self._waiting()))
 
-    def pods_of(self, name: str) -> str:
+    def pods_of(self, name: str) -> tuple[str, ...]:
         if not self.names_pods or not name:
-            return ""
+            return ()
         wanted = canonical(name)
-        pods = dict.fromkeys(
-            str(pod) for pod, one in self._waiting() if canonical(one.image) == wanted
-        )
-        first, *others = pods or [""]
-        return f"{first} and {len(others)} more" if others else first
+        pods = (str(pod) for pod, one in self._waiting() if canonical(one.image) == wanted)
+        return tuple(dict.fromkeys(pods))
 
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
         for pod in self.pods():

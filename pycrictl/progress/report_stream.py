@@ -7,14 +7,15 @@ and sends newline-delimited JSON as the body of a plain response. Both are accep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final, Protocol
 
+from pycrictl.pulls.messages import MAX_MESSAGE_BYTES
+from pycrictl.pulls.state import PullState
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target, parse_url
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
-from pycrictl.wire.progress import MAX_MESSAGE_BYTES, ProgressDecoder, Report
 from pycrictl.wire.upgrade import ClientHandshake
 from pycrictl.wire.websocket import CLIENT, Messages
 
@@ -22,28 +23,28 @@ SILENCE_S: Final = 30.0
 _OK: Final = 200
 
 
-class Decoder(Protocol):
+class Reader(Protocol):
     bad_count: int
     first_bad: str | None
 
-    def receive_message(self, message: bytes) -> Report | None: ...
+    def receive_message(self, message: bytes) -> PullState | None: ...
 
-    def receive_data(self, data: bytes) -> list[Report]: ...
+    def receive_data(self, data: bytes) -> Iterable[PullState]: ...
 
-    def receive_eof(self) -> list[Report]: ...
+    def receive_eof(self) -> Iterable[PullState]: ...
 
 
 async def follow(
     url: str | Target,
+    reader: Reader,
     *,
-    on_report: Callable[[Report], None],
+    on_pull: Callable[[PullState], None],
     on_note: Callable[[str], None],
     timeout_s: float,
     silence_s: float | None = SILENCE_S,
-    decoder: Decoder | None = None,
     is_plain: bool = False,
 ) -> None:
-    """Pass on every report until the server ends the stream cleanly.
+    """Pass on the state of a pull after each message, until the server ends the stream cleanly.
 
     A clean end is a WebSocket closed with status 1000 or none, or the end of a plain response's
     body. Messages that are not reports are skipped, with a note. ``timeout_s`` applies to the
@@ -57,7 +58,6 @@ async def follow(
         StreamError: the stream broke off; it may be resumed with a new URL.
     """
     target = parse_url(url) if isinstance(url, str) else url
-    decoder = decoder or ProgressDecoder()
     connection = await dial(target, timeout_s=timeout_s)
     silence = _Silence(silence_s, lambda text: on_note(f'"{connection.label}" {text}'))
     try:
@@ -67,37 +67,35 @@ async def follow(
         response = await exchange.request(timeout_s=timeout_s)
         if response.status == SWITCHING_PROTOCOLS:
             handshake.check(response)
-            batches = _messages(connection, decoder)
+            batches = _messages(connection, reader)
         elif response.status == _OK:
-            batches = _lines(exchange, decoder)
+            batches = _lines(exchange, reader)
         else:
             raise await exchange.refused()
         has_noted = False
         silence.begin()
         async for batch in batches:
             silence.begin()
-            for report in filter(None, batch):
-                on_report(report)
-            if decoder.first_bad is not None and not has_noted:
+            for pull in batch:
+                on_pull(pull)
+            if reader.first_bad is not None and not has_noted:
                 has_noted = True
-                on_note(f"skipped a message that is not a progress report: {decoder.first_bad}")
+                on_note(f"skipped a message that is not a progress report: {reader.first_bad}")
         await connection.close()
     finally:
         silence.end()
-        if decoder.bad_count > 1:
-            on_note(f"skipped {decoder.bad_count} messages that are not progress reports")
+        if reader.bad_count > 1:
+            on_note(f"skipped {reader.bad_count} messages that are not progress reports")
         connection.abort()
 
 
-async def _lines(exchange: Exchange, decoder: Decoder) -> AsyncIterator[Sequence[Report | None]]:
+async def _lines(exchange: Exchange, reader: Reader) -> AsyncIterator[Iterable[PullState]]:
     while data := await exchange.read():
-        yield decoder.receive_data(data)
-    yield decoder.receive_eof()
+        yield reader.receive_data(data)
+    yield reader.receive_eof()
 
 
-async def _messages(
-    connection: ByteStream, decoder: Decoder
-) -> AsyncIterator[Sequence[Report | None]]:
+async def _messages(connection: ByteStream, reader: Reader) -> AsyncIterator[Iterable[PullState]]:
     peer = f'"{connection.label}"'
     core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
     loop = asyncio.get_running_loop()
@@ -110,7 +108,7 @@ async def _messages(
         if not connection.is_full:
             connection.send(core.data_to_send())
         if messages := core.messages_received():
-            yield [decoder.receive_message(bytes(message)) for message in messages]
+            yield filter(None, (reader.receive_message(bytes(message)) for message in messages))
     if core.error is not None:
         raise core.error
 

@@ -36,19 +36,18 @@ from pycrictl.progress.endings import (
     PullEnding,
     Sink,
     WatchOutcome,
-    failed_items,
+    failures_in,
 )
 from pycrictl.progress.failures import Failure, Failures
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_among, is_same_image
-from pycrictl.pulls.model import STALLED_S, Awaited, Phase, View
+from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
-from pycrictl.wire.progress import MAX_TEXT, Report
 
 
 class ImageTracker(Tracker):
-    """Drops reports on unwanted images; reports that name no image are kept."""
+    """Leaves out pulls of unwanted images; pulls that name no image are kept."""
 
     def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
         super().__init__()
@@ -60,24 +59,17 @@ class ImageTracker(Tracker):
             return False
         return not self._wanted or not image or is_same_image(self._wanted, image)
 
-    def apply(
-        self, report: Report, *, now: float, idle_s: float = 0.0, age_s: float | None = None
-    ) -> None:
-        if self.wants(report.image):
-            super().apply(report, now=now, idle_s=idle_s, age_s=age_s)
+    def apply(self, pull: PullState, *, now: float) -> None:
+        if self.wants(pull.image):
+            super().apply(pull, now=now)
 
 
 # containerd
 
 
-def awaited(result: PollResult, tracker: ImageTracker) -> tuple[Awaited, ...]:
-    """Return the wanted running pulls, for when the tracker has no items yet."""
-    now_s = time.time()
-    return tuple(
-        Awaited(pull.image, is_begun=True, waited_s=max(now_s - pull.started_s, 0.0))
-        for pull in result.active
-        if tracker.wants(pull.image)
-    )
+def awaited(result: PollResult, tracker: ImageTracker) -> tuple[PullState, ...]:
+    """Return the wanted running pulls, for when there is nothing to track yet."""
+    return tuple(pull for pull in result.active if tracker.wants(pull.image))
 
 
 def open_watcher(
@@ -170,9 +162,13 @@ class Causes:
         for failure in failures:
             if tracker.wants(failure.image) and not is_among(failure.image, active):
                 self._shown[failure.image] = None
-                error = failure.text(self._clock())[:MAX_TEXT]
-                report = Report(failure.image, "", 0, 0, error, "failed", pod=failure.pod)
-                tracker.apply(report, now=now)
+                pull = PullState(
+                    image=failure.image,
+                    layers=(LayerState(phase=Phase.FAILED),),
+                    pods=(failure.pod,) if failure.pod else (),
+                    error=failure.text(self._clock()),
+                )
+                tracker.apply(pull, now=now)
 
 
 # A whole source
@@ -196,9 +192,9 @@ class ContentWatch:
             now = time.monotonic()
             if self.causes is not None:
                 result = self.causes.add(result, tracker, now)
-            view = tracker.view(now)
+            view = tracker.view(now, time.time())
             self._note_timeout(view)
-            if not view.items:
+            if not view.pulls:
                 view = replace(view, awaited=awaited(result, tracker))
             self.sink.show(view)
             if pace.follow:
@@ -212,8 +208,8 @@ class ContentWatch:
             elif not pace.follow and now - quiet_since >= SETTLE_S:
                 break
             time.sleep(pace.interval_s)
-        failures = [*failed_items(view).items(), *(("", reason) for reason in self._nameless)]
-        return WatchOutcome(seen=self._has_seen or bool(view.items), failures=tuple(failures))
+        failures = [*failures_in(view).items(), *(("", reason) for reason in self._nameless)]
+        return WatchOutcome(seen=self._has_seen or bool(view.pulls), failures=tuple(failures))
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
         """Record ended pulls; return whether a wanted pull is running."""
@@ -246,7 +242,7 @@ class ContentWatch:
         timeout_s = self.settings.progress_timeout_s
         if self._has_noted_timeout or not timeout_s:
             return
-        if any(item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S for item in view.items):
+        if any(layer.stalled_s for pull in view.pulls.values() for layer in pull.layers):
             self._has_noted_timeout = True
             self.sink.note(
                 f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"

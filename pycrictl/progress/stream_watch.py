@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pycrictl.errors import (
@@ -25,18 +25,18 @@ from pycrictl.progress.endings import (
     Pace,
     Sink,
     WatchOutcome,
-    failed_items,
+    failures_in,
 )
 from pycrictl.progress.failures import cause
-from pycrictl.pulls.model import Phase, PullItem, View
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.streaming.target import Target
 from pycrictl.units import plural
-from pycrictl.wire.progress import Report
 
-Follow = Callable[[Callable[["Report"], None], Callable[[str], None]], Awaitable[None]]
-"""Opens a stream and passes on its reports, and notes about it, until it ends cleanly."""
+Follow = Callable[[Callable[["PullState"], None], Callable[[str], None]], Awaitable[None]]
+"""Opens a stream and passes on its pulls, and notes about it, until it ends cleanly."""
 
 RESUME_S: Final = 60.0
 """How long pulls may take to resume after their source broke. kubelet retries a pull that was
@@ -45,7 +45,6 @@ cancelled with its proxy, after 10 s at first."""
 UNREACHED_TRIES: Final = 2
 """Retries before an address that has not yet served a stream counts as unreachable."""
 
-_ENDED: Final = (Phase.DONE, Phase.PRESENT, Phase.FAILED)
 _LOST: Final = "it did not go on after the connection was lost"
 
 
@@ -74,16 +73,15 @@ class _StreamWatch:
             finally:
                 ticking.cancel()
         view = self._show()
-        failures = failed_items(view)
+        failures = failures_in(view)
         if unfinished := _unfinished(view):
-            count = plural(len(unfinished), "layer")
+            count = plural(sum(unfinished.values()), "layer")
             self.sink.note(
                 f"the runtime says that nothing is being pulled any more; {count} unfinished"
             )
             if self._broken_at is not None:
-                lost = dict.fromkeys((item.image for item in unfinished), _LOST)
-                failures = {**lost, **failures}
-        return WatchOutcome(seen=bool(view.items), failures=tuple(failures.items()))
+                failures = {**dict.fromkeys(unfinished, _LOST), **failures}
+        return WatchOutcome(seen=bool(view.pulls), failures=tuple(failures.items()))
 
     async def _tick(self) -> None:
         while True:
@@ -94,7 +92,7 @@ class _StreamWatch:
         now = time.monotonic()
         if self.pace.follow:
             return self._endings.show(now)
-        view = self.tracker.view(now)
+        view = self.tracker.view(now, time.time())
         self.sink.show(view)
         return view
 
@@ -141,35 +139,28 @@ class _StreamWatch:
         return is_broken and not isinstance(exc, RemoteProtocolError)
 
     async def _follow_once(self) -> None:
-        def receive(report: Report) -> None:
+        def receive(pull: PullState) -> None:
             self._has_news = self._has_begun = self.tracker.is_known = True
-            if report.error:
-                report = report._replace(error=cause(report.error))
-            age_s = max(time.time() - report.started, 0.0) if report.started else None
-            self.tracker.apply(report, now=time.monotonic(), idle_s=report.idle_s, age_s=age_s)
-            if not report.layer and report.phase in _ENDED:
-                self._end_layers(report)
+            if pull.error:
+                pull = replace(pull, error=cause(pull.error))
+            self.tracker.apply(pull, now=time.monotonic())
 
         try:
             await self.follow_stream(receive, self.sink.note)
         except NotFound:
-            if not self.tracker.view(time.monotonic()).items:
+            if not self.tracker.pulls:
                 raise
             self.sink.note("the pod is gone")
             self._broken_at = None
 
-    def _end_layers(self, whole: Report) -> None:
-        """End the layers of an ended image: some may be known only from before a reconnect."""
-        view = self._show()
-        for item in _unfinished(view):
-            if item.image == whole.image and item.layer:
-                progress = item.progress if whole.phase == Phase.FAILED else item.total
-                end = whole._replace(layer=item.layer, progress=progress, total=item.total)
-                self.tracker.apply(end, now=view.now)
 
-
-def _unfinished(view: View) -> list[PullItem]:
-    return [item for item in view.items if not item.is_finished]
+def _unfinished(view: View) -> dict[str, int]:
+    """Return the number of unfinished layers of each pull that has some."""
+    return {
+        name: sum(not layer.is_finished for layer in pull.layers)
+        for name, pull in view.pulls.items()
+        if not pull.is_over
+    }
 
 
 def watch_stream(
@@ -182,19 +173,23 @@ def watch_stream(
 ) -> WatchOutcome:
     """Watch a runtime's own stream; request a new URL whenever it breaks."""
 
-    async def follow(on_report: Callable[[Report], None], on_note: Callable[[str], None]) -> None:
+    async def follow(on_pull: Callable[[PullState], None], on_note: Callable[[str], None]) -> None:
         url = await in_thread(open_url)
         try:
             await report_stream.follow(
-                url, on_report=on_report, on_note=on_note, timeout_s=timeout_s
+                url,
+                MessageReader(tracker.pulls),
+                on_pull=on_pull,
+                on_note=on_note,
+                timeout_s=timeout_s,
             )
         except ConnectError as exc:
             raise Unreachable(exc.message, hint=exc.hint) from exc
 
-    return watch_reports(follow, tracker, sink, pace=pace)
+    return watch_pulls(follow, tracker, sink, pace=pace)
 
 
-def watch_reports(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
+def watch_pulls(follow: Follow, tracker: Tracker, sink: Sink, *, pace: Pace) -> WatchOutcome:
     """Watch streams until one ends cleanly; call ``follow`` again whenever one breaks."""
     try:
         return run_in_loop(_StreamWatch(follow, tracker, sink, pace).run())

@@ -67,7 +67,7 @@ class Operators:
                 self.queue,
                 now=asyncio.get_running_loop().time(),
                 wall_s=time.time(),
-                totals=self.layers.totals,
+                known=self.layers.running,
                 limit_origin=self._limit_origin,
             ),
             "predecessor": self.predecessor(),

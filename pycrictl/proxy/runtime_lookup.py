@@ -12,9 +12,9 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy.calls import Answer
 from pycrictl.proxy.upstream import Upstream, runtime_name
+from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.units import quote
 from pycrictl.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
-from pycrictl.wire.progress import WHOLE_NODE
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

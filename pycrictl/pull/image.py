@@ -28,10 +28,10 @@ from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import flaw, is_same_image
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
-from pycrictl.pulls.model import Awaited
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.registries.manifests import ManifestRequest, answers
+from pycrictl.pulls.state import PullState
 
 
 class ClosableSink(Sink, Protocol):
@@ -219,26 +219,24 @@ class PullDisplay:
             self._watcher.forget(expected)
 
     def _names(self, image: str) -> list[str]:
-        names = dict.fromkeys(one.image for one in self._tracker.view(time.monotonic()).items)
-        return [name for name in names if is_same_image(image, name)]
+        return [name for name in self._tracker.pulls if is_same_image(image, name)]
 
-    def _show(self, awaited: tuple[Awaited, ...]) -> None:
-        view = self._tracker.view(time.monotonic())
-        self._sink.show(view if view.items else replace(view, awaited=awaited))
+    def _show(self, awaited: tuple[PullState, ...]) -> None:
+        view = self._tracker.view(time.monotonic(), time.time())
+        self._sink.show(view if view.pulls else replace(view, awaited=awaited))
 
     def _is_ours(self, name: str) -> bool:
         return any(is_same_image(image, name) for image in self._images)
 
-    def _awaited(self, result: PollResult) -> tuple[Awaited, ...]:
+    def _awaited(self, result: PollResult) -> tuple[PullState, ...]:
         """Return the expected pulls, which are shown until a source reports any."""
-        now_s = time.time()
         # Never removed: a lease that stays empty for long no longer counts as a pull.
         self._begun |= {one.image for one in awaited(result, self._tracker)}
         return tuple(
-            Awaited(
-                redact_text(image),
-                any(not name or is_same_image(image, name) for name in self._begun),
-                max(now_s - expected.since_s, 0.0),
+            PullState(
+                image=redact_text(image),
+                is_begun=any(not name or is_same_image(image, name) for name in self._begun),
+                began_s=expected.since_s,
             )
             for image, expected in self._expected.items()
         )

@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
-from pycrictl.diagnosis.facts import Container, NodePull, PodFacts, PullState
+from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import PodReport
 from pycrictl.diagnosis.troubles import exit_words, last_reason
+from pycrictl.pulls.state import PullState
+from pycrictl.pulls.words import document, far, standing
 from pycrictl.units import age_in_words, plural, quote
 
 
@@ -91,9 +93,9 @@ class BoardRow:
         return self.pod, self.container, "" if self.container else self.image
 
     def document(self) -> dict[str, Any]:
-        found = asdict(self)
+        found = asdict(replace(self, pull=None))
         del found["severity_key"], found["usage"], found["is_over"]
-        pull = self.pull.document() if self.pull is not None else None
+        pull = document(self.pull) if self.pull is not None else None
         return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
 
 
@@ -133,17 +135,18 @@ class Board:
 
 
 def rows_of(
-    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[NodePull] = ()
+    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[PullState] = ()
 ) -> list[BoardRow]:
     rows: list[BoardRow] = []
     for report in reports:
         rows += _rows_of_pod(report, usage)
-    shown = {(row.pod, id(row.pull)) for row in rows if row.pull is not None}
-    shown |= {("", name) for _, name in shown}  # containerd does not name the pod of a pull
-    images = {(row.pod, row.image) for row in rows if row.pull is not None}
-    for one in pulls:
-        if (one.pod, id(one.pull)) not in shown and (one.pod, one.image) not in images:
-            rows.append(_pull_row(one.pod, "", one.image, one.pull))
+    own = [(row.pod, row.pull) for row in rows if row.pull is not None]
+    shown = {(pod, pull.image) for pod, pull in own}
+    for pull in pulls:
+        # containerd does not name the pod of a pull.
+        is_shown = (pull.pod, pull.image) in shown or any(pull is one for _, one in own)
+        if not is_shown:
+            rows.append(_pull_row(pull.pod, "", pull.image, pull))
     return rows
 
 
@@ -158,9 +161,8 @@ def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ..
         }[by]
         is_lasting = row.state in (State.RUNNING, State.ENDED)
         first = row.severity_key if row.state is State.SICK else (own if is_lasting else 0,)
-        share = pull.totals.share if pull.totals is not None else None
-        far = pull.place if row.state is State.WAITING else -(share or 0.0)
-        return _ORDER[row.state], first, far, row.pod, row.container
+        way = pull.place if row.state is State.WAITING else -(pull.sums.share or 0.0)
+        return _ORDER[row.state], first, way, row.pod, row.container
 
     return tuple(sorted(rows, key=place))
 
@@ -239,9 +241,9 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
 
 def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow:
     if pull.place:
-        state, what, detail = State.WAITING, "in line", str(pull)
+        state, what, detail = State.WAITING, "in line", standing(pull)
     else:
-        state, what, detail = State.PULLING, "pulling", pull.far
+        state, what, detail = State.PULLING, "pulling", far(pull)
     return BoardRow(pod, container, "", image, state, what, detail, pull=pull)
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import measure
-from pycrictl.diagnosis.facts import NodePull
 from pycrictl.diagnosis.pod import Look
-from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, all_of, from_proxy
+from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.pulls.messages import pulls_in_line
+from pycrictl.pulls.state import PullState
 from pycrictl.top.board import Board, Limit, Usage, ordered, rows_of
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class BoardPoller:
         self._retry_at = 0.0
         self._used: dict[str, tuple[int, int]] = {}
         self._status: dict[str, Any] | None = None
-        self._pulls: list[NodePull] = []
+        self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
 
     @property
@@ -151,7 +152,7 @@ class BoardPoller:
         if connection.proxy is not None:
             with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
                 status = self._status = connection.proxy.status()
-                self._pulls = all_of(status)
+                self._pulls = pulls_in_line(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:
             return lambda _: Pulls()
@@ -163,7 +164,9 @@ class BoardPoller:
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()
         own = {**found.stray, **found.own}
-        self._pulls = [NodePull("", image, pull) for image, pull in own.items()]
+        self._pulls = [
+            pull if pull.image else replace(pull, image=name) for name, pull in own.items()
+        ]
         return lambda _: Pulls({}, own)
 
 

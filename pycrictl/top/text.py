@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from pycrictl.pulls.model import stall
+from pycrictl.pulls.words import far, stall
 from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
 from pycrictl.top.board import Board, BoardRow, State
 from pycrictl.units import format_bytes, ordinal, parse_duration
@@ -86,7 +86,8 @@ def _rest(row: BoardRow, layout: Layout, room: int) -> str:
     if row.state is State.WAITING and pull is not None:
         ahead = pull.behind.rpartition("/")[2] if ":" in pull.behind else pull.behind  # an image
         behind = f", behind {ahead}" if ahead else ""
-        starts = f", starts in {_clock(pull.starts_in)}" if pull.starts_in else ""
+        soon_s = pull.starts_in_s
+        starts = "" if soon_s is None else f", starts in {clock(soon_s)}"
         return clean(f"in line: {ordinal(pull.place)}{behind}{starts}")
     told = f"{clean(row.what)}   {clean(row.detail)}".rstrip()
     if row.state is State.SICK and row.image and not row.id:
@@ -97,15 +98,16 @@ def _rest(row: BoardRow, layout: Layout, room: int) -> str:
 def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
     pull = row.pull
     assert pull is not None
-    if (far := pull.totals) is None or far.percent is None:
-        return clean(f"pulling   {pull.far}")
-    rate = f"{format_bytes(far.rate)}/s" if far.rate is not None else ""
-    if far.is_unpacking or far.is_stalled:
-        rate = "unpacking" if far.is_unpacking else stall(far.idle_s)
-    left = clock(far.eta_whole_s) if far.eta_whole_s is not None else ""
-    right = f"{far.percent:3} %  {rate:>12}  {left:>6}".rstrip()
+    sums = pull.sums
+    if sums.percent is None:
+        return clean(f"pulling   {far(pull)}")
+    rate = f"{format_bytes(sums.rate)}/s" if sums.rate is not None else ""
+    if sums.is_unpacking or sums.stalled_s:
+        rate = "unpacking" if sums.is_unpacking else stall(sums.stalled_s)
+    left = clock(sums.eta_whole_s) if sums.eta_whole_s is not None else ""
+    right = f"{sums.percent:3} %  {rate:>12}  {left:>6}".rstrip()
     size = min(max(room - len("pulling  ") - len(right) - 2, 0), _BAR_CHARS)
-    drawn = f"{bar(far.percent / 100, size, layout.is_utf8)}  " if size >= 4 else ""
+    drawn = f"{bar(sums.percent / 100, size, layout.is_utf8)}  " if size >= 4 else ""
     return f"pulling  {drawn}{right}"
 
 

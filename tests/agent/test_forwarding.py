@@ -7,15 +7,14 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pycrictl.agent import feed, peers
-from pycrictl.pulls.model import Pull
-from pycrictl.pulls.tracker import Tracker
-from pycrictl.wire.progress import Report
 from tests.agent.standing import Cluster
+from tests.pulls.tracking import Report, Tracker
 from tests.serving import free_port
 
 IMAGE = "registry.test/team/app:1"
@@ -135,6 +134,6 @@ def test_a_stream_of_another_node(cluster: Cluster) -> None:
 def pull(pulls: Any, *reports: Report) -> None:
     tracker = Tracker()
     for report in reports:
-        tracker.apply(report, now=0.0)
-    view = tracker.view(0.0)
-    pulls.keep([Pull(IMAGE, view.items, view.images[IMAGE], True, 0.0, time.time())])
+        tracker.tell(report, now=0.0)
+    found = tracker.view(0.0).pulls[IMAGE]
+    pulls.keep([replace(found, ended_s=time.time())])

@@ -10,22 +10,21 @@ from pathlib import Path
 from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.logs.journal import JournalLine
-from pycrictl.pulls.model import Phase
-from pycrictl.pulls.tracker import Tracker
+from pycrictl.pulls.state import Phase
 from pycrictl.units import format_moment
-from pycrictl.wire.progress import Report
 from tests.agent import standing
 from tests.agent.test_objects import BACK_OFF, IMAGE
 from tests.containerd.fakectd import FakeContainerd
+from tests.pulls.tracking import Report, Tracker
 from tests.waiting import wait_until
 
 
 def test_what_was_complete_at_first_sight_does_not_run() -> None:
     tracker = Tracker()
-    tracker.apply(Report(IMAGE, "", 0, 0, "", Phase.DONE), now=5.0)
+    tracker.tell(Report(IMAGE, "", 0, 0, "", Phase.DONE), now=5.0)
     view = tracker.view(6.0)
-    assert [one.is_running for one in pulls_in(view, {})] == [False]
-    assert [one.is_running for one in pulls_in(view, {IMAGE: time.time()})] == [True]
+    assert [one.is_running for one in pulls_in(view, ())] == [False]
+    assert [one.is_running for one in pulls_in(view, {IMAGE})] == [True]
 
 
 def test_who_lists_pulls_is_told_when_they_are_tried_again(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,13 +11,12 @@ import pytest
 from pycrictl.agent.api.answers import fits_labels, parse_fields
 from pycrictl.agent.api.table import age, cells
 from pycrictl.agent.object_store import ObjectStore, VersionGone
-from pycrictl.agent.objects import is_waiting, objects_of, reports_of, wanted
+from pycrictl.agent.objects import is_waiting, objects_of, pulls_of, wanted
 from pycrictl.kube.pods import Pod, parse_pod
-from pycrictl.pulls.model import Pull
-from pycrictl.pulls.tracker import Tracker
+from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.units import format_moment
-from pycrictl.wire.progress import Report
 from tests.agent import standing
+from tests.pulls.tracking import Report, Tracker
 
 IMAGE = "registry.test/team/app:1"
 NOW_S = 1795387110.0
@@ -28,22 +28,22 @@ def pod(**changes: Any) -> Pod:
     return found
 
 
-def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> Pull:
+def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> PullState:
     tracker = Tracker()
     for second in (0.0, 10.0):
         for report in reports:
             scale = 1 if second else 0
-            tracker.apply(report._replace(progress=report.progress * scale), now=second)
-    view = tracker.view(10.0)
+            tracker.tell(report._replace(progress=report.progress * scale), now=second)
+    found = tracker.view(10.0).pulls[IMAGE]
     ended_s = 0.0 if is_running else NOW_S
-    return Pull(image, view.items, view.images.get(image), is_running, NOW_S - 10, ended_s)
+    return replace(found, image=image, is_running=is_running, began_s=NOW_S - 10, ended_s=ended_s)
 
 
 def layer(phase: str, progress: int = 0, name: str = "sha256:a", **more: Any) -> Report:
     return Report(IMAGE, name, progress, 100, phase=phase, **more)
 
 
-def status(pods: Pod, *pulls: Pull, **more: Any) -> dict[str, Any]:
+def status(pods: Pod, *pulls: PullState, **more: Any) -> dict[str, Any]:
     found = objects_of([pods], pulls, "n1", **more)
     return dict(found[0]["status"]) if found else {}
 
@@ -68,7 +68,7 @@ CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
         ),
         (WAITING, [pull(layer("extracting", 100), layer("downloading", 5, "sha256:b"))], "Pulling"),
         (WAITING, [pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))], "Queued"),
-        (WAITING, [Pull(IMAGE)], "Pulling"),
+        (WAITING, [PullState(image=IMAGE)], "Pulling"),
         (WAITING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
         (WAITING, [pull(layer("failed", 5, error="reset"), is_running=False)], "Failed"),
         (BACK_OFF, [], "BackOff"),
@@ -80,7 +80,7 @@ CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
         (RUNNING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
     ],
 )
-def test_phases(state: dict[str, Any], pulls: list[Pull], phase: str) -> None:
+def test_phases(state: dict[str, Any], pulls: list[PullState], phase: str) -> None:
     assert status(pod(state=state), *pulls)["phase"] == phase
 
 
@@ -104,8 +104,8 @@ def test_a_pod_that_ended_does_not_wait(phase: str, state: dict[str, Any]) -> No
 def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> None:
     evicted = wanted(pod(state=BACK_OFF, phase="Failed"), "")
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
-    (report,), runs = reports_of(evicted, [failed])
-    assert (report.phase, report.error, runs) == ("failed", "reset", False)
+    (shown,), runs = pulls_of(evicted, [failed])
+    assert (shown.has_failed, shown.error, runs) == (True, "reset", False)
 
 
 def test_numbers() -> None:
@@ -128,10 +128,8 @@ def test_an_image_that_another_pod_pulled() -> None:
     assert late is not None
     theirs = pull(layer("done", 100), is_running=False)
     assert status(late, theirs) == {"phase": "Succeeded", "percent": 100}
-    found, runs = reports_of(wanted(late, ""), [theirs])
-    assert [(one.phase, one.layer, one.total, one.started) for one in found] == [
-        ("present", "", 0, 0.0)
-    ]
+    found, runs = pulls_of(wanted(late, ""), [theirs])
+    assert found == [PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))]
     assert not runs
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
     assert status(late, failed) == {"phase": "Waiting"}
@@ -140,10 +138,10 @@ def test_an_image_that_another_pod_pulled() -> None:
 def test_what_had_arrived_before_somebody_watched() -> None:
     done = pull(layer("done", 100), is_running=False)
     needs = wanted(pod(), "")
-    (report,), _ = reports_of(needs, [done], NOW_S + 1)
-    assert (report.phase, report.total, report.started) == ("present", 0, 0.0)
-    (report,), _ = reports_of(needs, [done], NOW_S - 1)
-    assert (report.phase, report.total) == ("done", 100)
+    (shown,), _ = pulls_of(needs, [done], NOW_S + 1)
+    assert shown == PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))
+    (shown,), _ = pulls_of(needs, [done], NOW_S - 1)
+    assert [(one.phase, one.total) for one in shown.layers] == [("done", 100)]
 
 
 def test_why_it_failed() -> None:
@@ -161,8 +159,10 @@ def test_when_it_is_tried_again() -> None:
 
 def test_a_pull_of_which_the_tag_is_unknown() -> None:
     name = "registry.test/team/app@sha256:0123"
-    assert status(pod(), Pull(name))["phase"] == "Pulling"
-    assert status(pod(image="registry.test/team/other:1"), Pull(name))["phase"] == "Waiting"
+    assert status(pod(), PullState(image=name))["phase"] == "Pulling"
+    assert (
+        status(pod(image="registry.test/team/other:1"), PullState(image=name))["phase"] == "Waiting"
+    )
 
 
 def test_one_object_for_each_image_of_a_pod() -> None:
@@ -185,18 +185,18 @@ def test_one_object_for_each_image_of_a_pod() -> None:
 def test_records() -> None:
     needs = wanted(pod(), "")
     running = pull(layer("downloading", 40))
-    reports, runs = reports_of(needs, [running])
+    (shown,), runs = pulls_of(needs, [running])
     assert runs
-    assert [(one.layer, one.progress, one.phase) for one in reports] == [
+    assert [(one.name, one.progress, one.phase) for one in shown.layers] == [
         ("sha256:a", 40, "downloading")
     ]
-    reports, runs = reports_of(
+    (shown,), runs = pulls_of(
         wanted(pod(state=RUNNING), ""), [pull(layer("extracting", 100), is_running=False)]
     )
     assert not runs
-    assert (reports[0].phase, reports[0].progress) == ("done", 100)
-    reports, runs = reports_of(wanted(pod(state=FAILED), ""), [])
-    assert (runs, reports[0].error, reports[0].phase) == (False, "no such host", "failed")
+    assert [(one.phase, one.progress) for one in shown.layers] == [("done", 100)]
+    (shown,), runs = pulls_of(wanted(pod(state=FAILED), ""), [])
+    assert (runs, shown.error, shown.has_failed) == (False, "no such host", True)
 
 
 def test_rows() -> None:
@@ -294,9 +294,7 @@ def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
     """CRI-O shows the bytes received; the agent cannot read a private image's manifest."""
     tracker = Tracker()
     for layer in ("layer 1", "layer 2"):
-        tracker.apply(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)
-    view = tracker.view(0.0)
-    pull = Pull(IMAGE, view.items, view.images[IMAGE])
-    (one,) = objects_of([pod()], [pull], "n1")
+        tracker.tell(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)
+    (one,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
     assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
     assert "percent" not in one["status"]

@@ -24,6 +24,7 @@ from pycrictl.proxy.pulls.limiter_status import (
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.pulls.state import PullState, Sums
 from tests.cli.run import Run, start
 from tests.proxy.figures.records import record
 from tests.pulls.tracking import sums
@@ -88,7 +89,7 @@ def document() -> dict[str, Any]:
             queue,
             now=100,
             wall_s=1_000_000_000,
-            totals=known.get,
+            known=lambda number: PullState(sums=known.get(number) or Sums()),
             limit_origin="flag",
         ),
         "copies": [

@@ -108,9 +108,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @contextmanager
 def our_cluster(run_folder: Path) -> Iterator[Cluster]:
-    from pycrictl.pulls.model import Pull
-    from pycrictl.pulls.tracker import Tracker
-    from pycrictl.wire.progress import Report
+    from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
     from tests.agent.standing import standing
     from tests.kube.access import User
     from tests.kube.apiserver import make_node_certificates
@@ -131,10 +129,15 @@ def our_cluster(run_folder: Path) -> Iterator[Cluster]:
             pod["status"]["containerStatuses"].append({**side, "state": {"running": {}}})
             made.api.objects.add("", "pods", pod)
             for container in pod["spec"]["containers"]:
-                tracker, image = Tracker(), container["image"]
-                tracker.apply(Report(image, "sha256:a", 10, 10, phase="done"), now=0.0)
-                view = tracker.view(0.0)
-                ended = Pull(image, view.items, view.images[image], False, 1.0, time.time() + 3600)
+                layer = LayerState(name="sha256:a", phase=Phase.DONE, progress=10, total=10)
+                ended = PullState(
+                    image=container["image"],
+                    layers=(layer,),
+                    sums=Sums(progress=10, total=10, done=1, count=1, share=1.0),
+                    is_running=False,
+                    began_s=1.0,
+                    ended_s=time.time() + 3600,
+                )
                 agent.pulls.keep([ended])
         host = "https://127.0.0.1:"
         root = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/{namespace}/pods/{pod}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import PollResult, PullEnding
-from pycrictl.pulls.model import Phase, PullItem
+from pycrictl.pulls.state import LayerState, Phase
 from pycrictl.pulls.tracker import Tracker
 
 
@@ -24,22 +24,24 @@ class Watch:
         self.client = client
         self.watcher = ContentWatcher(client)
         self.tracker = Tracker()
-        self.items: dict[tuple[str, str], PullItem] = {}
-        self.ways: dict[tuple[str, str], list[PullItem]] = {}
+        self.items: dict[tuple[str, str], LayerState] = {}
+        self.ways: dict[tuple[str, str], list[LayerState]] = {}
         self.results: list[PollResult] = []
         self.downloading: list[int] = []
         self.shares: dict[str, list[float]] = {}
 
     def poll(self, at_s: float, wall_s: float | None = None) -> PollResult:
         result = self.watcher.poll(self.tracker, at_s, wall_s=wall_s)
-        view = self.tracker.view(at_s)
-        self.items = {(item.image, item.layer): item for item in view.items}
-        moving = {item.layer for item in view.items if item.phase is Phase.DOWNLOADING}
+        view = self.tracker.view(at_s, time.time() if wall_s is None else wall_s)
+        self.items = {
+            (name, layer.name): layer for name, pull in view.pulls.items() for layer in pull.layers
+        }
+        moving = {key[1] for key, one in self.items.items() if one.phase is Phase.DOWNLOADING}
         self.downloading.append(len(moving))
-        for image, totals in view.images.items():
-            self.shares.setdefault(image, []).append(totals.share or 0.0)
-        for item in view.changed:
-            self.ways.setdefault((item.image, item.layer), []).append(item)
+        for name, pull in view.pulls.items():
+            self.shares.setdefault(name, []).append(pull.sums.share or 0.0)
+        for pull, layer in view.changed:
+            self.ways.setdefault((pull.name, layer.name), []).append(layer)
         self.results.append(result)
         return result
 
@@ -49,8 +51,11 @@ class Watch:
             phase for phase, _ in itertools.groupby(one.phase for one in self.ways[image, layer])
         ]
 
-    def layers(self, image: str) -> list[PullItem]:
-        return [item for item in self.items.values() if item.image == image]
+    def layers(self, image: str) -> list[LayerState]:
+        return [layer for (name, _), layer in self.items.items() if name == image]
+
+    def error(self, image: str) -> str:
+        return self.tracker.pulls[image].error
 
     @property
     def endings(self) -> list[tuple[str, PullEnding, str]]:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, PullState, Sandbox
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts, Sandbox
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.diagnosis.pod import diagnose, document
 from pycrictl.diagnosis.troubles import pull_trouble
+from pycrictl.pulls.state import PullState
 from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_pod
 from tests.pulls.tracking import sums
@@ -66,12 +67,12 @@ def waits_for(**image: Any) -> PodFacts:
 
 TWELVE = {
     "pulling": (
-        waits_for(pull=PullState(sums(3 << 20, 24 << 20, 1.5 * (1 << 20), 13.5))),
+        waits_for(pull=PullState(sums=sums(3 << 20, 24 << 20, 1.5 * (1 << 20), 13.5))),
         'is waiting: image "reg.example/web:1" is being pulled, 12 %, 3.0 of 24.0 MiB,'
         " 1.5 MiB/s, 14s left",
     ),
     "queued": (
-        waits_for(pull=PullState(place=2, behind="default/batch", starts_in="30s")),
+        waits_for(pull=PullState(place=2, behind="default/batch", starts_in_s=30.0)),
         'is waiting: image "reg.example/web:1" is queued, 2nd in line, behind default/batch,'
         " expected to start in 30s",
     ),
@@ -195,12 +196,14 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
     ),
     # Bytes arrive while the kubelet still reports a back-off; the last failure is outdated.
     "what the kubelet says stands beside what is": (
-        waits_for(pull=PullState(sums(1, 2, 1.0)), says="ImagePullBackOff", failure="i/o timeout"),
+        waits_for(
+            pull=PullState(sums=sums(1, 2, 1.0)), says="ImagePullBackOff", failure="i/o timeout"
+        ),
         "pulling",
         "(the kubelet still says ImagePullBackOff)",
     ),
     "a stalled pull": (
-        waits_for(pull=PullState(sums(1 << 20, 2 << 20, 0.0, idle_s=95.0))),
+        waits_for(pull=PullState(sums=replace(sums(1 << 20, 2 << 20, 0.0), stalled_s=95.0))),
         "stalled",
         "has stalled for 1m35s",
     ),
@@ -239,7 +242,7 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         "cni plugin not initialized",
     ),
     "a pull that may be its own": (
-        replace(UNKNOWN, stray_pulls={"x": PullState(sums(1, 100))}),
+        replace(UNKNOWN, stray_pulls={"x": PullState(sums=sums(1, 100))}),
         "maybe-pulling",
         "may be waiting for an image",
     ),

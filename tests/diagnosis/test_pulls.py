@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pycrictl.diagnosis.facts import PullState
+from dataclasses import replace
+
 from pycrictl.diagnosis.pulls import from_proxy
+from pycrictl.pulls.messages import sums_json
+from pycrictl.pulls.state import PullState
 from tests.pulls.tracking import sums
 
 SUMS = sums(1, 4, 2.0, 2.0)
@@ -14,7 +17,7 @@ STATUS = {
             "pull": 1,
             "image": "a/one",
             "pod": "default/batch",
-            "sums": SUMS.to_json(),
+            "sums": sums_json(SUMS),
         }
     ],
     "waiting": [
@@ -34,20 +37,27 @@ STATUS = {
         {"image": "a/other", "pod": "default/batch", "error": "denied"},
     ],
 }
-RUNNING = PullState(SUMS)
+RUNNING = PullState(image="a/one", pods=("default/batch",), sums=SUMS)
 
 
 def test_what_a_proxy_says_of_a_pod() -> None:
     found = from_proxy(STATUS, "default/web")
     assert found.own == {
-        "a/two": PullState(place=1, behind="default/batch", starts_in="2s"),
-        "a/one": RUNNING,
+        "a/two": PullState(
+            image="a/two",
+            pods=("default/web",),
+            place=1,
+            behind="default/batch",
+            starts_in_s=2.0,
+            is_begun=False,
+        ),
+        "a/one": replace(RUNNING, pods=("default/web",)),
     }
     assert found.failed == {"a/bad": "denied"}
 
 
 def test_pulls_of_other_pods_are_not_stray() -> None:
-    unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": SUMS.to_json()}
+    unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": sums_json(SUMS)}
     found = from_proxy({**STATUS, "running": [unknown]}, "default/new")
     assert (list(found.stray), list(found.others)) == (["a/three"], ["a/two"])
     assert not found.own

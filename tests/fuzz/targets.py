@@ -8,9 +8,9 @@ import tarfile
 from collections.abc import Callable
 from typing import Any, Final
 
+from pycrictl.pulls.messages import MessageReader
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.wire.logline import LogDecoder
-from pycrictl.wire.progress import ProgressDecoder
 from pycrictl.wire.spdy import SpdyChannels
 from pycrictl.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
@@ -57,12 +57,12 @@ def _log(data: bytes, chance: random.Random) -> None:
 
 
 def _progress(parts: list[bytes]) -> object:
-    decoder = ProgressDecoder()
-    found = []
+    reader = MessageReader({})
+    found: list[object] = []
     for part in parts:
-        found += decoder.receive_data(part)
-    found += decoder.receive_eof()
-    return found, decoder.bad_count, decoder.first_bad
+        found += reader.receive_data(part)
+    found += reader.receive_eof()
+    return found, reader.bad_count, reader.first_bad
 
 
 def _tar(parts: list[bytes]) -> object:

@@ -25,12 +25,13 @@ def line(document: Any) -> bytes:
 
 def test_a_layer() -> None:
     pulls = PullObjects(Wanted())
-    (report,) = pulls.receive_list(
+    (found,) = pulls.receive_list(
         listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
     )
-    assert (report.image, report.progress, report.total) == ("web:1 on n1", 3, 9)
-    assert (report.phase, report.queue_position, report.pod) == ("downloading", 2, "default/web")
-    assert report.started == 1795341600.0
+    (layer,) = found.layers
+    assert (found.name, layer.progress, layer.total) == ("web:1 on n1", 3, 9)
+    assert (layer.phase, found.place, found.pods) == ("downloading", 2, ("default/web",))
+    assert found.began_s == 1795341600.0
     assert (pulls.version, pulls.is_idle) == ("7", False)
 
 
@@ -51,9 +52,9 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
     pulls = PullObjects(Wanted())
     pulls.receive_list(listing())
     begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
-    (report,) = pulls.receive_data(line(event("ADDED", begun)))
-    assert (report.phase, pulls.is_idle) == (said, is_idle)
-    assert bool(report.error) == (said == "failed")
+    (found,) = pulls.receive_data(line(event("ADDED", begun)))
+    assert (found.layers[0].phase, pulls.is_idle) == (said, is_idle)
+    assert bool(found.error) == (said == "failed")
 
 
 def test_what_was_over_before() -> None:
@@ -62,17 +63,18 @@ def test_what_was_over_before() -> None:
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []
     assert pulls.is_idle
-    (report,) = pulls.receive_data(line(event("ADDED", pull("db", "Succeeded", node="n2"))))
-    assert (report.phase, report.total, report.started) == ("present", 0, 0.0)
+    (found,) = pulls.receive_data(line(event("ADDED", pull("db", "Succeeded", node="n2"))))
+    (layer,) = found.layers
+    assert (layer.phase, layer.total, found.began_s) == ("present", 0, 0.0)
 
 
 def test_pods_of_one_node_share_a_pull() -> None:
     pulls = PullObjects(Wanted(node="n1"))
     one, two = pull("a", total=5), pull("b", total=5)
-    reports = pulls.receive_list(listing(one, two))
-    assert {(report.image, report.pod) for report in reports} == {("web:1", "default/a")}
-    (report,) = pulls.receive_data(line(event("MODIFIED", two, "8")))
-    assert (report.pod, pulls.version) == ("default/a", "8")
+    found = pulls.receive_list(listing(one, two))
+    assert {(pull.name, pull.pods) for pull in found} == {("web:1", ("default/a",))}
+    (again,) = pulls.receive_data(line(event("MODIFIED", two, "8")))
+    assert (again.pods, pulls.version) == (("default/a",), "8")
     assert pulls.receive_data(line(event("DELETED", one, "9"))) == []
     assert pulls.lost == []
     pulls.receive_data(line(event("DELETED", two, "10")))
@@ -114,8 +116,8 @@ def test_what_is_not_wanted_is_left_out() -> None:
 def test_events_come_in_pieces() -> None:
     pulls = PullObjects(Wanted())
     data = line(event("ADDED", pull("a"))) + line(event("ADDED", pull("b", image="b:1")))
-    found = [report for byte in data for report in pulls.receive_data(bytes([byte]))]
-    assert [report.image for report in found] == ["web:1 on n1", "b:1 on n1"]
+    found = [one for byte in data for one in pulls.receive_data(bytes([byte]))]
+    assert [one.name for one in found] == ["web:1 on n1", "b:1 on n1"]
     pulls.receive_data(data[:50])
     pulls.receive_eof()
     assert len(pulls.receive_data(data)) == 2
@@ -183,8 +185,8 @@ _ANYTHING = st.recursive(
 @given(st.lists(_ANYTHING, max_size=3))
 def test_no_object_does_harm(items: list[Any]) -> None:
     pulls = PullObjects(Wanted(container="app"))
-    for report in pulls.receive_list(listing(*items)):
-        assert report.progress >= 0
+    for found in pulls.receive_list(listing(*items)):
+        assert all(layer.progress >= 0 for layer in found.layers)
     pulls = PullObjects(Wanted())
     pulls.receive_list(listing(*items))
     for item in items:

@@ -11,7 +11,7 @@ from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
 from pycrictl.progress.endings import PullEnding
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.state import Phase
 from tests.containerd.watching import Watch
 
 from .images import Image, zero_file
@@ -39,11 +39,11 @@ def shown_name(image: Image) -> str:
 def assert_whole(watch: Watch, image: Image) -> None:
     """Assert that the bytes of the manifest are accounted for, and nothing else."""
     found = watch.layers(shown_name(image))
-    assert [item.layer for item in found] == [layer.digest for layer in image.layers]
+    assert [item.name for item in found] == [layer.digest for layer in image.layers]
     assert [item.progress for item in found] == [layer.size_bytes for layer in image.layers]
     assert [item.total for item in found] == [layer.size_bytes for layer in image.layers]
     assert all(item.phase in (Phase.DONE, Phase.PRESENT) for item in found)
-    assert not any(item.error for item in found)
+    assert watch.error(shown_name(image)) == ""
 
 
 def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
@@ -59,7 +59,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     name = shown_name(image)
     assert watch.endings == [(name, PullEnding.DONE, "")]
     assert_whole(watch, image)
-    assert watch.tracker.view(time.monotonic()).totals.progress == image.layers_bytes
+    assert watch.tracker.view(time.monotonic()).sums.progress == image.layers_bytes
 
     assert watch.phases(name, lab.base.digest) == [Phase.PRESENT]
     for layer in image.layers[1:]:
@@ -109,7 +109,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     pull = lab.node.kubelet.start_pull(reference)
     late.until(lambda: (name, large) in late.items)
     assert late.items[name, large].progress >= kept[0] > 2 * MIB
-    assert late.tracker.view(time.monotonic()).totals.resumed >= kept[0]
+    assert late.tracker.view(time.monotonic()).sums.resumed >= kept[0]
     lab.registry.limit(None)
     late.until(pull.done)
     late.until(lambda: not late.results[-1].active)

@@ -25,7 +25,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.pulls.sums import ETA_AFTER_S
+from pycrictl.pulls.meter import ETA_AFTER_S
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, write_kubeconfig
 from tests.waiting import wait_until
@@ -104,7 +104,7 @@ def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     time.sleep(ETA_AFTER_S)
     line = scene.why()
     lab.registry.limit(0)
-    monkeypatch.setattr("pycrictl.pulls.model.STALLED_S", 1.0)
+    monkeypatch.setattr("pycrictl.pulls.state.STALLED_S", 1.0)
     time.sleep(1.0)
     stalled = scene.why()
     lab.registry.limit(None)

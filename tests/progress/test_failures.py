@@ -10,11 +10,10 @@ import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import JOURNAL_S, LOOK_AGAIN_S, Causes, ImageTracker
-from pycrictl.pulls.model import Phase
-from pycrictl.wire.progress import Report
+from pycrictl.pulls.state import LayerState, Phase, PullState
 
 WEB = "registry.example/shop/web:1.4"
 NOT_FOUND = (
@@ -160,12 +159,12 @@ class Scene:
     def add(
         self, now: float, active: tuple[str, ...] = (), ended: tuple[EndedPull, ...] = ()
     ) -> PollResult:
-        pulls = tuple(ActivePull(image, 0.0) for image in active)
+        pulls = tuple(PullState(image=image) for image in active)
         return self.causes.add(PollResult(pulls, ended), self.tracker, now)
 
     def failed(self, now: float) -> dict[str, str]:
-        items = self.tracker.view(now).items
-        return {item.image: item.error for item in items if item.phase is Phase.FAILED}
+        pulls = self.tracker.view(now).pulls.values()
+        return {pull.image: pull.error for pull in pulls if pull.has_failed}
 
 
 UNKNOWN = EndedPull("", PullEnding.UNKNOWN, "unknown")
@@ -189,19 +188,19 @@ def test_nobody_knows_why() -> None:
     assert scene.failed(1.0) == {}
 
 
-def test_a_known_image_gets_its_cause_on_each_layer() -> None:
+def test_a_known_image_gets_its_cause() -> None:
     scene = Scene()
     shown = "registry.example/shop/web@sha256:123456789012"
-    for layer in "ab":
-        scene.tracker.apply(Report(shown, layer, 5, 9, "it ended"), now=0.0)
-    scene.tracker.apply(Report(shown, "c", 9, 9, phase="done"), now=0.0)
+    broken = [LayerState(name=name, phase=Phase.FAILED, progress=5, total=9) for name in "ab"]
+    done = LayerState(name="c", phase=Phase.DONE, progress=9, total=9)
+    pull = PullState(image=shown, layers=(*broken, done), error="it ended")
+    scene.tracker.apply(pull, now=0.0)
     failed = EndedPull(shown, PullEnding.FAILED, "it ended")
     scene.add(0.0, ended=(failed,))
     scene.lines = [containerd(1000.2, "unexpected EOF")]
     (ended,) = scene.add(JOURNAL_S).ended
     assert ended.reason == "unexpected EOF"
     assert scene.failed(1.0) == {shown: "unexpected EOF"}
-    assert [item.error for item in scene.tracker.view(1.0).items] == ["unexpected EOF"] * 2 + [""]
 
 
 def test_a_pod_in_back_off_is_shown_until_its_next_try() -> None:
@@ -220,9 +219,10 @@ def test_a_failure_of_the_same_name_gives_way_to_its_layers() -> None:
     scene.add(0.0)
     assert list(scene.failed(0.0)) == [WEB]
     scene.add(1.0, active=(WEB,))
-    scene.tracker.apply(Report(WEB, "l", 1, 9), now=1.0)
+    layer = LayerState(name="l", phase=Phase.DOWNLOADING, progress=1, total=9)
+    scene.tracker.apply(PullState(image=WEB, layers=(layer,)), now=1.0)
     assert scene.failed(1.0) == {}
-    assert len(scene.tracker.view(1.0).items) == 1
+    assert scene.tracker.view(1.0).sums.count == 1
     scene.add(1.0 + LOOK_AGAIN_S, active=(WEB,))  # the pod's status is late
     assert scene.failed(2.0 + LOOK_AGAIN_S) == {}
 

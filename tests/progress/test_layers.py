@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.layers import Ingest, Layers, StoreState
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.state import Phase
 
 GZIP = "application/vnd.oci.image.layer.v1.tar+gzip"
 STARTED_S = 1000.0

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
 from pycrictl.progress.reference import Reference, canonical, flaw, is_same_image, parse
+from pycrictl.pulls.state import PullState
 
 MANIFEST, INDEX, ID = ("sha256:" + letter * 64 for letter in "123")
 SHORT = f"sha256:{'1' * 12}"
@@ -167,7 +168,7 @@ def test_the_name_that_waiting_pods_use(
     )
     found = owners.name([digest], [f"{HOST}/shop/web"], images)
     assert found == (waiting[name] if isinstance(name, int) else name)
-    assert owners.pods_of(found) == pods
+    assert PullState(pods=owners.pods_of(found)).pod == pods
 
 
 def test_another_pull_from_the_same_repository_keeps_a_name_of_its_own() -> None:

@@ -15,7 +15,9 @@ from websockets.asyncio.server import serve as serve_websocket
 
 from pycrictl.errors import StreamError
 from pycrictl.progress.report_stream import follow
-from pycrictl.wire.progress import Report, encode_report
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.state import PullState
+from tests.pulls.tracking import Report
 from tests.streaming.servers import Handler, accept_upgrade, read_head, run, send, serve, write
 from tests.wire.frames import PING, TEXT, close_frame, frame
 
@@ -30,15 +32,20 @@ REPORTS = [
 ]
 
 
+def told(*reports: Report) -> list[PullState | None]:
+    """Return the states that these reports say."""
+    return [MessageReader({}).receive_message(report.message) for report in reports]
+
+
 def text(report: Report) -> bytes:
-    return frame(TEXT, encode_report(report).encode())
+    return frame(TEXT, report.message.encode())
 
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
-LINES = b"".join(encode_report(report).encode() + b"\n" for report in REPORTS)
+LINES = b"".join(report.message.encode() + b"\n" for report in REPORTS)
 FRAMES = b"".join(map(text, REPORTS))
 END = close_frame(1000)
 
@@ -47,12 +54,13 @@ class Watcher:
     """Follows a stream, and records its reports and notes."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.pulls: list[PullState] = []
         self.notes: list[str] = []
 
     async def follow(self, url: str, silence_s: float = 10.0) -> None:
-        take, note = self.reports.append, self.notes.append
-        await follow(url, on_report=take, on_note=note, timeout_s=10.0, silence_s=silence_s)
+        take, note = self.pulls.append, self.notes.append
+        reader = MessageReader({})
+        await follow(url, reader, on_pull=take, on_note=note, timeout_s=10.0, silence_s=silence_s)
 
     def watch(self, handler: Handler, silence_s: float = 10.0) -> Watcher:
         """Follow a server's stream to its end."""
@@ -98,9 +106,9 @@ def test_another_implementation_of_websocket(scheme: str) -> None:
         assert connection.request is not None
         paths.append(connection.request.path)
         for report in REPORTS:
-            await connection.send(encode_report(report))
+            await connection.send(report.message)
         await (await connection.ping())  # the client answers
-        await connection.send(encode_report(REPORTS[0]).encode())
+        await connection.send(REPORTS[0].message.encode())
         await connection.send(iter(['{"image":"a",', '"progress":1}']))
 
     async def scenario() -> None:
@@ -109,7 +117,7 @@ def test_another_implementation_of_websocket(scheme: str) -> None:
             await watcher.follow(f"{scheme}://127.0.0.1:{port}/progress/token?a=b")
 
     run(scenario())
-    assert watcher.reports == [*REPORTS, REPORTS[0], Report("a", "", 1, 0)]
+    assert watcher.pulls == told(*REPORTS, REPORTS[0], Report("a", "", 1, 0))
     assert watcher.notes == []
     assert paths == ["/progress/token?a=b"]
 
@@ -124,7 +132,7 @@ def test_another_implementation_of_websocket(scheme: str) -> None:
 )
 def test_lines(pieces: list[bytes]) -> None:
     watcher = watch(plain(*pieces))
-    assert watcher.reports == REPORTS
+    assert watcher.pulls == told(*REPORTS)
     assert watcher.notes == []
 
 
@@ -140,14 +148,14 @@ def test_a_stream_that_breaks_off(handler: Handler, message: str) -> None:
     with pytest.raises(StreamError, match=re.escape(message)) as caught:
         watcher.watch(handler)
     assert type(caught.value) is StreamError
-    assert watcher.reports == REPORTS
+    assert watcher.pulls == told(*REPORTS)
     assert SECRET not in f"{caught.value!r} {caught.value.__cause__!r} {watcher.notes}"
 
 
 def test_a_long_silence_is_told_once() -> None:
     pieces = [frame(TEXT), FRAMES, b"", END]
     watcher = watch(websocket(*pieces, pause_s=0.3), silence_s=0.1)
-    assert watcher.reports == REPORTS
+    assert watcher.pulls == told(*REPORTS)
     (note,) = watcher.notes
     assert note.startswith('"http://127.0.0.1:')
     assert note.endswith('" has sent no progress for 0.1 s')
@@ -161,7 +169,7 @@ def test_bad_messages_are_told_once_and_counted(is_websocket: bool) -> None:
     else:
         body = LINES + b"\n".join(bad) + b"\n" + LINES
         watcher = watch(plain(CHUNKED, chunk(body), b"0\r\n\r\n"))
-    assert watcher.reports == REPORTS * 2
+    assert watcher.pulls == told(*REPORTS) * 2
     assert watcher.notes == [
         r'skipped a message that is not a progress report: not valid JSON: "oops\x1b[2J"',
         "skipped 4 messages that are not progress reports",
@@ -180,4 +188,4 @@ def test_a_peer_that_asks_for_pongs_and_takes_none() -> None:
         writer.write(FRAMES + END)
         await reader.read()  # data left unread would break the connection
 
-    assert watch(handler).reports == REPORTS
+    assert watch(handler).pulls == told(*REPORTS)

@@ -13,13 +13,12 @@ from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import _REMEMBERED, SETTLE_S, Endings, Pace, WatchOutcome
 from pycrictl.progress.sources import ContentWatch, ImageTracker
 from pycrictl.progress.stream_watch import watch_stream
-from pycrictl.pulls.model import Phase, View
-from pycrictl.pulls.tracker import Tracker
-from pycrictl.wire.progress import Report
+from pycrictl.pulls.state import Phase, View
 from tests.cli.streaming_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
+from tests.pulls.tracking import Report, Tracker, layers
 
 __all__ = ["fake"]
 
@@ -62,7 +61,7 @@ class Recorder:
 
 
 def names(view: View) -> set[str]:
-    return {item.image for item in view.items}
+    return set(view.pulls)
 
 
 def watch(
@@ -107,7 +106,7 @@ def test_a_stall_is_told_with_containerds_own_timeout(
     told = [note for note in sink.notes if "image_pull_progress_timeout" in note]
     # Once, however long the stall lasts.
     assert told == ([] if expected is None else [f"{expected} (image_pull_progress_timeout)"])
-    shown_s = sink.views[0].items[0].idle_s
+    shown_s = layers(sink.views[0])[0].idle_s
     assert shown_s is not None
     assert idle_s - 0.1 <= shown_s < idle_s + DEADLINE_S
 
@@ -133,11 +132,11 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
         watch(fake, sink, PullSettings(), follow=True)
     assert sink.ended == [old.shown_name]
     last = sink.views[sink.ended_after - 1]
-    assert [item.phase for item in last.items if item.image == old.shown_name] == [Phase.FAILED]
+    assert [one.phase for one in last.pulls[old.shown_name].layers] == [Phase.FAILED]
     after = sink.views[sink.ended_after :]
     assert [names(view) for view in after] == [{new.shown_name}] * len(after)
-    assert after[-1].totals.count == 1
-    assert after[-1].items[0].progress == 20
+    assert after[-1].sums.count == 1
+    assert layers(after[-1])[0].progress == 20
 
 
 def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
@@ -156,9 +155,9 @@ def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
         with pytest.raises(Enough):
             watch_stream(lambda: server.url, Tracker(), sink, timeout_s=60.0, pace=pace)
     assert sink.ended == ["one", "two"]
-    changes = [item.image for view in sink.views for item in view.changed]
+    changes = [pull.image for view in sink.views for pull, _ in view.changed]
     assert changes == ["one", "two"]
-    assert not sink.views[-1].items
+    assert not sink.views[-1].pulls
 
 
 # Ends of pulls reported by a stream, in a watch without end
@@ -172,7 +171,7 @@ class Stream:
         self.endings = Endings(self.tracker, self.sink)
 
     def report(self, image: str, layer: str, phase: str, now: float, *, progress: int = 9) -> None:
-        self.tracker.apply(Report(image, layer, progress, 9, "", phase), now=now)
+        self.tracker.tell(Report(image, layer, progress, 9, "", phase), now=now)
 
 
 def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:
@@ -184,7 +183,7 @@ def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:
     assert stream.sink.ended == []
     stream.endings.show(SETTLE_S)
     assert stream.sink.events == [{"a", "b"}, {"a", "b"}, {"a", "b"}, ("a",), {"b"}]
-    assert stream.sink.views[-1].totals.count == 1
+    assert stream.sink.views[-1].sums.count == 1
 
 
 def test_a_layer_that_is_named_late_keeps_its_image() -> None:
@@ -202,7 +201,7 @@ def test_a_layer_that_is_named_late_keeps_its_image() -> None:
     stream.endings.show(9.1)
     stream.endings.show(9.1 + SETTLE_S)
     assert stream.sink.ended == ["a"]
-    assert [item.layer for item in stream.sink.views[-2].items] == ["1", "2", "3"]
+    assert [layer.name for layer in layers(stream.sink.views[-2])] == ["1", "2", "3"]
 
 
 def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
@@ -215,8 +214,8 @@ def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
         stream.report("a", "1", "done", now)
         stream.report("b", "2", "downloading", now, progress=4)
         view = stream.endings.show(now)
-        assert [item.image for item in view.items] == ["b"]
-    assert [item.image for item in stream.sink.views[-2].changed] == ["b"]
+        assert [*view.pulls] == ["b"]
+    assert [pull.image for pull, _ in stream.sink.views[-2].changed] == ["b"]
     assert stream.sink.ended == ["a"]
 
 
@@ -227,7 +226,7 @@ def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
     stream.report("a", "1", "present", 60.0)
     stream.report("a", "2", "downloading", 60.0, progress=0)
     view = stream.endings.show(60.0)
-    assert [item.phase for item in view.items] == [Phase.PRESENT, Phase.DOWNLOADING]
+    assert [layer.phase for layer in layers(view)] == [Phase.PRESENT, Phase.DOWNLOADING]
     stream.report("a", "2", "done", 61.0)
     stream.endings.show(61.0)
     stream.endings.show(61.0 + SETTLE_S)
@@ -242,4 +241,4 @@ def test_names_are_not_remembered_without_limit() -> None:
     for number in range(2 * _REMEMBERED):
         stream.report(f"image-{number}", "1", "done", 1.0)
     view = stream.endings.show(1.0)
-    assert len({item.image for item in view.items}) == _REMEMBERED
+    assert len(view.pulls) == _REMEMBERED

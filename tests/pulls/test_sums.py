@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.pulls.model import STALLED_S, Phase, Totals, View
-from pycrictl.pulls.tracker import UNPACKED_RATIO, Tracker
-from pycrictl.wire.progress import Report
-from tests.pulls.tracking import MIB
+from pycrictl.pulls.messages import sums_in, sums_json
+from pycrictl.pulls.meter import UNPACKED_RATIO
+from pycrictl.pulls.state import STALLED_S, Phase, Sums, View
+from tests.pulls.tracking import MIB, Report, Tracker, layers, only
 
 
 def extracting(extracted: int, total: int = 400, *, image: str = "a", layer: str = "l") -> Report:
@@ -29,31 +29,31 @@ def downloading(progress: int, *, image: str = "a", layer: str = "l") -> Report:
 
 def look(tracker: Tracker, now: float, *reports: Report) -> View:
     for report in reports:
-        tracker.apply(report, now=now)
+        tracker.tell(report, now=now)
     return tracker.view(now)
 
 
 def test_the_share_is_that_of_the_time_that_it_takes() -> None:
     tracker = Tracker()
-    totals = look(tracker, 0.0, downloading(50)).totals
+    totals = look(tracker, 0.0, downloading(50)).sums
     assert totals.percent == 33  # assumed: 2.5 of 5 s to download, then 2.5 s to unpack
     assert (totals.extracted, totals.extracted_total) == (0, int(100 * MIB * UNPACKED_RATIO))
     assert totals.is_estimated
-    totals = look(tracker, 1.0, extracting(0)).totals
+    totals = look(tracker, 1.0, extracting(0)).sums
     assert totals.percent == 33  # 2 s have passed, 4 s remain: it never falls
     assert (totals.extracted, totals.extracted_total) == (0, 400 * MIB)
     assert not totals.is_estimated
     # 100 MiB at 25 MiB/s, and half of 400 MiB at the assumed 100 MiB/s.
-    assert look(tracker, 2.0, extracting(200)).totals.percent == 75
-    assert look(tracker, 3.0, extracting(400)).totals.percent == 99
+    assert look(tracker, 2.0, extracting(200)).sums.percent == 75
+    assert look(tracker, 3.0, extracting(400)).sums.percent == 99
     done = extracting(400)._replace(phase="done")
-    assert look(tracker, 4.0, done).totals.percent == 100
+    assert look(tracker, 4.0, done).sums.percent == 100
 
 
 def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() -> None:
     tracker = Tracker()
-    assert look(tracker, 0.0, Report("a", "l", 50, 100)).totals.percent == 50
-    totals = look(tracker, 0.0, Report("a", "l", 100, 100)).totals
+    assert look(tracker, 0.0, Report("a", "l", 50, 100)).sums.percent == 50
+    totals = look(tracker, 0.0, Report("a", "l", 100, 100)).sums
     assert (totals.percent, totals.extracted_total) == (100, 0)
 
 
@@ -61,42 +61,42 @@ def test_what_has_arrived_fast_is_unpacked_in_no_time() -> None:
     """On a slow network, a complete download used to count as only half of the work."""
     tracker = Tracker()
     for second in range(11):
-        totals = look(tracker, second, downloading(10 * second)._replace(layer="l")).totals
+        totals = look(tracker, second, downloading(10 * second)._replace(layer="l")).sums
     assert totals.percent == 80  # 10 s, and an estimated 2.5 s to unpack
 
 
 def test_what_layers_shrink_by_is_learned() -> None:
     tracker = Tracker()
     known = extracting(100, 100, layer="first")._replace(phase="done")
-    _, second = look(tracker, 0.0, known, downloading(1, layer="second")).items
+    _, second = layers(look(tracker, 0.0, known, downloading(1, layer="second")))
     assert (second.extracted_total, second.is_estimated) == (100 * MIB, True)
     tracker.forget("a")
     other = Report("host:1/b:2", "third", MIB, 10 * MIB, phase="downloading")
-    assert look(tracker, 1.0, other).items[0].extracted_total == int(10 * MIB * UNPACKED_RATIO)
+    assert only(look(tracker, 1.0, other)).extracted_total == int(10 * MIB * UNPACKED_RATIO)
     tracker.forget("host:1/b:2")
-    tracker.apply(known._replace(image="host:1/b:1"), now=2.0)
+    tracker.tell(known._replace(image="host:1/b:1"), now=2.0)
     tracker.forget("host:1/b:1")
-    assert look(tracker, 3.0, other).items[0].extracted_total == 10 * MIB  # as in an earlier pull
+    assert only(look(tracker, 3.0, other)).extracted_total == 10 * MIB  # as in an earlier pull
 
 
 def test_a_time_that_would_be_wrong_is_not_said() -> None:
     tracker = Tracker()
     for second in range(5):
-        totals = look(tracker, second, downloading(25 * second)).totals
+        totals = look(tracker, second, downloading(25 * second)).sums
     assert totals.eta_s is None  # all is downloaded, but the unpacked size is unknown
     assert totals.unpacking == "unpacking, 0 of 1 layer"
-    totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).totals
+    totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).sums
     assert totals.unpacking == ""
 
 
 def test_what_is_unpacked_counts_by_its_own_size() -> None:
     """A layer of zeros has few bytes to download, but takes most of the time."""
     tracker = Tracker()
-    tracker.apply(Report("a", "large", 99 * MIB, 99 * MIB, phase="present"), now=0.0)
+    tracker.tell(Report("a", "large", 99 * MIB, 99 * MIB, phase="present"), now=0.0)
     percents = []
     for second in range(11):
         zeros = extracting(20 * second, 200, layer="zeros")._replace(progress=MIB, total=MIB)
-        percents.append(look(tracker, second, zeros).totals.percent)
+        percents.append(look(tracker, second, zeros).sums.percent)
     assert percents[5] in range(60, 76)
     assert percents[10] == 99
 
@@ -111,7 +111,7 @@ def test_unpacking_comes_after_the_download() -> None:
             downloading(second * 10, layer="second"),
         )
     # 60 MiB at 10 MiB/s, then 400 MiB, estimated from the first layer, at 50 MiB/s.
-    assert view.totals.eta_s == pytest.approx(6 + 8)
+    assert view.sums.eta_s == pytest.approx(6 + 8)
 
 
 def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpacked() -> None:
@@ -121,8 +121,8 @@ def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpack
     done = extracting(400, layer="first")._replace(phase="done")
     for second in range(3, 12):
         view = look(tracker, float(second), done, downloading((second - 3) * 10, layer="second"))
-    assert view.totals.rate == pytest.approx(10 * MIB)
-    assert view.totals.eta_s == pytest.approx(2 + 400 / 200)
+    assert view.sums.rate == pytest.approx(10 * MIB)
+    assert view.sums.eta_s == pytest.approx(2 + 400 / 200)
 
 
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:
@@ -136,22 +136,22 @@ def test_what_another_pull_brings_counts_for_the_time_left() -> None:
             Report("b", "shared", 0, 100 * MIB),
             Report("a", "own", second * MIB, 100 * MIB),
         )
-    assert view.images["b"].eta_s == pytest.approx(5.0)
-    assert view.images["b"].rate == pytest.approx(10 * MIB)
-    assert view.images["a"].rate == pytest.approx(11 * MIB)
-    assert view.totals.rate == pytest.approx(11 * MIB)
-    assert view.totals.count == 2
+    assert view.pulls["b"].sums.eta_s == pytest.approx(5.0)
+    assert view.pulls["b"].sums.rate == pytest.approx(10 * MIB)
+    assert view.pulls["a"].sums.rate == pytest.approx(11 * MIB)
+    assert view.sums.rate == pytest.approx(11 * MIB)
+    assert view.sums.count == 2
 
 
 def test_when_a_pull_began() -> None:
     tracker = Tracker()
-    tracker.apply(downloading(1), now=50.0, age_s=30.0)
-    tracker.apply(downloading(1, image="b"), now=50.0)
+    tracker.tell(downloading(1), now=50.0, began=20.0)
+    tracker.tell(downloading(1, image="b"), now=50.0)
     view = tracker.view(50.0)
-    assert (view.images["a"].began, view.images["b"].began) == (20.0, None)
-    assert view.totals.began == 20.0
+    assert (view.pulls["a"].began_s, view.pulls["b"].began_s) == (20.0, 0.0)
+    assert view.began_s == 20.0
     tracker.forget("a")
-    assert tracker.view(51.0).totals.began is None
+    assert tracker.view(51.0).began_s == 0.0
 
 
 Step = tuple[str, str, int]
@@ -213,52 +213,53 @@ def test_progress_never_goes_backwards_and_ends_at_100(
     tracker = Tracker()
     views = [look(tracker, now, *reports) for now, reports in history]
     for before, after in itertools.pairwise(views):
-        assert before.totals.percent is not None
-        assert after.totals.percent is not None
-        assert before.totals.percent <= after.totals.percent
-        assert before.totals.progress <= after.totals.progress
-        assert before.totals.extracted <= after.totals.extracted
-        for image, totals in before.images.items():
-            assert (totals.share or 0) <= (after.images[image].share or 0)
+        assert before.sums.percent is not None
+        assert after.sums.percent is not None
+        assert before.sums.percent <= after.sums.percent
+        assert before.sums.progress <= after.sums.progress
+        assert before.sums.extracted <= after.sums.extracted
+        for image, pull in before.pulls.items():
+            assert (pull.sums.share or 0) <= (after.pulls[image].sums.share or 0)
     for view in views:
-        sizes = {item.layer: item for item in view.items}
-        assert view.totals.progress == sum(item.progress for item in sizes.values())
-        assert view.totals.total == sum(item.total for item in sizes.values())
-        is_over = all(item.phase in (Phase.DONE, Phase.PRESENT) for item in view.items)
-        assert (view.totals.percent == 100) == is_over
-        for totals in (view.totals, *view.images.values()):
+        sizes = {layer.name: layer for layer in layers(view)}
+        assert view.sums.progress == sum(item.progress for item in sizes.values())
+        assert view.sums.total == sum(item.total for item in sizes.values())
+        is_over = all(item.phase in (Phase.DONE, Phase.PRESENT) for item in layers(view))
+        assert (view.sums.percent == 100) == is_over
+        for totals in (view.sums, *(pull.sums for pull in view.pulls.values())):
             assert totals.eta_s is None or totals.eta_s >= 0
             assert totals.extracted <= totals.extracted_total
-    assert views[-1].totals.percent == 100
-    assert views[-1].totals.progress == views[-1].totals.total
+    assert views[-1].sums.percent == 100
+    assert views[-1].sums.progress == views[-1].sums.total
 
 
 def test_a_pull_that_hangs_has_no_rate_and_no_end() -> None:
     tracker = Tracker()
     for second in range(6):
-        totals = look(tracker, second, downloading(10 * (second + 1))).totals
+        report = Report("a", "l", 10 * (second + 1) * MIB, 100 * MIB)
+        totals = look(tracker, second, report).sums
     assert totals.rate == pytest.approx(10 * MIB)
     assert totals.eta_s is not None
-    totals = look(tracker, 5 + STALLED_S - 0.1).totals
-    assert not totals.is_stalled
-    totals = look(tracker, 5 + STALLED_S).totals
-    assert (totals.is_stalled, totals.rate, totals.eta_s) == (True, 0.0, None)
-    totals = look(tracker, 60.0, extracting(0, layer="other")).totals
-    assert (totals.is_stalled, totals.idle_s) == (False, 0.0)
+    totals = look(tracker, 5 + STALLED_S - 0.1).sums
+    assert not totals.stalled_s
+    totals = look(tracker, 5 + STALLED_S).sums
+    assert (totals.stalled_s, totals.rate, totals.eta_s) == (STALLED_S, 0.0, None)
+    totals = look(tracker, 60.0, extracting(0, layer="other")).sums
+    assert totals.stalled_s == 0.0
 
 
 def test_who_looks_once_sees_a_stall_that_began_before() -> None:
     tracker = Tracker()
-    tracker.apply(downloading(10), now=100.0, idle_s=12.0, age_s=20.0)
-    totals = tracker.view(100.0).totals
-    assert (totals.idle_s, totals.rate, totals.eta_s) == (12.0, 0.0, None)
+    tracker.tell(downloading(10), now=100.0, idle_s=12.0, began=80.0)
+    totals = tracker.view(100.0).sums
+    assert (totals.stalled_s, totals.rate, totals.eta_s) == (12.0, 0.0, None)
 
 
 def test_before_a_rate_was_measured_that_since_the_beginning_counts() -> None:
     tracker = Tracker()
-    tracker.apply(downloading(40)._replace(resumed=20 * MIB), now=100.0, age_s=10.0)
-    tracker.apply(Report("a", "there", 5, 5, phase="present"), now=100.0, age_s=10.0)
-    totals = tracker.view(100.0).totals
+    tracker.tell(downloading(40)._replace(resumed=20 * MIB), now=100.0, began=90.0)
+    tracker.tell(Report("a", "there", 5, 5, phase="present"), now=100.0, began=90.0)
+    totals = tracker.view(100.0).sums
     assert totals.rate == pytest.approx(2 * MIB)
     assert totals.eta_s is not None
 
@@ -266,17 +267,18 @@ def test_before_a_rate_was_measured_that_since_the_beginning_counts() -> None:
 @given(share=st.floats(0, 1), numbers=st.lists(st.integers(0, 2**53), min_size=4, max_size=4))
 def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) -> None:
     progress, total, extracted, count = numbers
-    one = Totals(
-        progress,
-        total,
-        *(count, count, 0, 0),
+    one = Sums(
+        progress=progress,
+        total=total,
+        done=count,
+        count=count,
         rate=1000.25,
         eta_s=None,
         extracted=extracted,
         share=share,
-        idle_s=11.5,
+        stalled_s=11.5,
     )
-    found = Totals.from_json(json.loads(json.dumps(one.to_json())))
+    found = sums_in(json.loads(json.dumps(sums_json(one))))
     assert found is not None
     assert found.percent == one.percent
     assert replace(found, share=share) == one
@@ -284,16 +286,16 @@ def test_sums_that_are_handed_on_are_the_same(share: float, numbers: list[int]) 
 
 @pytest.mark.parametrize("wrong", [None, [], {"progress": "5"}, {"share": float("nan")}])
 def test_sums_that_are_none(wrong: object) -> None:
-    found = Totals.from_json(wrong)
+    found = sums_in(wrong)
     assert found is None or (found.progress, found.share) == (0, None)
 
 
 def test_a_share_does_not_fall_when_another_image_comes() -> None:
     tracker = Tracker()
     for second in range(5):
-        before = look(tracker, second, downloading(5 * second)).images["a"].share
+        before = look(tracker, second, downloading(5 * second)).pulls["a"].sums.share
     other = downloading(0, image="b", layer="m")
-    after = look(tracker, 20.0, downloading(20), other).images["a"].share
+    after = look(tracker, 20.0, downloading(20), other).pulls["a"].sums.share
     assert before is not None
     assert after is not None
     assert before <= after

@@ -6,10 +6,19 @@ import tracemalloc
 
 import pytest
 
-from pycrictl.pulls.model import Phase, Totals
-from pycrictl.pulls.tracker import Tracker
-from pycrictl.wire.progress import Report
-from tests.pulls.tracking import MIB, keys, only, pull, see
+from pycrictl.pulls.state import Phase, Sums
+from tests.pulls.tracking import (
+    MIB,
+    Report,
+    Tracker,
+    changed,
+    keys,
+    layers,
+    only,
+    pull,
+    pull_of,
+    see,
+)
 
 # Phases
 
@@ -47,11 +56,11 @@ def test_phase(progress: int, total: int, error: str, phase: str, expected: Phas
 def test_a_failed_item_comes_alive_again() -> None:
     tracker = Tracker()
     failed = see(Report("a", "l", 5, 10, "boom"), tracker=tracker)
-    assert (only(failed).phase, only(failed).error) == (Phase.FAILED, "boom")
-    assert failed.totals.failed == 1
+    assert (only(failed).phase, pull_of(failed).error) == (Phase.FAILED, "boom")
+    assert failed.sums.failed == 1
     alive = see(("a", "l", 6, 10), tracker=tracker)
-    assert (only(alive).phase, only(alive).error) == (Phase.DOWNLOADING, "")
-    assert alive.totals.failed == 0
+    assert (only(alive).phase, pull_of(alive).error) == (Phase.DOWNLOADING, "")
+    assert alive.sums.failed == 0
 
 
 def test_an_error_without_numbers_leaves_the_numbers() -> None:
@@ -65,8 +74,8 @@ def test_an_error_without_numbers_leaves_the_numbers() -> None:
 @pytest.mark.parametrize("phase", ["done", "present"])
 def test_a_finished_item_is_whole(phase: str) -> None:
     view = see(Report("a", "l", 0, 10, phase=phase), Report("a", "m", 4, 0, phase=phase))
-    assert [(item.progress, item.total) for item in view.items] == [(10, 10), (4, 4)]
-    assert view.totals.percent == 100
+    assert [(one.progress, one.total) for one in layers(view)] == [(10, 10), (4, 4)]
+    assert view.sums.percent == 100
 
 
 # The finest level, and order
@@ -74,16 +83,16 @@ def test_a_finished_item_is_whole(phase: str) -> None:
 
 def test_layers_hide_their_image() -> None:
     view = see(("a", "", 5, 10), ("a", "l", 3, 6), ("a", "", 9, 10), ("b", "", 1, 10))
-    assert keys(view.items) == [("a", "l"), ("b", "")]
-    assert (view.totals.progress, view.totals.total) == (4, 16)
-    assert (view.totals.count, view.totals.to_come) == (1, 1)
+    assert keys(view) == [("a", "l"), ("b", "")]
+    assert (view.sums.progress, view.sums.total) == (4, 16)
+    assert (view.sums.count, view.sums.to_come) == (1, 1)
 
 
 def test_order_is_of_first_appearance() -> None:
     view = see(
         ("b", "2", 0, 9), ("a", "9", 0, 9), ("b", "1", 0, 9), ("a", "8", 0, 9), ("b", "2", 5, 9)
     )
-    assert keys(view.items) == [("b", "2"), ("b", "1"), ("a", "9"), ("a", "8")]
+    assert keys(view) == [("b", "2"), ("b", "1"), ("a", "9"), ("a", "8")]
 
 
 # Totals
@@ -98,11 +107,11 @@ def test_sums() -> None:
         Report("a", "present", 40, 40, phase="present"),
         Report("a", "failed", 10, 50, "boom"),
     )
-    assert view.totals == Totals(
+    assert view.sums == Sums(
         progress=180, total=390, done=2, count=6, failed=1, resumed=0, rate=None, eta_s=None,
-        share=view.totals.share, has_unknown=True,
+        share=view.sums.share, has_unknown=True,
     )  # fmt: skip
-    assert view.totals.percent == 46
+    assert view.sums.percent == 46
 
 
 def test_a_shared_layer_counts_once_as_far_as_it_came() -> None:
@@ -110,21 +119,21 @@ def test_a_shared_layer_counts_once_as_far_as_it_came() -> None:
         ("a", "shared", 30, 100), ("b", "shared", 70, 100), ("c", "shared", 50, 100),
         ("a", "own", 1, 5),
     )  # fmt: skip
-    assert len(view.items) == 4
-    assert (view.totals.progress, view.totals.total, view.totals.count) == (71, 105, 2)
+    assert len(layers(view)) == 4
+    assert (view.sums.progress, view.sums.total, view.sums.count) == (71, 105, 2)
 
 
 def test_a_shared_layer_that_is_there_counts_as_done() -> None:
     view = see(
         Report("a", "shared", 30, 100, "boom"), Report("b", "shared", 0, 100, phase="present")
     )
-    assert (view.totals.done, view.totals.failed, view.totals.count) == (1, 0, 1)
-    assert view.totals.percent == 100
+    assert (view.sums.done, view.sums.failed, view.sums.count) == (1, 0, 1)
+    assert view.sums.percent == 100
 
 
 def test_a_shared_layer_that_goes_on_elsewhere_has_not_failed() -> None:
     view = see(Report("a", "shared", 30, 100, "boom"), ("b", "shared", 30, 100))
-    assert (view.totals.done, view.totals.failed) == (0, 0)
+    assert (view.sums.done, view.sums.failed) == (0, 0)
 
 
 # Stalls
@@ -133,29 +142,28 @@ def test_a_shared_layer_that_goes_on_elsewhere_has_not_failed() -> None:
 @pytest.mark.parametrize(
     ("report", "idle_s"),
     [
-        (Report("a", "l", 4, 100, phase="waiting"), 10.0),
-        (Report("a", "l", 5, 100, phase="downloading"), 10.0),
-        (Report("a", "l", 5, 100, phase="waiting", extracted=1), 10.0),
-        (Report("a", "l", 5, 200, phase="waiting", queue_position=2), 60.0),
+        (Report("a", "l", 6, 100), 10.0),
+        (Report("a", "l", 4, 100), 10.0),
+        (Report("a", "l", 5, 100, extracted=1), 10.0),
+        (Report("a", "l", 5, 200), 60.0),
     ],
 )
 def test_what_counts_as_moving(report: Report, idle_s: float) -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "l", 5, 100, phase="waiting"), now=0.0)
-    tracker.apply(report, now=50.0)
+    tracker.tell(Report("a", "l", 5, 100), now=0.0)
+    tracker.tell(report, now=50.0)
     assert only(tracker.view(60.0)).idle_s == idle_s
 
 
 def test_a_source_may_know_more_about_standing_still() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "l", 5, 100), now=100.0, idle_s=40.0)
+    tracker.tell(Report("a", "l", 5, 100), now=100.0, idle_s=40.0)
     assert only(tracker.view(100.0)).idle_s == 40.0
-    tracker.apply(Report("a", "l", 5, 100), now=101.0)
     assert only(tracker.view(101.0)).idle_s == 41.0
-    tracker.apply(Report("a", "l", 6, 100), now=110.0, idle_s=2.0)
+    tracker.tell(Report("a", "l", 6, 100), now=110.0, idle_s=2.0)
     assert only(tracker.view(110.0)).idle_s == 2.0
-    tracker.apply(Report("a", "l", 6, 100), now=120.0, idle_s=3.0)
-    assert only(tracker.view(120.0)).idle_s == 12.0
+    tracker.tell(Report("a", "l", 6, 100), now=120.0, idle_s=3.0)
+    assert only(tracker.view(120.0)).idle_s == 3.0
 
 
 # Changes
@@ -163,17 +171,13 @@ def test_a_source_may_know_more_about_standing_still() -> None:
 
 def test_changed() -> None:
     tracker = Tracker()
-    assert keys(see(("a", "l", 1, 9), ("a", "m", 1, 9), tracker=tracker).changed) == [
+    assert changed(see(("a", "l", 1, 9), ("a", "m", 1, 9), tracker=tracker)) == [
         ("a", "l"),
         ("a", "m"),
     ]
-    assert keys(see(("a", "l", 1, 9), ("a", "m", 2, 9), tracker=tracker, now=1).changed) == [
-        ("a", "m")
-    ]
+    assert changed(see(("a", "l", 1, 9), ("a", "m", 2, 9), tracker=tracker, now=1)) == [("a", "m")]
     assert tracker.view(60.0).changed == ()
-    assert keys(see(Report("a", "l", 1, 9, phase="waiting"), tracker=tracker).changed) == [
-        ("a", "l")
-    ]
+    assert changed(see(Report("a", "l", 1, 9, phase="waiting"), tracker=tracker)) == [("a", "l")]
 
 
 def test_what_an_unchanged_finished_item_costs() -> None:
@@ -186,50 +190,51 @@ def test_what_has_all_its_bytes_does_not_download_again() -> None:
     tracker = Tracker()
     found = []
     for phase in ("downloading", "waiting", "downloading", "extracting", "downloading"):
-        tracker.apply(Report("a", "l", 100, 100, phase=phase), now=0.0)
+        tracker.tell(Report("a", "l", 100, 100, phase=phase), now=0.0)
         found.append(str(only(tracker.view(0.0)).phase))
     assert found == ["downloading", "waiting", "waiting", "extracting", "extracting"]
-    tracker.apply(Report("a", "l", 10, 100, phase="downloading"), now=1.0)
+    tracker.tell(Report("a", "l", 10, 100, phase="downloading"), now=1.0)
     assert only(tracker.view(1.0)).phase is Phase.DOWNLOADING  # it is downloaded again
 
 
 def test_a_failure_whose_cause_others_say() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "l", 100, 100, "it ended", phase="waiting"), now=0.0)
-    tracker.apply(Report("a", "m", 100, 100, phase="done"), now=0.0)
+    tracker.tell(Report("a", "l", 100, 100, "it ended", phase="waiting"), now=0.0)
+    tracker.tell(Report("a", "m", 100, 100, phase="done"), now=0.0)
     tracker.replace_error("a", "")
-    found = [(item.phase, item.error) for item in tracker.view(0.0).items]
-    assert found == [(Phase.FAILED, ""), (Phase.DONE, "")]
+    view = tracker.view(0.0)
+    assert [one.phase for one in layers(view)] == [Phase.FAILED, Phase.DONE]
+    assert pull_of(view).error == ""
 
 
 # Limits
 
 
 def test_items_beyond_the_limit_are_dropped_and_counted() -> None:
-    tracker = Tracker(max_items=3)
+    tracker = Tracker(max_layers=3)
     view = see(*[("a", f"l{number}", 1, 9) for number in range(5)], tracker=tracker)
-    assert len(view.items) == 3
+    assert len(layers(view)) == 3
     assert view.dropped == 2
     view = see(("a", "l0", 5, 9), ("a", "l4", 5, 9), tracker=tracker)
-    assert view.items[0].progress == 5
+    assert layers(view)[0].progress == 5
     assert view.dropped == 3
 
 
 def test_long_names_need_more_room() -> None:
-    tracker = Tracker(max_items=10)
+    tracker = Tracker(max_layers=10)
     view = see(*[("a", str(number) * 4000, 1, 9) for number in range(10)], tracker=tracker)
-    assert (len(view.items), view.dropped) == (1, 9)
+    assert (len(layers(view)), view.dropped) == (1, 9)
     view = see(("a", "short", 1, 9), tracker=tracker)
-    assert (len(view.items), view.dropped) == (2, 9)
+    assert (len(layers(view)), view.dropped) == (2, 9)
 
 
 def test_forgotten_images_make_room() -> None:
-    tracker = Tracker(max_items=3)
+    tracker = Tracker(max_layers=3)
     see(("a", "shared", 1, 9), ("a", "l", 1, 9), ("b", "shared", 1, 9), tracker=tracker)
     tracker.forget("a")
     tracker.forget("unknown")
     view = see(("c", "m", 1, 9), ("c", "n", 1, 9), ("c", "o", 1, 9), tracker=tracker)
-    assert keys(view.items) == [("b", "shared"), ("c", "m"), ("c", "n")]
+    assert keys(view) == [("b", "shared"), ("c", "m"), ("c", "n")]
     assert view.dropped == 1
 
 
@@ -237,14 +242,14 @@ def test_a_forgotten_image_begins_anew() -> None:
     tracker = Tracker()
     pull(tracker, range(5))
     tracker.forget("a")
-    assert tracker.view(5.0).items == ()
+    assert not tracker.view(5.0).pulls
     view = see(("a", "l", 90 * MIB, 100 * MIB), tracker=tracker, now=6.0)
-    assert keys(view.changed) == [("a", "l")]
-    assert view.totals.rate is None
+    assert changed(view) == [("a", "l")]
+    assert view.sums.rate is None
 
 
 def test_forgetting_gives_back_all_room() -> None:
-    tracker = Tracker(max_items=4)
+    tracker = Tracker(max_layers=4)
     for _ in range(100):
         see(("a" * 500, "l" * 500, 1, 9), ("b", "l" * 500, 1, 9), tracker=tracker)
         tracker.forget("a" * 500)
@@ -257,9 +262,9 @@ def test_the_longest_names_fit_into_memory() -> None:
     tracemalloc.start()
     try:
         for number in range(10_000):
-            tracker.apply(Report("a", f"{number:04096}", 1, 9, "e" * 4096), now=0.0)
+            tracker.tell(Report("a", f"{number:04096}", 1, 9, "e" * 4096), now=0.0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 1000 < len(tracker.view(0.0).items) < 2000
+    assert 1000 < len(layers(tracker.view(0.0))) < 2000
     assert peak < 16 * MIB

@@ -6,30 +6,28 @@ from collections.abc import Iterator
 
 import pytest
 
-from pycrictl.pulls.model import View
-from pycrictl.pulls.sums import Speed
-from pycrictl.pulls.tracker import Tracker
-from pycrictl.wire.progress import Report
-from tests.pulls.tracking import MIB, pull
+from pycrictl.pulls.meter import Speed
+from pycrictl.pulls.state import View
+from tests.pulls.tracking import MIB, Report, Tracker, pull
 
 
 def test_rate_and_time_left() -> None:
     tracker = Tracker()
-    assert pull(tracker, range(1)).totals.rate is None
-    assert pull(tracker, range(1, 2)).totals.rate == pytest.approx(MIB)
-    assert pull(tracker, range(2, 3)).totals.eta_s is None
-    assert pull(tracker, range(3, 4)).totals.eta_s == pytest.approx(97)
-    totals = pull(tracker, range(4, 21)).totals
+    assert pull(tracker, range(1)).sums.rate is None
+    assert pull(tracker, range(1, 2)).sums.rate == pytest.approx(MIB)
+    assert pull(tracker, range(2, 3)).sums.eta_s is None
+    assert pull(tracker, range(3, 4)).sums.eta_s == pytest.approx(97)
+    totals = pull(tracker, range(4, 21)).sums
     assert totals.rate == pytest.approx(MIB)
     assert totals.eta_s == pytest.approx(80)
 
 
 def test_a_resumed_layer_counts_from_first_sight() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "l", 60 * MIB, 100 * MIB, resumed=40 * MIB), now=0.0)
+    tracker.tell(Report("a", "l", 60 * MIB, 100 * MIB, resumed=40 * MIB), now=0.0)
     tracker.view(0.0)
-    tracker.apply(Report("a", "l", 68 * MIB, 100 * MIB, resumed=40 * MIB), now=4.0)
-    totals = tracker.view(4.0).totals
+    tracker.tell(Report("a", "l", 68 * MIB, 100 * MIB, resumed=40 * MIB), now=4.0)
+    totals = tracker.view(4.0).sums
     assert totals.resumed == 40 * MIB  # and 20 MiB arrived before the first report
     assert totals.rate == pytest.approx(2 * MIB)
     assert totals.eta_s == pytest.approx(16)
@@ -39,18 +37,18 @@ def test_a_resumed_layer_counts_from_first_sight() -> None:
 def test_layers_that_are_there_at_first_sight_make_no_rate(phase: str) -> None:
     tracker = Tracker()
     pull(tracker, range(5))
-    tracker.apply(Report("a", "m", 100 * MIB, 100 * MIB, phase=phase), now=5.0)
-    totals = pull(tracker, range(5, 9)).totals
+    tracker.tell(Report("a", "m", 100 * MIB, 100 * MIB, phase=phase), now=5.0)
+    totals = pull(tracker, range(5, 9)).sums
     assert totals.rate == pytest.approx(MIB)
     assert totals.resumed == 0
 
 
 def test_layers_that_turn_out_to_be_there_make_no_rate() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "m", 0, 100 * MIB), now=0.0)
+    tracker.tell(Report("a", "m", 0, 100 * MIB), now=0.0)
     pull(tracker, range(5))
-    tracker.apply(Report("a", "m", 0, 100 * MIB, phase="present"), now=5.0)
-    totals = pull(tracker, range(5, 9)).totals
+    tracker.tell(Report("a", "m", 0, 100 * MIB, phase="present"), now=5.0)
+    totals = pull(tracker, range(5, 9)).sums
     assert totals.rate == pytest.approx(MIB)
     assert totals.resumed == 0
     assert totals.done == 1
@@ -59,26 +57,26 @@ def test_layers_that_turn_out_to_be_there_make_no_rate() -> None:
 def test_a_retry_counts_what_it_downloads_again() -> None:
     tracker = Tracker()
     pull(tracker, range(10))
-    tracker.apply(Report("a", "l", 0, 100 * MIB), now=10.0)
-    assert tracker.view(10.0).totals.rate == pytest.approx(0.875 * MIB)
+    tracker.tell(Report("a", "l", 0, 100 * MIB), now=10.0)
+    assert tracker.view(10.0).sums.rate == pytest.approx(MIB)
     for second in range(11, 20):
-        tracker.apply(Report("a", "l", (second - 10) * MIB, 100 * MIB), now=float(second))
+        tracker.tell(Report("a", "l", (second - 10) * MIB, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
-    assert view.totals.rate == pytest.approx(MIB)
+    assert view.sums.rate == pytest.approx(MIB)
 
 
 def test_no_time_left_is_told_while_a_total_is_unknown() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "m", 5, 0), now=0.0)
-    assert pull(tracker, range(10)).totals.eta_s is None
-    tracker.apply(Report("a", "m", 5, 0, "boom"), now=10.0)
-    assert pull(tracker, range(10, 12)).totals.eta_s == pytest.approx(89)
+    tracker.tell(Report("a", "m", 5, 0), now=0.0)
+    assert pull(tracker, range(10)).sums.eta_s is None
+    tracker.tell(Report("a", "m", 5, 0, "boom"), now=10.0)
+    assert pull(tracker, range(10, 12)).sums.eta_s == pytest.approx(89)
 
 
 def test_nothing_is_left_of_failed_items() -> None:
     tracker = Tracker()
-    tracker.apply(Report("a", "m", 5, 10**9, "boom"), now=0.0)
-    assert pull(tracker, range(11)).totals.eta_s == pytest.approx(90)
+    tracker.tell(Report("a", "m", 5, 10**9, "boom"), now=0.0)
+    assert pull(tracker, range(11)).sums.eta_s == pytest.approx(90)
 
 
 def test_a_rate_that_is_measured_anew() -> None:
@@ -87,39 +85,49 @@ def test_a_rate_that_is_measured_anew() -> None:
 
     def look(second: float, *images: str) -> View:
         for image in images:
-            tracker.apply(Report(image, image, int(second * MIB), 100 * MIB), now=second)
+            tracker.tell(Report(image, image, int(second * MIB), 100 * MIB), now=second)
         return tracker.view(second)
 
     for second in range(6):
         view = look(second, "a", "b", "c")
-    assert view.totals.rate == 3 * MIB
+    assert view.sums.rate == 3 * MIB
     tracker.forget("c")
     tracker.measure_anew()
     view = tracker.view(5.0)
-    assert (view.totals.rate, view.images["a"].rate) == (None, MIB)
+    assert (view.sums.rate, view.pulls["a"].sums.rate) == (None, MIB)
     look(6.0, "a", "b")
-    assert look(7.0, "a", "b").totals.rate == 2 * MIB
-    assert look(7.0).totals.eta_s is None  # unknown for three seconds, as at the start
+    assert look(7.0, "a", "b").sums.rate == 2 * MIB
+    assert look(7.0).sums.eta_s is None  # unknown for three seconds, as at the start
     tracker.forget("b")
-    assert tracker.view(7.0).totals.rate == MIB
+    assert tracker.view(7.0).sums.rate == MIB
 
 
-def test_the_window_forgets() -> None:
+def test_a_rate_is_measured_from_step_to_step() -> None:
     speed = Speed(8.0)
     speed.start(0.0)
-    speed.record(8000, 1.0)
-    speed.record(0, 4.0)
-    assert speed.rate(4.0) == pytest.approx(2000.0)
-    speed.record(0, 9.5)
-    assert speed.rate(9.5) == 0.0
+    for tenth in range(1, 130):
+        step = MIB if tenth % 40 == 0 else 0  # 1 MiB every four seconds
+        speed.record(step, tenth / 10, kept=4)
+    assert speed.rate == pytest.approx(MIB / 4)
+    for second in range(13, 60):
+        speed.record(0, float(second), kept=4)
+    assert speed.rate is not None
+    assert speed.rate < MIB / 12  # the next step is long overdue
 
 
-def test_rare_samples_reach_back_beyond_the_window() -> None:
+def test_time_counts_only_while_something_is_open() -> None:
+    speed = Speed(8.0)
+    for second in range(60):
+        speed.record(0 if 20 < second < 40 else MIB, float(second), is_open=not 20 < second < 40)
+    assert speed.rate == pytest.approx(MIB)
+
+
+def test_rare_steps_reach_back_beyond_the_window() -> None:
     speed = Speed(8.0)
     speed.start(0.0)
     for second in (20.0, 40.0, 60.0):
         speed.record(2000, second)
-        assert speed.rate(second) == pytest.approx(100.0)
+        assert speed.rate == pytest.approx(100.0)
 
 
 # Whole pulls as by containerd: three parallel downloads, unpacked in order
@@ -169,8 +177,8 @@ def test_the_time_left_of_a_pull(layers: list[tuple[int, int]], rate: float) -> 
     shown = []
     for step, reports in enumerate(pulled(layers, rate)):
         for report in reports:
-            tracker.apply(report, now=step * STEP_S)
-        shown.append(tracker.view(step * STEP_S).totals.eta_s)
+            tracker.tell(report, now=step * STEP_S)
+        shown.append(tracker.view(step * STEP_S).sums.eta_s)
     whole_s = (len(shown) - 1) * STEP_S
     for left_s in (whole_s / 2, whole_s / 4, 3.0):
         assert shown[int((whole_s - left_s) / STEP_S)] == pytest.approx(left_s, abs=2.0)

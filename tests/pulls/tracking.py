@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 from dataclasses import replace
+from typing import Any, NamedTuple
 
-from pycrictl.pulls.model import Phase, PullItem, Totals, View
-from pycrictl.pulls.tracker import Tracker
-from pycrictl.wire.progress import Report
+from pycrictl.pulls import tracker as pulls_tracker
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.state import LayerState, Phase, PullState, Sums, View
 
 MIB = 2**20
 FINISHED = {Phase.DONE, Phase.PRESENT, Phase.FAILED}
+
+
+class Report(NamedTuple):
+    """A message of a progress stream about one layer."""
+
+    image: str = ""
+    layer: str = ""
+    progress: int = 0
+    total: int = 0
+    error: str = ""
+    phase: str = ""
+    queue_position: int = 0
+    extracted: int = 0
+    extracted_total: int = 0
+    resumed: int = 0
+    started: float = 0.0
+    behind: str = ""
+    pod: str = ""
+    digest: str = ""
+    idle_s: float = 0.0
+    sums: dict[str, Any] | None = None
+
+    @property
+    def message(self) -> str:
+        return json.dumps(self._asdict())
+
+
+class Tracker(pulls_tracker.Tracker):
+    """A tracker that takes reports as well."""
+
+    def tell(
+        self, report: Report, *, now: float, idle_s: float | None = None, began: float = 0.0
+    ) -> None:
+        """Apply a report; ``idle_s`` and ``began`` are as a source would know them."""
+        pull = MessageReader(self.pulls).receive_message(report.message)
+        assert pull is not None
+        if idle_s is not None:
+            layers = (
+                replace(layer, idle_s=idle_s, patience_s=10.0)
+                if layer.name == report.layer
+                else layer
+                for layer in pull.layers
+            )
+            pull = replace(pull, layers=tuple(layers))
+        self.apply(replace(pull, began_s=began or pull.began_s), now=now)
 
 
 def see(
@@ -19,30 +65,41 @@ def see(
     """Apply all reports at the same time; return the view."""
     tracker = tracker or Tracker()
     for report in reports:
-        tracker.apply(Report(*report), now=now)
+        tracker.tell(Report(*report), now=now)
     return tracker.view(now)
 
 
-def sums(
-    progress: int, total: int, rate: float | None = None, eta_s: float | None = None, **more: float
-) -> Totals:
-    """Return the totals of a pull that only downloads; ``more`` overrides fields."""
-    found = Totals(progress, total, 0, 1, 0, 0, rate, eta_s, share=progress / total)
-    return replace(found, **more)  # type: ignore[arg-type]  # checked where it is used
+def sums(progress: int, total: int, rate: float | None = None, eta_s: float | None = None) -> Sums:
+    """Return the sums of a pull that only downloads."""
+    share = progress / total
+    return Sums(progress=progress, total=total, count=1, rate=rate, eta_s=eta_s, share=share)
 
 
-def only(view: View) -> PullItem:
-    (item,) = view.items
-    return item
+def layers(view: View) -> list[LayerState]:
+    return [layer for pull in view.pulls.values() for layer in pull.layers]
 
 
-def keys(items: Iterable[PullItem]) -> list[tuple[str, str]]:
-    return [(item.image, item.layer) for item in items]
+def only(view: View) -> LayerState:
+    (layer,) = layers(view)
+    return layer
+
+
+def pull_of(view: View) -> PullState:
+    (pull,) = view.pulls.values()
+    return pull
+
+
+def keys(view: View) -> list[tuple[str, str]]:
+    return [(name, layer.name) for name, pull in view.pulls.items() for layer in pull.layers]
+
+
+def changed(view: View) -> list[tuple[str, str]]:
+    return [(pull.name, layer.name) for pull, layer in view.changed]
 
 
 def pull(tracker: Tracker, seconds: range, *, layer: str = "l", per_s: int = MIB) -> View:
     """Report a layer of 100 MiB once a second; return the last view."""
     for second in seconds:
-        tracker.apply(Report("a", layer, second * per_s, 100 * MIB), now=float(second))
+        tracker.tell(Report("a", layer, second * per_s, 100 * MIB), now=float(second))
         view = tracker.view(float(second))
     return view

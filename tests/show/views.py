@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
+from pycrictl.pulls.state import LayerState, Phase, PullState, Sums, View
+from pycrictl.pulls.sums import sums_of
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
@@ -22,6 +23,16 @@ def digest(number: int) -> str:
     return f"sha256:{number:012x}{'0' * 52}"
 
 
+class Part(NamedTuple):
+    """A layer of a test, with the fields of its pull."""
+
+    layer: LayerState
+    pull: dict[str, Any]
+
+
+_OF_PULL = ("error", "place", "behind", "starts_in_s", "pods", "node", "began_s")
+
+
 def layer(
     number: int = 1,
     phase: Phase = Phase.DOWNLOADING,
@@ -31,63 +42,67 @@ def layer(
     image: str = DEMO,
     name: str | None = None,
     **more: Any,
-) -> PullItem:
-    """Return an item; ``name`` replaces the digest made from ``number``."""
-    known: dict[str, Any] = {"error": "", "queue_position": 0, "extracted": 0, "extracted_total": 0}
-    layer = digest(number) if name is None else name
-    return PullItem(image, layer, phase, progress, total, **{**known, "idle_s": 0.0, **more})
+) -> Part:
+    """Return a layer; ``name`` replaces the digest made from ``number``."""
+    pull = {key: more.pop(key) for key in _OF_PULL if key in more}
+    name = digest(number) if name is None else name
+    layer = LayerState(name=name, phase=phase, progress=progress, total=total, **more)
+    return Part(layer, {"image": image, **pull})
+
+
+def pulls(parts: Sequence[Part]) -> dict[str, PullState]:
+    """Return the pulls that these layers make up."""
+    found: dict[str, PullState] = {}
+    for part in parts:
+        pull = PullState(**part.pull)
+        before = found.get(pull.name, pull)
+        error = pull.error or before.error
+        found[pull.name] = replace(before, layers=(*before.layers, part.layer), error=error)
+    return {name: replace(pull, sums=sums(pull.layers)) for name, pull in found.items()}
 
 
 def view(
-    items: Sequence[PullItem],
+    parts: Sequence[Part],
     now: float = 0.0,
     *,
-    changed: Sequence[PullItem] | None = None,
-    resumed: int = 0,
-    rate: float | None = None,
-    eta_s: float | None = None,
+    changed: Sequence[Part] | None = None,
     dropped: int = 0,
-    awaited: Sequence[Awaited] = (),
-    images: Mapping[str, Totals] | None = None,
+    awaited: Sequence[PullState] = (),
+    images: Mapping[str, Sums] | None = None,
     **more: Any,
 ) -> View:
-    """Return a view of these items, all of them changed unless ``changed`` is given.
+    """Return a view of these layers, all of them changed unless ``changed`` is given.
 
-    ``more`` are fields of the totals.
+    ``more`` are fields of the sums.
     """
-    names = dict.fromkeys(item.image for item in items)
-    own = {name: sums([item for item in items if item.image == name]) for name in names}
+    found = {
+        name: replace(pull, sums=(images or {}).get(name, pull.sums))
+        for name, pull in pulls(parts).items()
+    }
+    changes = [
+        (found[PullState(**part.pull).name], part.layer)
+        for part in (parts if changed is None else changed)
+    ]
     return View(
-        tuple(items),
-        tuple(items if changed is None else changed),
-        sums(items, resumed=resumed, rate=rate, eta_s=eta_s, **more),
-        now,
-        dropped,
-        tuple(awaited),
-        own | {**(images or {})},
+        pulls=found,
+        changed=tuple(changes),
+        sums=sums([part.layer for part in parts], **more),
+        now=now,
+        wall_s=now,
+        dropped=dropped,
+        awaited=tuple(awaited),
     )
 
 
-def sums(items: Sequence[PullItem], **more: Any) -> Totals:
-    """Return the sums of items; ``more`` overrides their fields."""
-    known = [item for item in items if item.total]
-    found = Totals(
-        progress=sum(item.progress for item in known or items),
-        total=sum(item.total for item in known),
-        done=sum(item.phase in (Phase.DONE, Phase.PRESENT) for item in items),
-        count=len(items),
-        failed=sum(item.phase is Phase.FAILED for item in items),
-        resumed=0,
-        rate=None,
-        eta_s=None,
-    )
-    return replace(found, **more)
+def sums(layers: Sequence[LayerState], **more: Any) -> Sums:
+    """Return the sums of layers; ``more`` overrides their fields."""
+    return replace(sums_of(layers), **{"stalled_s": 0.0, **more})
 
 
 IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")
 
 
-def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[PullItem]:
+def forty_layers(step: int, images: Sequence[str] = IMAGES) -> list[Part]:
     """40 layers over several images at ``step`` of 60: each waits, downloads, extracts, is done."""
     items = []
     for number in range(40):
@@ -125,7 +140,7 @@ def terminal() -> Iterator[Terminal]:
 
 
 def drawn(
-    *items: PullItem, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
+    *items: Part, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
 ) -> list[str]:
     with Terminal(*size) as terminal:
         bars = Bars(terminal.stderr, {}, aggregate=aggregate)

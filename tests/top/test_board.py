@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import Container, Image, NodePull, PodFacts, PullState, Sandbox
+from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox
 from pycrictl.diagnosis.pod import PodReport, diagnose
-from pycrictl.pulls.model import Totals
+from pycrictl.pulls.state import PullState, Sums
 from pycrictl.show.displays.phrases import width
 from pycrictl.top.board import (
     Board,
@@ -50,9 +50,18 @@ def image(**more: Any) -> tuple[Image, ...]:
 
 
 PULLING = PullState(
-    Totals(47 << 20, 100 << 20, 1, 3, 0, 0, rate=4.5 * (1 << 20), eta_s=18.0, share=0.47)
+    image="reg.example/web:1",
+    sums=Sums(
+        progress=47 << 20,
+        total=100 << 20,
+        done=1,
+        count=3,
+        rate=4.5 * (1 << 20),
+        eta_s=18.0,
+        share=0.47,
+    ),
 )
-QUEUED = PullState(place=1, behind="default/web", starts_in="18s")
+QUEUED = PullState(place=1, behind="default/web", starts_in_s=18.0)
 REPORTS = [
     report("web", RUNNING),
     report("api", CRASHED),
@@ -104,8 +113,8 @@ def test_healthy_rows_by_each_measure() -> None:
 
 
 def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
-    stray = NodePull("", "x/y:1", replace(QUEUED))
-    others = [NodePull("shop/pulls", "reg.example/web:1", PULLING), stray]
+    stray = replace(QUEUED, image="x/y:1")
+    others = [replace(PULLING, pods=("shop/pulls",)), stray]
     rows = rows_of(REPORTS, {}, others)
     assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
     assert [one.image for one in rows if not one.pod] == ["x/y:1"]
@@ -114,8 +123,7 @@ def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
 def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
     """containerd does not name a pull's pod, and may name its image by digest."""
     other = replace(PULLING)
-    pulls = [NodePull("", "reg.example/web@sha256:1", one) for one in (PULLING, other)]
-    rows = rows_of(REPORTS, {}, pulls)
+    rows = rows_of(REPORTS, {}, [PULLING, other])
     assert [one.pod for one in rows if one.pull is PULLING] == ["shop/pulls"]
     assert [one.pod for one in rows if one.pull is other] == [""]
 

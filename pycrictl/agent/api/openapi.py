@@ -21,8 +21,7 @@ from pycrictl.agent.api.names import (
     VERSION,
     Document,
 )
-from pycrictl.pulls.documents import MAX_LAYERS
-from pycrictl.pulls.model import SUMS
+from pycrictl.pulls.messages import MAX_LAYERS, SUMS
 
 _PREFIX: Final = f"dev.pycrictl.progress.{VERSION}"
 _METADATA: Final = "io.k8s.apimachinery.pkg.apis.meta.v1"
@@ -105,6 +104,7 @@ _STATUS: Final = {
         "bytesPerSecond": _number("Bytes downloaded a second."),
         "etaSeconds": _number("Seconds until the image is there; absent if unknown."),
         "queuePosition": _number("Place in the line for a slot, from 1; absent outside of it."),
+        "startsInSeconds": _number("When it is expected to leave the line; absent if unknown."),
         "layers": {
             "type": "array",
             "items": _LAYER,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.crio.files import BlobFile, StoredLayer
-from pycrictl.pulls.model import COMPLETE, Phase
+from pycrictl.pulls.state import COMPLETE, LayerState, Phase
 
 
 @dataclass(slots=True, eq=False)
@@ -37,6 +37,19 @@ class FileLayer:
     phase: Phase = Phase.WAITING
     is_complete: bool = False
     idle_s: float = 0.0
+
+    def state(self, *, is_failed: bool = False) -> LayerState:
+        """Return the layer for readers; ``is_failed``: its pull has failed."""
+        is_broken = is_failed and self.phase not in COMPLETE
+        return LayerState(
+            name=self.name,
+            digest=self.digest if self.digest != self.name else "",
+            phase=Phase.FAILED if is_broken else self.phase,
+            progress=self.progress,
+            total=max(self.size_bytes, self.progress) if self.size_bytes else 0,
+            is_unpacked=self.phase is not Phase.PRESENT,
+            idle_s=self.idle_s,
+        )
 
     def settle(self, phase: Phase) -> None:
         self.phase, self.idle_s = phase, 0.0

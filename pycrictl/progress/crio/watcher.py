@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,14 +29,13 @@ from pycrictl.logs import journal
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
-from pycrictl.progress.endings import ActivePull, EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.reference import is_among, is_same_image
-from pycrictl.pulls.model import COMPLETE
 from pycrictl.pulls.registries.manifests import Inquiry, ManifestRequest, ask
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
-from pycrictl.wire.progress import Report
 
 PATIENCE_S: Final = 1.0
 """How long a pull may stay unnamed, as lines appear in the journal with a delay."""
@@ -66,9 +65,20 @@ class PullFolder:
     inquiry: Inquiry | None = None
     layers: FileLayers | None = None
     open_numbers: set[int] = field(default_factory=set)
-    pods: str = ""
+    pods: tuple[str, ...] = ()
     error: str = ""
     is_unknown: bool = False
+
+    def state(self) -> PullState:
+        """Return the pull for readers."""
+        layers = self.layers or ()
+        return PullState(
+            image=self.image,
+            layers=tuple(layer.state(is_failed=bool(self.error)) for layer in layers),
+            pods=self.pods,
+            error=self.error,
+            began_s=self.began_s,
+        )
 
     @property
     def manifest(self) -> Manifest | None:
@@ -137,9 +147,9 @@ class CrioWatcher:
                 pull.layers.look(found, owner.storage.layers(), wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
-                _report(tracker, pull, now, wall_s)
+                tracker.apply(pull.state(), now=now)
         pulls = self._pulls.values()
-        active = tuple(ActivePull(pull.image, pull.started_s) for pull in pulls)
+        active = tuple(replace(pull.state(), began_s=pull.started_s) for pull in pulls)
         return PollResult(active, tuple(ended))
 
     def _find_folders(self, owner: Downloader, wall_s: float) -> None:
@@ -207,7 +217,7 @@ class CrioWatcher:
             pull.error = f"{reason} without an image{what}"
             ending = PullEnding.FAILED
         if pull.image:
-            _report(tracker, pull, now, wall_s)
+            tracker.apply(pull.state(), now=now)
         return EndedPull(pull.image, ending, pull.error)
 
 
@@ -226,22 +236,6 @@ def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
         if event["begun"]:
             found[call[1]] = Expected(event["begun"], line.at_s)
     return list({one.reference: one for one in found.values()}.values())
-
-
-def _report(tracker: Tracker, pull: PullFolder, now: float, wall_s: float) -> None:
-    age_s = max(wall_s - pull.began_s, 0.0) if pull.began_s else None
-    for layer in pull.layers or ():
-        report = Report(
-            image=pull.image,
-            layer=layer.name,
-            progress=layer.progress,
-            total=layer.size_bytes,
-            error="" if layer.phase in COMPLETE else pull.error,
-            phase=layer.phase,
-            pod=pull.pods,
-            digest=layer.digest if layer.digest != layer.name else "",
-        )
-        tracker.apply(report, now=now, idle_s=layer.idle_s, age_s=age_s)
 
 
 def open_crio(

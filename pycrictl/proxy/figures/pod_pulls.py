@@ -16,8 +16,8 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.pulls.documents import event_text
-from pycrictl.pulls.model import Phase, Totals
+from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.words import event_text
 from pycrictl.servicelog import Log
 from pycrictl.units import ordinal
 
@@ -28,7 +28,7 @@ def recorder(
     kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
     """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
-    pulls = PodPulls(book, layers.totals)
+    pulls = PodPulls(book, layers.running)
     loop = asyncio.get_running_loop()
 
     def load() -> Credential:
@@ -50,7 +50,7 @@ class PodPulls:
     """The pulls that pods wait for, each kept until its end has been reported. Pure."""
 
     book: Book
-    totals: Callable[[int], Totals | None]
+    running: Callable[[int], PullState]
     _calls: dict[tuple[PodKey, str], PullCall] = field(default_factory=dict)
 
     def states(self, now: float) -> list[PodPullState]:
@@ -85,8 +85,7 @@ class PodPulls:
             return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
         if call.state is CallState.WAITING:
             return Phase.WAITING
-        far = self.totals(call.pull.number)
-        is_unpacking = far is not None and far.is_unpacking
+        is_unpacking = self.running(call.pull.number).sums.is_unpacking
         return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
 
     def _message(self, call: PullCall, phase: Phase, since_s: float) -> str:
@@ -96,7 +95,7 @@ class PodPulls:
             call.name,
             phase,
             ended - began,
-            self.totals(call.pull.number),
+            self.running(call.pull.number).sums,
             place=self._place(call) if phase is Phase.WAITING else "",
             error=call.error,
         )

@@ -85,7 +85,7 @@ class PullRecorder:
         elapsed_s = self._loop.time() - (call.started or call.ended)
         pull = await self.layers.ended(canonical(image), time.time() - elapsed_s)
         if pull is not None:
-            size_bytes = sum(item.total for item in pull.items)
+            size_bytes = sum(layer.total for layer in pull.layers)
             return {
                 "digest": pull.digest,
                 "got_bytes": pull.got_bytes,

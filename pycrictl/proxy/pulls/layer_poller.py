@@ -22,7 +22,7 @@ from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import PollResult
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.sources import open_watcher
-from pycrictl.pulls.model import Pull, Totals
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.servicelog import Log
 
@@ -48,7 +48,7 @@ class _RuntimeWatch:
     watcher: ContentWatcher | CrioWatcher
     tracker: Tracker
 
-    def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, Pull]]:
+    def poll(self, forgotten: set[str]) -> tuple[PollResult, dict[str, PullState]]:
         """Poll once; forget earlier pulls of the images in ``forgotten``."""
         for name in forgotten:
             self.tracker.forget(name)
@@ -56,7 +56,7 @@ class _RuntimeWatch:
         result = self.watcher.poll(self.tracker, now)
         for name in forgotten - {pull.image for pull in result.active}:
             self.tracker.forget(name)  # an earlier pull had ended since the last poll
-        return result, self.tracker.view(now).pulls
+        return result, dict(self.tracker.view(now, time.time()).pulls)
 
 
 @dataclass(eq=False)
@@ -68,7 +68,7 @@ class LayerPoller:
 
     def __post_init__(self) -> None:
         self._pulls: dict[int, Expected] = {}
-        self._seen: dict[str, Pull] = {}
+        self._seen: dict[str, PullState] = {}
         self._forgotten: set[str] = set()
         self._others: dict[str, float] = {}
         self._looked_at = 0.0
@@ -108,18 +108,20 @@ class LayerPoller:
 
     # Results
 
-    def seen(self, reference: str) -> Pull | None:
+    def seen(self, reference: str) -> PullState | None:
         return self._seen.get(reference)
 
-    def totals(self, number: int) -> Totals | None:
+    def running(self, number: int) -> PullState:
+        """Return a running pull as far as it is known."""
         expected = self._pulls.get(number)
-        seen = None if expected is None else self._seen.get(expected.reference)
-        return None if seen is None else seen.totals
+        return self._seen.get(expected.reference if expected else "") or PullState()
 
-    def others(self) -> dict[str, Pull]:
+    def others(self) -> dict[str, PullState]:
         """Return pulls not made through the proxy; none unless the whole node is watched."""
         return {
-            image: replace(self._seen.get(image) or Pull(image), is_running=at == self._looked_at)
+            image: replace(
+                self._seen.get(image) or PullState(image=image), is_running=at == self._looked_at
+            )
             for image, at in self._others.items()
         }
 
@@ -153,7 +155,7 @@ class LayerPoller:
             async with self.watching():
                 pass
 
-    async def ended(self, image: str, began_s: float) -> Pull | None:
+    async def ended(self, image: str, began_s: float) -> PullState | None:
         """Return a pull that has just ended; None if the runtime has no data on it."""
         return await self._ask(lambda one: one.watcher.ended(image, began_s))
 

@@ -14,7 +14,9 @@ from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.pulls.model import Totals, stall
+from pycrictl.pulls.messages import sums_json
+from pycrictl.pulls.state import PullState
+from pycrictl.pulls.words import stall
 from pycrictl.units import format_duration, format_moment
 
 CONTAINERD_DOWNLOADS: Final = 3
@@ -29,7 +31,7 @@ def status_document(
     *,
     now: float,
     wall_s: float,
-    totals: Callable[[int], Totals | None],
+    known: Callable[[int], PullState],
     limit_origin: str,
 ) -> dict[str, Any]:
     book = queue.book
@@ -52,29 +54,29 @@ def status_document(
             "elapsed": elapsed(at),
         }
 
-    known = {number: totals(number) for number in book.running}
+    sums = {number: known(number).sums for number in book.running}
 
     def running(pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
-        far = known[pull.number]
+        far = sums[pull.number]
         return {
             **row(pull, leader, pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
-            "bytes": far.progress if far else None,
-            "total": (far.total or None) if far else None,
-            "percent": far.percent if far else None,
-            "rate": round(far.rate) if far and far.rate is not None else None,
-            "eta": duration(far.eta_whole_s) if far else None,
-            "unpacking": (far.unpacking or None) if far else None,
-            "sums": far.to_json() if far else None,
-            "stalled": stall(far.idle_s) if far and far.is_stalled else None,
+            "bytes": far.progress if far.count else None,
+            "total": far.total or None,
+            "percent": far.percent,
+            "rate": None if far.rate is None else round(far.rate),
+            "eta": duration(far.eta_whole_s),
+            "unpacking": far.unpacking or None,
+            "sums": sums_json(far) if far.count else None,
+            "stalled": stall(far.stalled_s) if far.stalled_s else None,
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
         }
 
     taken = [pull for pull in book.running.values() if pull.takes_slot]
-    left_s = [None if (far := known[pull.number]) is None else far.eta_s for pull in taken]
+    left_s = [sums[pull.number].eta_s for pull in taken]
     unfinished_s = [
         now - pull.started + left
         for pull, left in zip(taken, left_s, strict=True)

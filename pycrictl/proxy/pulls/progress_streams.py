@@ -1,9 +1,9 @@
 """``ImagePullProgress`` (KEP-5334), answered by the proxy.
 
-A stream remembers the last report on each layer that it sent, and sends only changes. So a slow
-client gets fewer and newer reports, and costs no more than a fast one.
+A stream remembers the last message about each layer, and sends only changes. So a slow client gets
+fewer and newer messages, and costs no more than a fast one.
 
-The book has calls, whereas reports are about images: kubelet tries one credential after the other,
+The book has calls, whereas pulls are of images: kubelet tries one credential after the other,
 so successive calls are one pull, and a failure that another attempt closely follows is not
 reported. On containerd and CRI-O, the layers of an image are reported, too.
 """
@@ -27,10 +27,9 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.pulls.documents import report_of, with_sums
-from pycrictl.pulls.model import Phase, Pull, PullItem
+from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
+from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
-from pycrictl.wire.progress import MAX_TEXT, Report
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 
@@ -49,8 +48,6 @@ LINGER_S: Final = ATTEMPT_GAP_S + 1.0
 """How long after its end a pull is still reported to a new client."""
 
 ABANDONED: Final = "the pull was given up by its caller"
-
-_UNSETTLED: Final = (Phase.WAITING, Phase.DOWNLOADING, Phase.EXTRACTING, Phase.FAILED)
 
 
 class Notifier:
@@ -99,27 +96,24 @@ class PullProgress:
         found = self.tokens.redeem(token, now=self._loop.time())
         return found if isinstance(found, PullTarget) else None
 
-    async def follow(self, target: PullTarget) -> AsyncGenerator[list[Report], None]:
-        """Yield reports in batches until nothing is left to pull; the first is a full snapshot."""
-        sent: dict[tuple[str, str], Report] = {}
-        last: list[Report] = []
+    async def follow(self, target: PullTarget) -> AsyncGenerator[list[str], None]:
+        """Yield messages in batches until nothing is left to pull; the first has everything."""
+        writer = MessageWriter()
         opened_at = sent_at = self._loop.time()
         async with self.layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
                 self._set_clock(time.time() - now)
                 until = self._reporter.busy_until(target.pod, now=now)
-                batch = []
-                for report in self._reporter.reports(target, now=now, since=opened_at):
-                    key = report.image, report.layer
-                    if sent.get(key) != (news := report.news):
-                        sent[key] = news
-                        batch.append(report)
-                if not batch and last and now - sent_at >= HEARTBEAT_S:
-                    batch = last
+                batch = writer.changes(self._reporter.pulls(target, now=now, since=opened_at))
+                if not batch and not writer.last:
+                    batch = [NOTHING]  # at once, so that a reader need not wait for the end
+                    writer.last = NOTHING
+                elif not batch and now - sent_at >= HEARTBEAT_S:
+                    batch = [writer.last]
                 if batch:
                     yield batch
-                    last, sent_at = batch[-1:], self._loop.time()
+                    sent_at = self._loop.time()
                 if until is not None and max(until, opened_at + _SETTLE_S) <= now:
                     return
                 await asyncio.sleep(PACE_S)
@@ -130,35 +124,36 @@ class PullProgress:
             self._reporter = replace(self._reporter, wall_offset_s=offset_s)
 
 
-# The content of reports; pure
+# The pulls of a stream; pure
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Makes the reports; ``now`` plus ``wall_offset_s`` is the wall time."""
+    """Finds the pulls of a stream; ``now`` plus ``wall_offset_s`` is the wall time."""
 
     book: Book
-    seen: Callable[[str], Pull | None]
-    others: Callable[[], Mapping[str, Pull]] = dict
+    seen: Callable[[str], PullState | None]
+    others: Callable[[], Mapping[str, PullState]] = dict
     wall_offset_s: float = 0.0
 
-    def reports(self, target: PullTarget, *, now: float, since: float) -> list[Report]:
-        """Return reports on the pulls of ``target``, grouped by image in order of arrival.
+    def pulls(self, target: PullTarget, *, now: float, since: float) -> list[PullState]:
+        """Return the pulls of ``target`` in order of arrival.
 
         Pulls that ended more than ``LINGER_S`` before ``since`` are left out.
         """
-        found: list[Report] = []
         images = self.book.images(target.pod, since - LINGER_S)
-        for calls in images:
-            if not target.image or is_same_image(target.image, calls[0].name):
-                pods = "" if target.pod else _pods(calls)
-                found += [report._replace(pod=pods) for report in self._of_image(calls, now)]
+        found = [
+            self._of_image(calls, now, () if target.pod else _pods(calls))
+            for calls in images
+            if not target.image or is_same_image(target.image, calls[0].name)
+        ]
         known = {calls[0].pull.reference for calls in images}
-        for image, pull in self.others().items() if target.pod is None else ():
-            if image not in known:
-                state = CallState.RUNNING if pull.is_running else None
-                theirs = [_of_layer(item, state, image[:MAX_TEXT], "") for item in pull.items]
-                found += with_sums(theirs, pull.totals if pull.is_running else None)
+        if target.pod is None:
+            found += [
+                pull if pull.is_running else replace(pull, sums=Sums())
+                for image, pull in self.others().items()
+                if image not in known
+            ]
         return found
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
@@ -172,7 +167,7 @@ class Reporter:
             latest = max(latest, call.ended)
         return latest + ATTEMPT_GAP_S
 
-    def _of_image(self, calls: list[PullCall], now: float) -> list[Report]:
+    def _of_image(self, calls: list[PullCall], now: float, pods: tuple[str, ...]) -> PullState:
         call = next((one for one in calls if one.pull.started is not None), calls[0])
         state, error = call.state, call.error
         if state in (CallState.FAILED, CallState.LEFT):
@@ -181,34 +176,33 @@ class Reporter:
             else:  # another attempt may follow
                 state = CallState.WAITING if call.pull.started is None else CallState.RUNNING
         seen = None if state is CallState.WAITING else self.seen(call.pull.reference)
-        layers = [item for item in seen.items if item.layer] if seen is not None else []
-        image, error = call.name[:MAX_TEXT], error[:MAX_TEXT] if state is CallState.FAILED else ""
         started = call.pull.started
-        since_s = 0.0 if started is None else round(started + self.wall_offset_s, 3)
-        if seen is None or not layers:
-            return [self._whole(call, state, image, error)._replace(started=since_s)]
-        reports = [_of_layer(one, state, image, error)._replace(started=since_s) for one in layers]
-        if error and not any(report.error for report in reports):
-            # All layers have arrived, yet the pull failed: only an item can carry the error.
-            reports[-1] = reports[-1]._replace(error=error, phase=Phase.FAILED)
-        sums = seen.totals
-        if sums is not None and state is not CallState.RUNNING:
-            sums = sums.at_end(is_done=state is CallState.DONE)
-        return with_sums(reports, sums)
+        pull = PullState(
+            image=call.name,
+            digest=seen.digest if seen is not None else "",
+            pods=pods,
+            error=error if state is CallState.FAILED else "",
+            began_s=0.0 if started is None else started + self.wall_offset_s,
+        )
+        if seen is None or not seen.has_layers:
+            return self._without_layers(pull, call, state)
+        sums = seen.sums
+        if state is not CallState.RUNNING:
+            sums = sums_at_end(sums, is_done=state is CallState.DONE)
+        return replace(pull, layers=_layers(seen.layers, state), sums=sums)
 
-    def _whole(self, call: PullCall, state: CallState, image: str, error: str) -> Report:
-        position, behind = 0, ""
-        if state is CallState.WAITING:
-            phase = Phase.WAITING
-            position = self.book.place(call.pull) if call.end is None else 0
-            behind = self._behind(call, position)
-        elif state is CallState.RUNNING:
+    def _without_layers(self, pull: PullState, call: PullCall, state: CallState) -> PullState:
+        if state is CallState.RUNNING:
             phase = Phase.DOWNLOADING
         elif state is CallState.FAILED:
             phase = Phase.FAILED
-        else:
+        elif state is CallState.DONE:
             phase = Phase.DONE if call.pull.takes_slot else Phase.PRESENT
-        return Report(image, "", 0, 0, error, phase, position, behind=behind)
+        else:
+            place = self.book.place(call.pull) if call.end is None else 0
+            behind = self._behind(call, place)
+            pull, phase = replace(pull, place=place, behind=behind), Phase.WAITING
+        return replace(pull, layers=(LayerState(phase=phase),))
 
     def _behind(self, call: PullCall, place: int) -> str:
         if place > 1:
@@ -220,23 +214,29 @@ class Reporter:
                 return ""
             ahead = found
         pod = None if ahead.leader is None else ahead.leader.pod
-        return (ahead.reference if pod in (None, call.pod) else str(pod))[:MAX_TEXT]
+        return ahead.reference if pod in (None, call.pod) else str(pod)
 
 
-def _pods(calls: Sequence[PullCall]) -> str:
-    pods = dict.fromkeys(str(call.pod) for call in calls if call.pod is not None)
-    first, *others = [*pods][:2] or [""]
-    return f"{first} and {len(pods) - 1} more" if others else first
+def _pods(calls: Sequence[PullCall]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(call.pod) for call in calls if call.pod is not None))
 
 
-def _of_layer(item: PullItem, state: CallState | None, image: str, error: str) -> Report:
-    """Return the report on a layer; if its pull has no state, a failed layer stays failed."""
-    report = report_of(item, image, is_done=state is CallState.DONE)
-    if report.phase == Phase.FAILED and state is None:
-        return report
-    if state is CallState.FAILED and item.phase in _UNSETTLED:
-        return report._replace(phase=Phase.FAILED, error=error)
-    if report.phase == Phase.FAILED:  # only this attempt; another one may follow
-        begun = 0 < item.progress < item.total
-        return report._replace(phase=Phase.DOWNLOADING if begun else Phase.WAITING, error="")
-    return report
+def _layers(layers: tuple[LayerState, ...], state: CallState) -> tuple[LayerState, ...]:
+    """Return the layers of a pull whose call is in this state, which decides about failures."""
+    if state is CallState.DONE:
+        return tuple(ended(layers, Phase.DONE))
+    if state is CallState.FAILED:
+        failed = tuple(ended(layers, Phase.FAILED))
+        if any(layer.phase is Phase.FAILED for layer in failed):
+            return failed
+        # All layers have arrived, yet the pull failed.
+        return (*failed[:-1], replace(failed[-1], phase=Phase.FAILED))
+    return tuple(map(_revived, layers))
+
+
+def _revived(layer: LayerState) -> LayerState:
+    if layer.phase is not Phase.FAILED:
+        return layer
+    # Only this attempt has failed; another one may follow.
+    begun = 0 < layer.progress < layer.total
+    return replace(layer, phase=Phase.DOWNLOADING if begun else Phase.WAITING)

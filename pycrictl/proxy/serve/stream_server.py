@@ -31,7 +31,6 @@ from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import limits
 from pycrictl.wire.http1 import LAST_CHUNK, Request, chunk, serialize_response
-from pycrictl.wire.progress import Report, encode_report
 from pycrictl.wire.upgrade import accepted
 
 PATH: Final = "/progress/"
@@ -58,7 +57,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
     """Serves progress and copy streams through the functions given to ``offer``."""
 
     _redeem: Callable[[str], PayloadT | None]
-    _follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]]
+    _follow: Callable[[PayloadT], AsyncGenerator[list[str], None]]
     _redeem_copy: Callable[[str], Ticket | None]
 
     def __init__(self, log: Log) -> None:
@@ -71,7 +70,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
     def offer(
         self,
         redeem: Callable[[str], PayloadT | None],
-        follow: Callable[[PayloadT], AsyncGenerator[list[Report], None]],
+        follow: Callable[[PayloadT], AsyncGenerator[list[str], None]],
         redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
     ) -> None:
         """Set the functions that redeem tokens and yield the records of a progress stream."""
@@ -158,7 +157,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
                 async with contextlib.aclosing(self._follow(payload)) as batches:
                     async for batch in batches:
                         records += len(batch)
-                        await send(b"".join(form.record(encode_report(each)) for each in batch))
+                        await send(b"".join(form.record(message) for message in batch))
                 await send(form.end(is_whole=True))
             except TimeoutError:
                 return "stuck"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from pycrictl.environ import OWN_NAME
-from pycrictl.pulls.model import Totals
+from pycrictl.pulls.state import Sums
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, total_line
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
@@ -29,10 +29,10 @@ class Progress(NamedTuple):
     elapsed_s: float
 
     @property
-    def totals(self) -> Totals:
+    def sums(self) -> Sums:
         done, total = self.done_bytes, self.total_bytes or 0
         eta_s = (total - done) / self.rate if self.rate and total and done <= total else None
-        return Totals(done, total, 0, 0, 0, 0, self.rate, eta_s)
+        return Sums(progress=done, total=total, rate=self.rate, eta_s=eta_s)
 
 
 def summary(copied: Copied) -> str:
@@ -78,10 +78,10 @@ class CopyLines:
     def show(self, progress: Progress) -> None:
         if isinstance(self._out, Meters):
             width, _ = self._out.measure()
-            self._out.draw([total_line("", progress.totals, (), width)], progress.elapsed_s)
+            self._out.draw([total_line("", progress.sums, (), width)], progress.elapsed_s)
         elif progress.elapsed_s - self._said_s >= HEARTBEAT_S:
             self._said_s = progress.elapsed_s
-            self._out.write([phrases.sentence("copying", progress.totals)])
+            self._out.write([phrases.sentence("copying", progress.sums)])
 
     def skip(self, path: str, reason: str) -> None:
         self._skipped += 1
@@ -102,7 +102,7 @@ class CopyLines:
 
 class CopyObjects(Objects):
     def show(self, progress: Progress) -> None:
-        self.write_objects([phrases.fields(progress.totals)])
+        self.write_objects([phrases.fields(progress.sums)])
 
     def skip(self, path: str, reason: str) -> None:
         self.write_objects([{"skipped": path, "reason": reason}])

@@ -18,7 +18,7 @@ from pycrictl.show.render import Tone, colours_are_wanted, painted, plain
 from pycrictl.units import format_part
 
 if TYPE_CHECKING:
-    from pycrictl.pulls.model import Totals
+    from pycrictl.pulls.state import Sums
 
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5
@@ -91,19 +91,19 @@ class Meters:
         return [line if self._is_utf8 else line.translate(_ASCII) for line in lines]
 
 
-def total_line(label: str, totals: Totals, more: Sequence[str], width: int) -> Meter | str:
+def total_line(label: str, sums: Sums, more: Sequence[str], width: int) -> Meter | str:
     """Return the line of a total, with as many of its words as fit in ``width``.
 
     Dropped first are the unpacked bytes, then ``more`` from its end, the rate, and the time left.
     The first two are dropped before the bar gets narrower than ``FAIR_BAR``.
     """
-    percent, size, unpacked, speed, eta = phrases.words(totals)
-    if totals.total <= 0:
+    percent, size, unpacked, speed, eta = phrases.words(sums)
+    if sums.total <= 0:
         return phrases.cut(sentence(label, size, speed, eta, *more), width)
     # Padded to its final width: a redrawn bar must not change its length.
-    size = size.rjust(len(format_part(totals.total, totals.total)))
+    size = size.rjust(len(format_part(sums.total, sums.total)))
     if unpacked:
-        most = format_part(totals.extracted_total, totals.extracted_total, is_estimated=True)
+        most = format_part(sums.extracted_total, sums.extracted_total, is_estimated=True)
         unpacked = unpacked.ljust(len(f"unpacked {most}"))
     if speed or not more:
         speed, eta = speed.ljust(_SPEED_WIDTH), eta.ljust(_ETA_WIDTH)
@@ -119,7 +119,7 @@ def total_line(label: str, totals: Totals, more: Sequence[str], width: int) -> M
         if has_room(left, right, width, FAIR_BAR):
             rights = [right]
             break
-    share = totals.progress / totals.total if totals.share is None else totals.share
+    share = sums.progress / sums.total if sums.share is None else sums.share
     return fit(left, rights, width, int(share * _SCALE), _SCALE)
 
 

@@ -2,91 +2,91 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
-from pycrictl.pulls import model
-from pycrictl.pulls.model import COMPLETE, STALLED_S, Awaited, Phase, Pull, PullItem, View
+from pycrictl.pulls import words
+from pycrictl.pulls.state import COMPLETE, LayerState, Phase, PullState, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import duration_in_words, format_bytes, format_part, ordinal, plural
+from pycrictl.units import duration_in_words, format_bytes, format_part, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 AWAITED_S: Final = 10.0
 """Age from which the display shows how long a pull has been waiting for its registry."""
 
 
-def is_stalled(item: PullItem) -> bool:
-    return item.phase is Phase.DOWNLOADING and item.idle_s >= STALLED_S
+def stall(layer: LayerState) -> str:
+    return words.stall(layer.stalled_s)
 
 
-def stall(item: PullItem) -> str:
-    return model.stall(item.idle_s)
-
-
-def awaited(pull: Awaited) -> str:
-    """Return ``waiting for the registry, 12 s``."""
-    age = f", {duration_in_words(int(pull.waited_s))}" if pull.waited_s >= AWAITED_S else ""
+def awaited(pull: PullState, wall_s: float) -> str:
+    """Return ``waiting for the registry, 12 s``, or the place in the line."""
+    if pull.place:
+        return queue(pull)
+    waited_s = waited(pull, wall_s)
+    age = f", {duration_in_words(int(waited_s))}" if waited_s >= AWAITED_S else ""
     return f"waiting for the {'registry' if pull.is_begun else 'runtime'}{age}"
 
 
-def awaited_name(pull: Awaited) -> str:
+def waited(pull: PullState, wall_s: float) -> float:
+    return max(wall_s - pull.began_s, 0.0) if pull.began_s else 0.0
+
+
+def awaited_name(pull: PullState) -> str:
     return phrases.short_image(pull.image) or "an image"
 
 
-def waits_to_unpack(item: PullItem) -> bool:
-    """Return whether an item has fully arrived and is waiting to be unpacked."""
-    return item.phase is Phase.WAITING and 0 < item.total == item.progress
+def waits_to_unpack(layer: LayerState) -> bool:
+    """Return whether a layer has fully arrived and is waiting to be unpacked."""
+    return layer.phase is Phase.WAITING and 0 < layer.total == layer.progress
 
 
-def queue(item: PullItem) -> str:
-    behind = f", behind {phrases.short_image(item.behind)}" if item.behind else ""
-    return f"queued, {ordinal(item.queue_position)}{behind}"
+def queue(pull: PullState) -> str:
+    behind = phrases.short_image(pull.behind)
+    soon = "" if pull.starts_in_s is None else duration_in_words(math.ceil(pull.starts_in_s))
+    return words.queue(pull.place, behind, soon)
 
 
-def failure(item: PullItem) -> str:
-    reason = phrases.clean(item.error)
+def failure(pull: PullState) -> str:
+    reason = phrases.clean(pull.error)
     return f"failed: {reason}" if reason else "failed"
 
 
-def name(pull: Pull) -> str:
-    found, pod = phrases.short_image(pull.image) or "pod", pull.items[0].pod
-    return f"{found} for {phrases.clean(pod)}" if pod else found
+def name(pull: PullState) -> str:
+    shown, pod = phrases.short_image(pull.name) or "pod", pull.pod
+    return f"{shown} for {phrases.clean(pod)}" if pod else shown
 
 
-def has_moved(pull: Pull) -> bool:
-    still = (Phase.WAITING, Phase.FAILED)
-    return any(item.phase not in still or item.progress for item in pull.items)
-
-
-def counts(pull: Pull) -> str:
-    words = [f"{pull.count(*COMPLETE)}/{len(pull.items)} done"]
-    words += [
+def counts(pull: PullState) -> str:
+    parts = [f"{pull.count(*COMPLETE)}/{len(pull.layers)} done"]
+    parts += [
         f"{number} {phase}"
         for phase in (Phase.WAITING, Phase.FAILED)
         if (number := pull.count(phase))
     ]
-    return " · ".join(words)
+    return " · ".join(parts)
 
 
-def summary(pull: Pull, elapsed_s: float) -> str:
-    words = []
-    progress, total = (pull.totals.progress, pull.totals.total) if pull.totals else (0, 0)
-    if (failed := pull.failed) is not None:
-        words.append(failure(failed))
+def summary(pull: PullState, elapsed_s: float) -> str:
+    parts = []
+    progress, total = pull.sums.progress, pull.sums.total
+    if pull.has_failed:
+        parts.append(failure(pull))
     elif not pull.is_complete:
-        words.append(f"at {format_part(progress, total)}")
+        parts.append(f"at {format_part(progress, total)}")
     if pull.has_layers:
-        layers = plural(len(pull.items), "layer")
-        words.append(layers if pull.is_complete else f"{pull.count(*COMPLETE)} of {layers} done")
+        layers = plural(len(pull.layers), "layer")
+        parts.append(layers if pull.is_complete else f"{pull.count(*COMPLETE)} of {layers} done")
     if pull.is_complete:
-        words.append(format_bytes(max(total, progress)))
-    if pull.count(Phase.PRESENT) == len(pull.items):
-        words.append("already present")
-    elif has_moved(pull) or elapsed_s >= 1.0:  # else it has failed before it was seen
+        parts.append(format_bytes(max(total, progress)))
+    if pull.count(Phase.PRESENT) == len(pull.layers):
+        parts.append("already present")
+    elif pull.has_bytes or elapsed_s >= 1.0:  # else it has failed before it was seen
         verb = "in" if pull.is_complete else "after"
-        words.append(f"{verb} {duration_in_words(elapsed_s)}")
-    return "  ".join(words)
+        parts.append(f"{verb} {duration_in_words(elapsed_s)}")
+    return "  ".join(parts)
 
 
 class History:
@@ -95,52 +95,50 @@ class History:
         self._spans: dict[str, tuple[float, float | None]] = {}
         self.last: View | None = None
 
-    def look(self, view: View) -> list[Pull]:
-        """Store a view, and when the pull of each image began and ended; return its pulls."""
+    def look(self, view: View) -> list[PullState]:
+        """Store a view, and when each pull began and ended; return its pulls."""
         if view.dropped and not (self.last and self.last.dropped):
-            kept = f"only {len(view.items)} items are kept"
-            self._note(f"{kept}; others were reported and are not shown")
+            kept = sum(len(pull.layers) for pull in view.pulls.values())
+            self._note(f"only {kept} items are kept; others were reported and are not shown")
         self.last = view
-        pulls = self.pulls
-        for pull in pulls:
-            began, ended = self._spans.get(pull.image, (view.now, None))
-            if pull.totals is not None and pull.totals.began is not None:
-                began = pull.totals.began
+        for name, pull in view.pulls.items():
+            began_s, ended_s = self._spans.get(name, (view.wall_s, None))
             if not pull.is_over:
-                ended = None
-            elif ended is None:
-                ended = view.now
-            self._spans[pull.image] = began, ended
-        return pulls
+                ended_s = None
+            elif ended_s is None:
+                ended_s = view.wall_s
+            self._spans[name] = pull.began_s or began_s, ended_s
+        return self.pulls
 
     @property
-    def pulls(self) -> list[Pull]:
+    def pulls(self) -> list[PullState]:
         return list(self.last.pulls.values()) if self.last else []
 
-    def summary(self, pull: Pull) -> str:
-        now = self.last.now if self.last else 0.0
-        began, ended = self._spans.get(pull.image, (now, None))  # Ctrl-C may interrupt look()
-        return summary(pull, (now if ended is None else ended) - began)
+    def summary(self, pull: PullState) -> str:
+        now_s = self.last.wall_s if self.last else 0.0
+        began_s, ended_s = self._spans.get(pull.name, (now_s, None))  # Ctrl-C may interrupt look()
+        return summary(pull, (now_s if ended_s is None else ended_s) - began_s)
 
-    def forget(self, images: Collection[str]) -> None:
-        """Forget images whose pulls have ended: the same name then means another pull."""
-        for image in images:
-            self._spans.pop(image, None)
+    def forget(self, names: Collection[str]) -> None:
+        """Forget pulls that have ended: the same name then means another pull."""
+        for name in names:
+            self._spans.pop(name, None)
         if self.last:
-            left = tuple(item for item in self.last.items if item.image not in images)
-            self.last = replace(self.last, items=left)
+            left = {name: pull for name, pull in self.last.pulls.items() if name not in names}
+            self.last = replace(self.last, pulls=left)
 
 
-def words_of_totals(view: View) -> list[str]:
-    totals = view.totals
-    noun = "pod"
-    if any(item.image for item in view.items):
-        noun = "layer" if any(item.layer for item in view.items) else "image"
-    words = [f"{totals.done}/{plural(totals.count, noun)}"]
-    if totals.unpacking and totals.eta_s is None and noun == "layer":
-        words = [totals.unpacking]
-    if totals.to_come:
-        words.append(f"{plural(totals.to_come, 'image')} to come")
-    if totals.failed:
-        words.append(f"{totals.failed} failed")
-    return words
+def words_of_sums(view: View) -> list[str]:
+    sums, noun = view.sums, "pod"
+    if any(pull.has_layers for pull in view.pulls.values()):
+        noun = "layer"
+    elif any(view.pulls):
+        noun = "image"
+    parts = [f"{sums.done}/{plural(sums.count, noun)}"]
+    if sums.unpacking and sums.eta_s is None and noun == "layer":
+        parts = [sums.unpacking]
+    if sums.to_come:
+        parts.append(f"{plural(sums.to_come, 'image')} to come")
+    if sums.failed:
+        parts.append(f"{sums.failed} failed")
+    return parts

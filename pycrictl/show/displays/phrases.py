@@ -9,7 +9,7 @@ from unicodedata import east_asian_width
 from pycrictl.units import escape, format_bytes, format_part
 
 if TYPE_CHECKING:
-    from pycrictl.pulls.model import Totals
+    from pycrictl.pulls.state import Sums
 
 DIGEST_WIDTH: Final = 12
 TEXT_LIMIT: Final = 300
@@ -48,47 +48,43 @@ def percent(done: int, total: int) -> int:
     return min(max(done * 100 // total, 0), 100)
 
 
-def words(totals: Totals) -> tuple[str, str, str, str, str]:
+def words(sums: Sums) -> tuple[str, str, str, str, str]:
     """Return ``45%``, ``5.2/10.0 GiB``, ``unpacked 2.1/~25.0 GiB``, ``120.3 MiB/s``, ``ETA 0:05``.
 
     Unknown ones are empty.
     """
-    done, total, unpacked, rate = totals.progress, totals.total, "", _rate(totals)
-    share = percent(done, total) if totals.percent is None and total > 0 else totals.percent
-    if totals.extracted_total:
-        about = totals.is_estimated
-        size = format_part(totals.extracted, totals.extracted_total, is_estimated=about)
+    done, total, unpacked, rate = sums.progress, sums.total, "", sums.current_rate
+    share = percent(done, total) if sums.percent is None and total > 0 else sums.percent
+    if sums.extracted_total:
+        about = sums.is_estimated
+        size = format_part(sums.extracted, sums.extracted_total, is_estimated=about)
         unpacked = f"unpacked {size}"
     return (
         f"{share}%" if total > 0 else "",
         format_part(done, total),
         unpacked,
         "" if rate is None else f"{format_bytes(rate):>9}/s",
-        "" if totals.eta_s is None else f"ETA {clock(totals.eta_s)}",
+        "" if sums.eta_s is None else f"ETA {clock(sums.eta_s)}",
     )
 
 
-def sentence(verb: str, totals: Totals, *more: str) -> str:
-    return " ".join(filter(None, (verb, *map(str.strip, words(totals)), *more)))
+def sentence(verb: str, sums: Sums, *more: str) -> str:
+    return " ".join(filter(None, (verb, *map(str.strip, words(sums)), *more)))
 
 
-def fields(totals: Totals) -> dict[str, Any]:
-    found: dict[str, Any] = {"progress": totals.progress, "total": totals.total}
-    if totals.extracted_total:
-        found |= {"extracted": totals.extracted, "extracted_total": totals.extracted_total}
-    if totals.is_estimated:
+def fields(sums: Sums) -> dict[str, Any]:
+    found: dict[str, Any] = {"progress": sums.progress, "total": sums.total}
+    if sums.extracted_total:
+        found |= {"extracted": sums.extracted, "extracted_total": sums.extracted_total}
+    if sums.is_estimated:
         found["extracted_estimated"] = True
     return found
 
 
-def speed(totals: Totals) -> dict[str, Any]:
-    rate, eta_s = _rate(totals), totals.eta_s
+def speed(sums: Sums) -> dict[str, Any]:
+    rate, eta_s = sums.current_rate, sums.eta_s
     known = {"rate": rate and round(rate), "eta_s": eta_s and round(eta_s, 1)}
     return {key: value for key, value in known.items() if value is not None}
-
-
-def _rate(totals: Totals) -> float | None:
-    return None if 0 < totals.total == totals.progress else totals.rate
 
 
 def clock(seconds: float) -> str:

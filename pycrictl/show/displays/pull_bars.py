@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
-from pycrictl.pulls.model import Awaited, Phase, Pull, PullItem, View
+from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
 from pycrictl.show.displays.per_image import ACTIVE
@@ -36,13 +36,13 @@ class Bars(Meters):
         self._first_s = 0.0
 
     def show(self, view: View) -> None:
-        if self._history.last is None or not view.items:
+        if self._history.last is None or not view.pulls:
             self._first_s = view.now
         pulls = self._history.look(view)
         width, rows = self.measure()
         lines: list[Meter | str] = []
         if view.awaited:
-            lines += awaited_lines(view.awaited, max(min(rows - 1, POOL_LINES), 1), width)
+            lines += awaited_lines(view, max(min(rows - 1, POOL_LINES), 1), width)
         else:
             if not self._aggregate and rows >= TINY:
                 lines += pool(pulls, min(rows - 2, POOL_LINES), width)
@@ -55,7 +55,7 @@ class Bars(Meters):
 
         Later views omit them; the same name then means another pull.
         """
-        self.write(self._last_lines([p for p in self._history.pulls if p.image in images]))
+        self.write(self._last_lines([p for p in self._history.pulls if p.name in images]))
         self._history.forget(images)
 
     def close(self) -> None:
@@ -71,44 +71,44 @@ class Bars(Meters):
         pulls = self._history.pulls
         end = []
         if self._aggregate and pulls:
-            words = per_image.words_of_totals(view)
+            words = per_image.words_of_sums(view)
             verb = "in" if all(pull.is_complete for pull in pulls) else "after"
-            began = self._first_s if view.totals.began is None else view.totals.began
-            elapsed = f"{verb} {duration_in_words(view.now - began)}"
-            end = [sentence("Total", phrases.words(view.totals)[1], *words, elapsed)]
-            pulls = [pull for pull in pulls if pull.count(Phase.FAILED)]
+            elapsed_s = view.wall_s - view.began_s if view.began_s else view.now - self._first_s
+            elapsed = f"{verb} {duration_in_words(elapsed_s)}"
+            end = [sentence("Total", phrases.words(view.sums)[1], *words, elapsed)]
+            pulls = [pull for pull in pulls if pull.has_failed]
         return [*self._last_lines(pulls), *end]
 
-    def _last_lines(self, pulls: Sequence[Pull]) -> list[str]:
+    def _last_lines(self, pulls: Sequence[PullState]) -> list[str]:
         return [
             painted(
                 f"{per_image.name(pull)}  {self._history.summary(pull)}",
-                "bad" if pull.count(Phase.FAILED) else "",
+                "bad" if pull.has_failed else "",
             )
             for pull in pulls
         ]
 
 
 def total(view: View, width: int, *, shows_resumed: bool) -> Meter | str:
-    if not view.items:
+    if not view.pulls:
         return phrases.cut("Total  nothing is being pulled", width)
-    words = per_image.words_of_totals(view)
-    if shows_resumed and view.totals.total > 0 and view.totals.resumed > 0:
-        words.append(f"resumed {format_bytes(view.totals.resumed)}")
-    return total_line("Total", view.totals, words, width)
+    words = per_image.words_of_sums(view)
+    if shows_resumed and view.sums.total > 0 and view.sums.resumed > 0:
+        words.append(f"resumed {format_bytes(view.sums.resumed)}")
+    return total_line("Total", view.sums, words, width)
 
 
-def awaited_lines(pulls: Sequence[Awaited], most: int, width: int) -> list[str]:
+def awaited_lines(view: View, most: int, width: int) -> list[str]:
     lines: list[str] = []
-    for pull in pulls[:most]:
-        words = per_image.awaited(pull)
+    for pull in view.awaited[:most]:
+        words = per_image.awaited(pull, view.wall_s)
         room = max(width - len(words) - 2, width // 3)
         name = phrases.cut_name(per_image.awaited_name(pull), room)
         lines.append(phrases.cut(f"{name}  {words}", width))
     return lines
 
 
-def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
+def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str]:
     """Return at most ``slots`` lines for unfinished items, grouped by image.
 
     Active items have the first claim to a line, then failed ones, then waiting ones; images take
@@ -119,93 +119,93 @@ def pool(pulls: Sequence[Pull], slots: int, width: int) -> list[Meter | str]:
     is_flat = not any(pull.has_layers for pull in unfinished)
     has_headings = slots >= 4 if len(pulls) == 1 else len(unfinished) > 0
     most = slots if is_flat else max(slots // 2, 1)
-    shown = sorted(unfinished, key=lambda pull: min(map(_rank, pull.items)))[:most]
+    shown = sorted(unfinished, key=lambda pull: min(map(_rank, pull.layers)))[:most]
     flat = [pull for pull in shown if not pull.has_layers]
     free = slots - (len(shown) if has_headings else len(flat))
-    claims: list[tuple[int, int, PullItem]] = []
+    claims: list[tuple[int, int, str, str]] = []
     for pull in shown:
         if pull.has_layers:
-            open_items = sorted(_open_items(pull), key=_rank)
-            claims += [(_rank(item), place, item) for place, item in enumerate(open_items)]
+            layers = sorted(_open_layers(pull), key=_rank)
+            claims += [(_rank(one), place, pull.name, one.name) for place, one in enumerate(layers)]
     claims.sort(key=lambda claim: claim[:2])
-    elsewhere = sum(len(_open_items(pull)) for pull in unfinished if pull not in shown)
+    elsewhere = sum(len(_open_layers(pull)) for pull in unfinished if pull not in shown)
     if len(claims) + elsewhere > free > 1:
-        free -= 1  # for the line with the number of hidden items
+        free -= 1  # for the line with the number of hidden layers
     hidden = len(claims) + elsewhere - max(free, 0)
-    chosen = {(item.image, item.layer) for _, _, item in claims[: max(free, 0)]}
-    names = {pull.image: per_image.name(pull) for pull in shown}
-    name_width = max((phrases.width(names[pull.image]) for pull in flat), default=0)
+    chosen = {claim[2:] for claim in claims[: max(free, 0)]}
+    names = {pull.name: per_image.name(pull) for pull in shown}
+    name_width = max((phrases.width(names[pull.name]) for pull in flat), default=0)
     name_width = min(name_width, width // 3)
     lines: list[Meter | str] = []
     for pull in pulls:
-        if pull.image not in names:
+        if pull.name not in names:
             continue
-        name = names[pull.image]
+        name = names[pull.name]
         if not pull.has_layers:
-            item, label = pull.items[0], phrases.fill(name, name_width)
-            if item.queue_position:  # no bar to align with others
-                room = width - phrases.width(per_image.queue(item)) - 1
+            label = phrases.fill(name, name_width)
+            if pull.place:  # no bar to align with others
+                room = width - phrases.width(per_image.queue(pull)) - 1
                 label = phrases.cut_name(name, max(room, name_width))
-            lines.append(item_line(item, label, width))
+            lines.append(layer_line(pull, pull.layers[0], label, width))
             continue
         if has_headings:
             lines.append(heading(pull, width))
-        for item in sorted(pull.items, key=lambda item: item.phase is not Phase.FAILED):
-            if (item.image, item.layer) in chosen:
-                label = phrases.layer(item.layer, item.digest)
-                if item.phase is Phase.FAILED:  # an image fails as a whole
+        for layer in sorted(pull.layers, key=lambda layer: layer.phase is not Phase.FAILED):
+            if (pull.name, layer.name) in chosen:
+                label = phrases.layer(layer.name, layer.digest)
+                if layer.phase is Phase.FAILED:  # an image fails as a whole
                     label = "" if has_headings else phrases.cut_name(name, width // 3)
-                lines.append(item_line(item, "  " * has_headings + label, width))
+                lines.append(layer_line(pull, layer, "  " * has_headings + label, width))
     if hidden > 0 and len(lines) < slots:
         lines.append(phrases.cut(f"{'  ' * has_headings}… {hidden} more", width))
     return lines
 
 
-def _open_items(pull: Pull) -> list[PullItem]:
-    failed = pull.failed
-    items = [item for item in pull.items if _rank(item) < 3 and item.phase is not Phase.FAILED]
-    return items if failed is None else [failed, *items]
+def _open_layers(pull: PullState) -> list[LayerState]:
+    """Return the unfinished layers, after the last failed one if there is one."""
+    failed = [layer for layer in pull.layers if layer.phase is Phase.FAILED]
+    return [*failed[-1:], *(layer for layer in pull.layers if not layer.is_finished)]
 
 
-def heading(pull: Pull, width: int) -> str:
+def heading(pull: PullState, width: int) -> str:
     counts = f"  {per_image.counts(pull)}"
     if len(counts) > width // 2:
         counts = ""
     return phrases.cut_name(per_image.name(pull), width - len(counts)) + counts
 
 
-def item_line(item: PullItem, label: str, width: int) -> Meter | str:
-    if item.phase is Phase.FAILED:
+def layer_line(pull: PullState, layer: LayerState, label: str, width: int) -> Meter | str:
+    if layer.phase is Phase.FAILED:
         space = " " if label.strip() else ""
-        return painted(phrases.cut(f"{label}{space}{per_image.failure(item)}", width), "bad")
-    done, total = item.progress, item.total
-    is_about = item.phase is Phase.EXTRACTING and item.is_estimated
-    if item.phase is Phase.EXTRACTING:
+        return painted(phrases.cut(f"{label}{space}{per_image.failure(pull)}", width), "bad")
+    done, total = layer.progress, layer.total
+    is_about = layer.phase is Phase.EXTRACTING and layer.is_estimated
+    if layer.phase is Phase.EXTRACTING:
         # Not the compressed bytes: they have all arrived.
-        done, total = item.extracted, item.extracted_total
-    word = str(item.phase)
-    if item.phase is Phase.WAITING and item.queue_position > 0:
-        word = per_image.queue(item)
-    has_bar = item.phase in ACTIVE and total > 0
+        done, total = layer.extracted, layer.extracted_total
+    word = str(layer.phase)
+    if layer.phase is Phase.WAITING and pull.place > 0:
+        word = per_image.queue(pull)
+    has_bar = layer.phase in ACTIVE and total > 0
     percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
     size = format_part(done, total, is_estimated=is_about)
-    if item.phase is Phase.EXTRACTING and not total:
-        arrived = format_bytes(item.total or item.progress)
+    if layer.phase is Phase.EXTRACTING and not total:
+        arrived = format_bytes(layer.total or layer.progress)
         size = f"{format_bytes(done)} unpacked" if done else arrived
-    elif per_image.waits_to_unpack(item):
+    elif per_image.waits_to_unpack(layer):
         size = f"{format_bytes(total)} to unpack"
-    elif item.phase is Phase.WAITING and not done:
+    elif layer.phase is Phase.WAITING and not done:
         size = format_bytes(total) if total else ""
-    stall = [per_image.stall(item)] if per_image.is_stalled(item) else []
+    stall = [per_image.stall(layer)] if layer.stalled_s else []
     left = f"{label} {word:<11}"
     if not has_bar:
         text = phrases.cut(sentence(left, size, *stall), width)
-        return painted(text, "quiet" if item.phase is Phase.WAITING else "")
+        return painted(text, "quiet" if layer.phase is Phase.WAITING else "")
     # Texts beside the bar, the longest first; a stall matters more than the bytes.
     rights = [join([size.rjust(BYTES_WIDTH), *stall]), join(stall)]
-    tone: Tone = "warning" if per_image.is_stalled(item) else "busy"
+    tone: Tone = "warning" if stall else "busy"
     return fit(f"{left} {percent}", rights, width, done, total, tone)
 
 
-def _rank(item: PullItem) -> int:
-    return _RANKS.get(item.phase, 3)
+def _rank(layer: LayerState) -> int:
+    return _RANKS.get(layer.phase, 3)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any, Final, TextIO
 
-from pycrictl.pulls.model import COMPLETE, Awaited, Phase, Pull, PullItem, View
+from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.host_pulls import Sums
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
@@ -31,6 +32,7 @@ class PlainLines(Lines):
         self._starts: dict[str, str] = {}
         self._stalled_s: dict[tuple[str, str], float] = {}
         self._awaited_s: dict[str, float] = {}
+        self._places: dict[str, int] = {}
         self._history = per_image.History(self.note)
         self._heartbeat: float | None = None
 
@@ -38,15 +40,15 @@ class PlainLines(Lines):
         pulls = self._history.look(view)
         lines = [line for pull in pulls for line in self._begins(pull)]
         if not self._aggregate:
-            for item in view.changed:
-                lines += self._changes(item)
-            for item in view.items:
-                lines += self._stalls(item)
+            for pull, layer in view.changed:
+                lines += self._changes(pull, layer)
+            for pull in pulls:
+                lines += self._stalls(pull)
         for pull in pulls:
-            if pull.is_over and not self._over.get(pull.image):
+            if pull.is_over and not self._over.get(pull.name):
                 lines.append(self._summary(pull))
-            self._over[pull.image] = pull.is_over
-        lines += self._waits(view.awaited)
+            self._over[pull.name] = pull.is_over
+        lines += self._waits(view)
         lines += self._totals(view, is_idle=all(pull.is_over for pull in pulls))
         self.write(lines)
 
@@ -60,48 +62,51 @@ class PlainLines(Lines):
         self.write(self._summary(pull) for pull in self._history.pulls if not pull.is_over)
         self._history.last = None
 
-    def _summary(self, pull: Pull) -> str:
+    def _summary(self, pull: PullState) -> str:
         words = self._history.summary(pull).replace("  ", ", ")
         return f"{per_image.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
 
-    def _begins(self, pull: Pull) -> Iterable[str]:
-        before = self._starts.get(pull.image, "")
-        has_failed_at_once = pull.is_over and not per_image.has_moved(pull)
+    def _begins(self, pull: PullState) -> Iterable[str]:
+        before = self._starts.get(pull.name, "")
+        has_failed_at_once = pull.is_over and not pull.has_bytes
         if before.startswith("started") or has_failed_at_once:
             return
-        queued = next((item for item in pull.items if item.queue_position), None)
-        if queued is not None and not per_image.has_moved(pull):
-            text = per_image.queue(queued)
+        if pull.place and not pull.has_bytes:
+            text = per_image.queue(replace(pull, starts_in_s=None))
         else:
-            text = _start(pull, "started" if per_image.has_moved(pull) else "waiting")
+            text = _start(pull, "started" if pull.has_bytes else "waiting")
         if text != before:
-            self._starts[pull.image] = text
+            self._starts[pull.name] = text
             yield f"{per_image.name(pull)} {text}"
 
-    def _changes(self, item: PullItem) -> Iterable[str]:
-        key = item.image, item.layer
+    def _changes(self, pull: PullState, layer: LayerState) -> Iterable[str]:
+        key = pull.name, layer.name
         before = self._phases.get(key, Phase.WAITING)
-        self._phases[key] = item.phase
-        if item.phase is not before and item.layer and item.phase is not Phase.FAILED:
-            yield f"{_subject(item)} {_phase(item)}"
+        self._phases[key] = layer.phase
+        if layer.phase is not before and layer.name and layer.phase is not Phase.FAILED:
+            yield f"{_subject(pull, layer)} {_phase(layer)}"
 
-    def _stalls(self, item: PullItem) -> Iterable[str]:
-        key = item.image, item.layer
-        if not per_image.is_stalled(item):
-            self._stalled_s.pop(key, None)
-        elif key not in self._stalled_s or item.idle_s >= self._stalled_s[key] + STALL_REPEAT_S:
-            self._stalled_s[key] = item.idle_s
-            size = format_part(item.progress, item.total)
-            yield f"{_subject(item)} {per_image.stall(item)}, {size}"
+    def _stalls(self, pull: PullState) -> Iterable[str]:
+        for layer in pull.layers:
+            key, said_s = (pull.name, layer.name), layer.stalled_s
+            if not said_s:
+                self._stalled_s.pop(key, None)
+            elif key not in self._stalled_s or said_s >= self._stalled_s[key] + STALL_REPEAT_S:
+                self._stalled_s[key] = said_s
+                size = format_part(layer.progress, layer.total)
+                yield f"{_subject(pull, layer)} {per_image.stall(layer)}, {size}"
 
-    def _waits(self, awaited: Iterable[Awaited]) -> Iterable[str]:
+    def _waits(self, view: View) -> Iterable[str]:
         before, self._awaited_s = self._awaited_s, {}
-        for pull in awaited:
+        for pull in view.awaited:
             said_s = before.get(pull.image)
+            waited_s = per_image.waited(pull, view.wall_s)
             next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
-            if pull.waited_s >= next_s:
-                said_s = pull.waited_s
-                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull)}"
+            has_moved_up = pull.place and self._places.get(pull.image) != pull.place
+            self._places[pull.image] = pull.place
+            if waited_s >= next_s or has_moved_up:
+                said_s = waited_s
+                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull, view.wall_s)}"
             if said_s is not None:
                 self._awaited_s[pull.image] = said_s
 
@@ -110,31 +115,29 @@ class PlainLines(Lines):
             self._heartbeat = view.now
         elif view.now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = view.now
-            yield phrases.sentence("total", view.totals, *per_image.words_of_totals(view))
+            yield phrases.sentence("total", view.sums, *per_image.words_of_sums(view))
 
 
-def _start(pull: Pull, verb: str) -> str:
-    words = [plural(len(pull.items), "layer")] if pull.has_layers else []
-    if pull.totals is not None and pull.totals.total:
-        words.append(format_bytes(pull.totals.total))
+def _start(pull: PullState, verb: str) -> str:
+    words = [plural(len(pull.layers), "layer")] if pull.has_layers else []
+    if pull.sums.total:
+        words.append(format_bytes(pull.sums.total))
     if present := pull.count(Phase.PRESENT):
         words.append(f"{present} present")
     return f"{verb}: {', '.join(words)}" if words else verb
 
 
-def _subject(item: PullItem) -> str:
-    words = phrases.short_image(item.image) or "pod", phrases.layer(item.layer, item.digest)
+def _subject(pull: PullState, layer: LayerState) -> str:
+    words = phrases.short_image(pull.name) or "pod", phrases.layer(layer.name, layer.digest)
     return " ".join(filter(None, words))
 
 
-def _phase(item: PullItem) -> str:
-    if per_image.waits_to_unpack(item):
-        return f"waiting {format_bytes(item.total)} to unpack"
-    if item.phase is Phase.WAITING and item.queue_position > 0:
-        return per_image.queue(item)
-    if item.phase in (Phase.WAITING, Phase.DOWNLOADING):
-        return f"{item.phase} {format_part(item.progress, item.total)}"
-    return f"{item.phase} {format_bytes(item.total or item.progress)}"
+def _phase(layer: LayerState) -> str:
+    if per_image.waits_to_unpack(layer):
+        return f"waiting {format_bytes(layer.total)} to unpack"
+    if layer.phase in (Phase.WAITING, Phase.DOWNLOADING):
+        return f"{layer.phase} {format_part(layer.progress, layer.total)}"
+    return f"{layer.phase} {format_bytes(layer.total or layer.progress)}"
 
 
 class JsonLines(Objects):
@@ -151,64 +154,72 @@ class JsonLines(Objects):
         super().__init__(outlet)
         self._aggregate = aggregate
         self._history = per_image.History(self.note)
+        self._places: dict[str, tuple[int, str]] = {}
 
     def show(self, view: View) -> None:
         self._history.look(view)
-        if view.changed:
+        if view.changed and self._aggregate:
+            self.write_objects([_sums(view)])
+        elif view.changed:
             self.write_objects(
-                [_totals(view)]
-                if self._aggregate
-                else (_object(item) | self._image(item.image, view) for item in view.changed)
+                _object(*change) | _of_image(*change, view) for change in view.changed
             )
+        elif not self._aggregate:
+            self.write_objects(self._queued(view))
+
+    def _queued(self, view: View) -> Iterable[dict[str, Any]]:
+        """Return objects for the pulls whose place in the line has changed."""
+        for pull in view.awaited:
+            place = pull.place, pull.behind
+            if pull.place and self._places.get(pull.image) != place:
+                self._places[pull.image] = place
+                yield _object(pull, LayerState())
 
     def end(self, images: Collection[str]) -> None:
         """Do nothing: the objects written so far show the end."""
 
-    @staticmethod
-    def _image(image: str, view: View) -> dict[str, Any]:
-        totals = view.images.get(image)
-        if totals is None or not totals.total:
-            return {}
-        fields: dict[str, Any] = {"image_progress": totals.progress, "image_total": totals.total}
-        if totals.percent is not None:
-            fields["percent"] = totals.percent
-        fields |= phrases.speed(totals)
-        if totals.began is not None:
-            fields["elapsed_s"] = round(view.now - totals.began, 1)
-        return fields
+
+def _of_image(pull: PullState, layer: LayerState, view: View) -> dict[str, Any]:
+    sums = pull.sums
+    if not sums.total:
+        return {}
+    fields: dict[str, Any] = {"image_progress": sums.progress, "image_total": sums.total}
+    if sums.percent is not None:
+        fields["percent"] = sums.percent
+    fields |= phrases.speed(sums)
+    if pull.began_s:
+        fields["elapsed_s"] = round(view.wall_s - pull.began_s, 1)
+    return fields
 
 
-def _object(item: PullItem) -> dict[str, Any]:
-    progress, total = item.progress, item.total
-    if item.phase in COMPLETE:
-        progress = total = total or progress
-    image, _, node = item.image.partition(" on ")
-    is_shown = not item.is_estimated or item.phase is Phase.EXTRACTING
+def _object(pull: PullState, layer: LayerState) -> dict[str, Any]:
+    is_shown = not layer.is_estimated or layer.phase is Phase.EXTRACTING
     fields: dict[str, Any] = {
-        "image": image,
-        "node": node,
-        "layer": item.layer,
-        "progress": progress,
-        "total": total,
-        "phase": str(item.phase),
-        "error": item.error,
-        "queue_position": item.queue_position,
-        "behind": item.behind,
-        "pod": item.pod,
-        "resumed": item.resumed,
-        "extracted": item.extracted * is_shown,
-        "extracted_total": item.extracted_total * is_shown,
-        "extracted_estimated": item.is_estimated and is_shown,
-        "digest": item.digest,
+        "image": pull.image,
+        "node": pull.node,
+        "layer": layer.name,
+        "progress": layer.progress,
+        "total": layer.total,
+        "phase": str(layer.phase),
+        "error": pull.error if layer.phase is Phase.FAILED else "",
+        "queue_position": pull.place,
+        "behind": pull.behind,
+        "starts_in_s": None if pull.starts_in_s is None else round(pull.starts_in_s, 1),
+        "pod": pull.pod,
+        "resumed": layer.resumed,
+        "extracted": layer.extracted * is_shown,
+        "extracted_total": layer.extracted_total * is_shown,
+        "extracted_estimated": layer.is_estimated and is_shown,
+        "digest": layer.digest,
     }
     return {key: value for key, value in fields.items() if value or key in ("progress", "total")}
 
 
-def _totals(view: View) -> dict[str, Any]:
-    error = next((item.error for item in view.items if item.error), "")
-    fields = phrases.fields(view.totals) | phrases.speed(view.totals)
-    if view.totals.percent is not None:
-        fields["percent"] = view.totals.percent
+def _sums(view: View) -> dict[str, Any]:
+    error = next((pull.error for pull in view.pulls.values() if pull.error), "")
+    fields = phrases.fields(view.sums) | phrases.speed(view.sums)
+    if view.sums.percent is not None:
+        fields["percent"] = view.sums.percent
     return fields | ({"error": error} if error else {})
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pycrictl.containerd.store import LayerDescriptor
 from pycrictl.progress.crio.file_layers import FileLayer, FileLayers
 from pycrictl.progress.crio.files import BlobFile, Storage, StoredImage, StoredLayer
-from pycrictl.pulls.model import Phase
+from pycrictl.pulls.state import Phase
 
 
 def digest(name: str) -> str:

@@ -18,11 +18,12 @@ from pycrictl.progress.crio.files import CrioProcess, children
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.progress.endings import PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
-from pycrictl.pulls.model import Phase, PullItem, View
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.manifests import ManifestRequest
+from pycrictl.pulls.state import LayerState, Phase, View
 from pycrictl.pulls.tracker import Tracker
 from tests.progress.crio.fakecrio import FakeCrio, fake_crio
+from tests.pulls.tracking import layers
 
 IMAGE = "a.io/b:1"
 CONFIG = "sha256:" + "c" * 64
@@ -82,12 +83,12 @@ class Bench:
             self.poll()
 
     @property
-    def items(self) -> list[PullItem]:
+    def items(self) -> list[LayerState]:
         assert self.view is not None
-        return list(self.view.items)
+        return layers(self.view)
 
     def numbers(self) -> list[tuple[str, str, int, int]]:
-        return [(item.layer, item.phase, item.progress, item.total) for item in self.items]
+        return [(item.name, item.phase, item.progress, item.total) for item in self.items]
 
 
 def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
@@ -110,7 +111,7 @@ def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     pull.write(1, 30, closed=True)
     bench.poll()
     assert bench.view is not None
-    assert (bench.view.totals.progress, bench.view.totals.total) == (46, 60)
+    assert (bench.view.sums.progress, bench.view.sums.total) == (46, 60)
     assert [item.digest for item in bench.items] == ["", digest("d"), ""]
     pull.write(2, 20, closed=True)
     crio.commit(digest("b"), 20)
@@ -162,9 +163,9 @@ def test_two_pulls_at_once(crio: FakeCrio) -> None:
     two.write(2, 11)
     bench.poll()
     bench.poll_until(lambda: len(bench.items) == 3)
-    assert [(item.image, item.progress, item.total) for item in bench.items] == [
-        (IMAGE, 3, 10), (other, 4, 10), (other, 11, 20),
-    ]  # fmt: skip
+    assert [(item.progress, item.total) for item in bench.items] == [(3, 10), (4, 10), (11, 20)]
+    assert bench.view is not None
+    assert [len(pull.layers) for pull in bench.view.pulls.values()] == [1, 2]
     assert [question.credentials for question in bench.questions] == [
         None, Credentials("me", "secret"),
     ]  # fmt: skip
@@ -187,7 +188,7 @@ def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
     pull.write(2, 3)
     bench.poll()
     assert bench.view is not None
-    assert bench.view.totals.percent is None
+    assert bench.view.sums.percent is None
     assert sum(item.progress for item in bench.items) == 10
     (pull.folder / "3").write_text('{"config": {}}')
     crio.commit(digest("a"), 7)
@@ -214,9 +215,9 @@ def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:
         pull.write(1, 8)
     bench.poll()
     assert bench.view is not None
-    assert not bench.view.items  # a name may come in a moment
+    assert not bench.view.pulls  # a name may come in a moment
     bench.poll_until(lambda: bench.items)
-    assert {item.image for item in bench.items} == {"unknown image (1)", "unknown image (2)"}
+    assert set(bench.view.pulls) == {"unknown image (1)", "unknown image (2)"}
     assert not bench.questions
     pulls[0].end()
     (ended,) = bench.poll().ended
@@ -237,8 +238,9 @@ def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
     bench = Bench(crio, None, Pod("default", "web", "u1", "Pending", images, ()))
     crio.pull().write(1, 5)
     bench.poll()
-    (item,) = bench.items
-    assert (item.image, item.pod) == (IMAGE, "default/web")
+    assert bench.view is not None
+    (pull,) = bench.view.pulls.values()
+    assert (pull.image, pull.pods) == (IMAGE, ("default/web",))
 
 
 def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from pycrictl.proxy.figures.pod_pulls import PodPulls
 from pycrictl.proxy.pulls.book import CallState, PullKey
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
-from pycrictl.pulls.model import Totals
+from pycrictl.pulls.state import PullState, Sums
 from tests.fakecri import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
@@ -32,8 +33,10 @@ WEB, DB = PodKey("default", "web", "u1"), PodKey("default", "db", "u2")
 class Node:
     def __init__(self) -> None:
         self.queue = PullQueue(1)
-        self.totals: dict[int, Totals] = {}
-        self._pulls = PodPulls(self.queue.book, self.totals.get)
+        self.sums: dict[int, Sums] = {}
+        self._pulls = PodPulls(
+            self.queue.book, lambda number: PullState(sums=self.sums.get(number) or Sums())
+        )
         self._schedule = EventSchedule()
 
     def submit(self, ticket: int, pod: PodKey | None, now: float, image: str = "") -> None:
@@ -61,11 +64,11 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     node.queue.end(1, CallState.DONE, now=5)
     node.queue.end(2, CallState.DONE, now=6)
     assert node.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
-    node.totals[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
+    node.sums[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
-    node.totals[3] = sums(MIB // 2, 2 * MIB, 0.0, idle_s=12.7)
+    node.sums[3] = replace(sums(MIB // 2, 2 * MIB, 0.0), stalled_s=12.7)
     assert node.messages(26) == ["Pulling image i3: 25 % (0.5 of 2.0 MiB), no data for 12 s"]
-    node.totals[3] = sums(10 * MIB, 10 * MIB, MIB, share=0.5)
+    node.sums[3] = replace(sums(10 * MIB, 10 * MIB, MIB), share=0.5)
     assert node.messages(27) == ["Pulling image i3: 10.0 MiB downloaded, unpacking"]
     node.queue.end(3, CallState.DONE, now=30)
     assert node.messages(30) == ["Image i3 was pulled in 24s"]

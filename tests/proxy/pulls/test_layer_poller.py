@@ -13,7 +13,7 @@ import pytest
 from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.pulls.model import PullItem
+from pycrictl.pulls.state import LayerState
 from pycrictl.servicelog import Log
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made, digest_of
@@ -23,9 +23,9 @@ from tests.waiting import until
 IMAGE = "host:5000/b:1"
 
 
-def items_of(poller: LayerPoller) -> tuple[PullItem, ...]:
+def items_of(poller: LayerPoller) -> tuple[LayerState, ...]:
     seen = poller.seen(IMAGE)
-    return () if seen is None else seen.items
+    return () if seen is None else seen.layers
 
 
 class Bench:
@@ -101,9 +101,8 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
 
         await asyncio.gather(*(watch() for _ in range(20)))
         (item,) = items_of(bench.poller)
-        assert (item.layer, item.progress, item.total) == (*made.layers, 400, 1000)
-        found = bench.poller.totals(1)
-        assert found is not None
+        assert (item.name, item.progress, item.total) == (*made.layers, 400, 1000)
+        found = bench.poller.running(1).sums
         assert (found.progress, found.total) == (400, 1000)
         assert found.percent
         assert not found.is_unpacking
@@ -126,7 +125,7 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
             await until(bench.poller.others)
             ((image, pull),) = bench.poller.others().items()
             assert image.startswith("host/b@sha256:")
-            assert [item.progress for item in pull.items] == [400]
+            assert [layer.progress for layer in pull.layers] == [400]
             assert pull.is_running
             containerd.leases.clear()
             await until(lambda: not next(iter(bench.poller.others().values())).is_running)
@@ -154,9 +153,9 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
         (moved,) = begin_pull(containerd, "moved").layers
         seen = set[str]()
         async with bench.poller.watching():
-            await until(lambda: [one.layer for one in items_of(bench.poller)] == [moved])
+            await until(lambda: [one.name for one in items_of(bench.poller)] == [moved])
             for _ in range(5):
-                seen |= {one.layer for one in items_of(bench.poller)}
+                seen |= {one.name for one in items_of(bench.poller)}
                 await asyncio.sleep(0.2)
         assert seen == {moved}
 

@@ -27,13 +27,14 @@ from pycrictl.proxy.pulls.limiter_status import status_document
 from pycrictl.proxy.pulls.progress_streams import Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
-from pycrictl.pulls.model import View
+from pycrictl.pulls.messages import MessageReader, MessageWriter
+from pycrictl.pulls.state import View
 from pycrictl.pulls.tracker import Tracker
+from pycrictl.pulls.words import far
 from pycrictl.servicelog import Log
 from pycrictl.show import limiter_tables
 from pycrictl.show.displays import phrases
 from pycrictl.units import parse_duration
-from pycrictl.wire.progress import ProgressDecoder, Report, encode_report
 from tests.agent import standing
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
@@ -66,7 +67,7 @@ def shown(percent: str, size: str, rate: str, left: str) -> Shown:
 
 
 def of_bars(view: View) -> Shown:
-    percent, size, _, rate, eta = phrases.words(view.totals)
+    percent, size, _, rate, eta = phrases.words(view.sums)
     return shown(percent, size, rate, eta)
 
 
@@ -77,9 +78,9 @@ def of_status(document: dict[str, Any]) -> Shown:
 
 
 def of_why(document: dict[str, Any]) -> Shown:
-    far = from_proxy(document, str(WEB)).own[IMAGE].far
+    text = far(from_proxy(document, str(WEB)).own[IMAGE])
     found = [
-        re.search(pattern, far)
+        re.search(pattern, text)
         for pattern in (r"\d+ %", r"[\d.]+ of [\d.]+ \w+", r"[\d.]+ \w+/s", r"(\w+) left")
     ]
     words = [match[0] if match else "" for match in found]
@@ -109,20 +110,18 @@ class Watchers:
         )
         self.bars, self.plugin = Tracker(), Tracker()
         self.error: Exception | None = None
-        self.sent: dict[tuple[str, str], Report] = {}
+        self.writer = MessageWriter()
 
     def stream(self, tracker: Tracker) -> View:
         """Return the view of a client of the stream, which is sent changed reports only."""
         now = asyncio.get_running_loop().time()
-        decoder = ProgressDecoder()
-        for report in self.reporter.reports(PullTarget(WEB), now=now, since=0.0):
-            if self.sent.get((report.image, report.layer)) != report.news:
-                self.sent[report.image, report.layer] = report.news
-                found = decoder.receive_message(encode_report(report))
-                assert found is not None
-                age_s = time.time() - found.started
-                tracker.apply(found, now=now, idle_s=found.idle_s, age_s=age_s)
-        return tracker.view(now)
+        reader = MessageReader(tracker.pulls)
+        pulls = self.reporter.pulls(PullTarget(WEB), now=now, since=0.0)
+        for message in self.writer.changes(pulls):
+            pull = reader.receive_message(message)
+            assert pull is not None
+            tracker.apply(pull, now=now)
+        return tracker.view(now, time.time())
 
     async def more(self, count: int) -> None:
         """Return after ``count`` more moments."""
@@ -146,24 +145,24 @@ class Watchers:
             self.queue,
             now=now,
             wall_s=time.time(),
-            totals=self.poller.totals,
+            known=self.poller.running,
             limit_origin="flag",
         )
         document = json.loads(json.dumps(document))
         view = self.stream(self.bars)
         pod = parse_pod(standing.pod("web", image=IMAGE))
         assert pod is not None
-        (one,) = objects_of([pod], pulls_in(view, {}), "n1")
+        (one,) = objects_of([pod], pulls_in(view, ()), "n1")
         body = {"kind": "ImagePullList", "metadata": {}, "items": [one]}
-        for report in PullObjects(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
-            self.plugin.apply(report, now=now)
+        for pull in PullObjects(Wanted(node="n1")).receive_list(json.dumps(body).encode()):
+            self.plugin.apply(pull, now=now)
         self.moments.append(
             {
                 "bars": of_bars(view),
                 "status": of_status(document),
                 "why": of_why(document),
                 "kubectl get": of_table(one),
-                "plugin": of_bars(self.plugin.view(now)),
+                "plugin": of_bars(self.plugin.view(now, time.time())),
             }
         )
 

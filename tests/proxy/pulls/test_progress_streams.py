@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +21,9 @@ from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.state import Phase, PullState
 from pycrictl.servicelog import Log
-from pycrictl.wire.progress import Report
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
@@ -64,10 +66,16 @@ def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> 
     return name
 
 
-def read(url: str) -> list[Report]:
-    found: list[Report] = []
-    asyncio.run(follow(url, on_report=found.append, on_note=pytest.fail, timeout_s=60))
+def read(url: str) -> list[PullState]:
+    found: list[PullState] = []
+    reader = MessageReader({})
+    asyncio.run(follow(url, reader, on_pull=found.append, on_note=pytest.fail, timeout_s=60))
     return found
+
+
+def phase(pull: PullState) -> Phase:
+    (layer,) = pull.layers
+    return layer.phase
 
 
 def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> None:
@@ -84,17 +92,23 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
     urls = [ask(proxy, WEB.id), ask(proxy, WEB.id, "c1"), ask(proxy, container_id="c1")]
 
-    found: list[list[Report]] = [[] for _ in urls]
+    found: list[list[PullState]] = [[] for _ in urls]
 
-    def heard(stream: list[Report], report: Report) -> None:
-        stream.append(report)
+    def heard(stream: list[PullState], pull: PullState) -> None:
+        stream.append(pull)
         # Go on once the first stream has both images and the others have a report.
         if all(found) and len({one.image for one in found[0]}) == 2:
             gate.open.set()
 
     async def follow_all() -> None:
         streams = [
-            follow(url, on_report=partial(heard, one), on_note=pytest.fail, timeout_s=60)
+            follow(
+                url,
+                MessageReader({}),
+                on_pull=partial(heard, one),
+                on_note=pytest.fail,
+                timeout_s=60,
+            )
             for url, one in zip(urls, found, strict=True)
         ]
         await asyncio.wait_for(asyncio.gather(*streams), 60)
@@ -102,15 +116,15 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
     asyncio.run(follow_all())
     whole, *of_container = found
     assert all(future.result(60).image_ref for future in futures)
-    assert {(one.layer, one.progress, one.total) for one in whole} == {("", 0, 0)}
-    first = [(one.phase, one.queue_position) for one in whole if one.image == "a/first:1"]
-    second = [(one.phase, one.queue_position) for one in whole if one.image == "a/second:1"]
+    assert {(layer.name, layer.total) for one in whole for layer in one.layers} == {("", 0)}
+    first = [(phase(one), one.place) for one in whole if one.image == "a/first:1"]
+    second = [(phase(one), one.place) for one in whole if one.image == "a/second:1"]
     assert len(first) + len(second) == len(whole)
     assert first == [("downloading", 0), ("done", 0)]
     assert second[0] == ("waiting", 2)
     assert second[-1] == ("done", 0)
     for stream in of_container:
-        assert [(one.image, one.phase) for one in stream] == [
+        assert [(one.image, phase(one)) for one in stream] == [
             ("a/first:1", "downloading"),
             ("a/first:1", "done"),
         ]
@@ -119,7 +133,7 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
 def test_nothing_is_pulled(fake: FakeServer, start: Start) -> None:
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)
     proxy = start()
-    assert read(ask(proxy, WEB.id)) == []
+    assert read(ask(proxy, WEB.id)) == [PullState()]  # a record that there is nothing
 
 
 def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
@@ -128,7 +142,7 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
     proxy = start()
     assert proxy.kubelet.start_pull("a/b:1", WEB).exception(60) is not None
     found = read(ask(proxy, WEB.id))
-    assert [(one.phase, one.error) for one in found][-1] == (
+    assert [(phase(one), one.error) for one in found][-1] == (
         "failed",
         "denied by https://[redacted]@host/x",
     )
@@ -148,10 +162,10 @@ def test_what_is_refused(fake: FakeServer, start: Start) -> None:
 
 def followed(
     fake: FakeServer, count: int, *, started: float | None, heard: Callable[[], object] = list
-) -> list[list[Report]]:
+) -> list[list[str]]:
     """Return the first batches about a pull; call ``heard`` after each."""
 
-    async def run() -> list[list[Report]]:
+    async def run() -> list[list[str]]:
         notifier, book = Notifier(), Book()
         layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=notifier.notify)
         progress = PullProgress(
@@ -187,7 +201,10 @@ def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("quick_heartbeat")
 def test_a_heartbeat_repeats_the_last_record(fake: FakeServer) -> None:
     batches = followed(fake, 3, started=None)
-    assert batches == [[Report("a", "", 0, 0, "", "waiting", 1)]] * 3
+    assert batches == [batches[0]] * 3
+    (message,) = batches[0]
+    fields = {"image": "a", "progress": 0, "total": 0, "phase": "waiting", "queue_position": 1}
+    assert json.loads(message) == fields
 
 
 @pytest.mark.usefixtures("quick_heartbeat")
@@ -200,4 +217,5 @@ def test_the_start_of_a_pull_follows_the_wall_clock(
         monkeypatch.setattr(time, "time", lambda: wall_s() + 3600)
 
     (before,), (after,) = followed(fake, 2, started=1.0, heard=step)
-    assert after.started - before.started == pytest.approx(3600, abs=1)
+    began = [json.loads(message)["started"] for message in (before, after)]
+    assert began[1] - began[0] == pytest.approx(3600, abs=1)

@@ -16,14 +16,15 @@ from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.report_stream import follow
 from pycrictl.proxy.serve.http_server import listening
 from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.state import PullState
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
 from pycrictl.streaming.target import beside, parse_url
 from pycrictl.wire import limits
-from pycrictl.wire.progress import Report
 from tests.waiting import until
 
-REPORTS = [Report("image", f"sha256:{number}", number, 10) for number in range(5)]
+MESSAGES = [f'{{"image":"{number}","progress":{number},"total":10}}' for number in range(5)]
 
 
 class Source:
@@ -37,16 +38,16 @@ class Source:
     def redeem(self, token: str) -> str | None:
         return self.tokens.pop(token, None)
 
-    async def follow(self, name: str) -> AsyncGenerator[list[Report], None]:
+    async def follow(self, name: str) -> AsyncGenerator[list[str], None]:
         self.open += 1
         try:
-            yield REPORTS[:2]
-            yield REPORTS[2:]
+            yield MESSAGES[:2]
+            yield MESSAGES[2:]
             if name == "endless":
                 await asyncio.Event().wait()
             while name == "flood":
                 self.batches += 1
-                yield REPORTS * 200
+                yield MESSAGES * 200
                 await asyncio.sleep(0)
         finally:
             self.open -= 1
@@ -105,7 +106,7 @@ def test_the_port_is_released_more_than_once(tmp_path: Path) -> None:
         server.pause()
         server.pause()  # resuming failed
         target = beside(parse_url(server.url("good")), str(tmp_path / "sock"))
-        await follow(target, on_report=lambda _: None, on_note=pytest.fail, timeout_s=60)
+        await follow(target, MessageReader({}), on_pull=print, on_note=pytest.fail, timeout_s=60)
 
     serve(test)
 
@@ -120,9 +121,10 @@ def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: b
         if is_beside:
             target = beside(target, str(tmp_path / "sock"))
             assert target.socket == str(tmp_path / str(server.address.port))
-        found: list[Report] = []
-        await follow(target, on_report=found.append, on_note=pytest.fail, timeout_s=60)
-        assert found == REPORTS
+        found: list[PullState] = []
+        reader = MessageReader({})
+        await follow(target, reader, on_pull=found.append, on_note=pytest.fail, timeout_s=60)
+        assert [pull.image for pull in found] == ["0", "1", "2", "3", "4"]
 
     serve(test)
 
@@ -148,7 +150,13 @@ def test_a_token_works_once() -> None:
         answer = await exchange(server, get(server, "good"))
         assert answer.startswith(b"HTTP/1.1 404 ")
         with pytest.raises(UpgradeRefused) as caught:
-            await follow(server.url("good"), on_report=print, on_note=pytest.fail, timeout_s=60)
+            await follow(
+                server.url("good"),
+                MessageReader({}),
+                on_pull=print,
+                on_note=pytest.fail,
+                timeout_s=60,
+            )
         assert caught.value.status == 404
 
     serve(test)
@@ -261,7 +269,8 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         if kind == "websocket":
             target = server.url("endless")
-            work = follow(target, on_report=lambda _: None, on_note=pytest.fail, timeout_s=60)
+            reader = MessageReader({})
+            work = follow(target, reader, on_pull=print, on_note=pytest.fail, timeout_s=60)
             leave = asyncio.create_task(work).cancel
         else:
             _, writer = await asyncio.open_connection(*server.address)

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.model import Awaited, Phase, PullItem, View
+from pycrictl.pulls.state import Phase, PullState, View
 from pycrictl.show.displays import per_image
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
-from tests.show.views import DEMO, MIB, drawn, forty_layers, layer, terminal, view
+from tests.show.views import DEMO, MIB, Part, drawn, forty_layers, layer, terminal, view
 
 __all__ = ["terminal"]
 
@@ -24,7 +24,7 @@ def test_a_pull_in_the_middle() -> None:
         layer(2, Phase.DOWNLOADING, 3 * MIB, 12 * MIB),
         layer(3, Phase.EXTRACTING, 8 * MIB, 8 * MIB, extracted=5 * MIB, extracted_total=20 * MIB),
         layer(4, Phase.WAITING, 0, 7 * MIB),
-        layer(5, Phase.WAITING, 0, 3 * MIB, queue_position=3),
+        layer(5, Phase.WAITING, 0, 3 * MIB),
         now=60.0,
         rate=10.2 * MIB,
         eta_s=1.6,
@@ -34,7 +34,7 @@ def test_a_pull_in_the_middle() -> None:
         "  000000000002 downloading  25%|███████                     |      3.0/12.0 MiB",
         "  000000000003 extracting   25%|███████                     |      5.0/20.0 MiB",
         "  000000000004 waiting      7.0 MiB",
-        "  000000000005 queued, 3rd  3.0 MiB",
+        "  000000000005 waiting      3.0 MiB",
         "Total  62%|███████████▏      | 31.0/50.0 MiB   10.2 MiB/s  ETA 0:02  1/5 layers",
     ]
 
@@ -63,19 +63,19 @@ def test_tells_what_was_there_before_the_first_look() -> None:
             "extracting   3.0 MiB unpacked",
         ),
         (layer(phase=Phase.WAITING), "000000000001 waiting"),
-        (layer(phase=Phase.WAITING, queue_position=11), "000000000001 queued, 11th"),
+        (layer(phase=Phase.WAITING, place=11), "000000000001 queued, 11th"),
         (layer(phase=Phase.WAITING, progress=MIB, total=4 * MIB), "waiting      1.0/4.0 MiB"),
         (layer(phase=Phase.FAILED, error="no such\nblob"), "  failed: no such blob"),
         (layer(phase=Phase.FAILED), "  failed"),
         (layer(phase=Phase.FAILED, error="x" * 10_000), f"  failed: {'x' * 68}…"),
         (layer(phase=Phase.WAITING, progress=MIB, total=MIB), "waiting      1.0 MiB to unpack"),
         (
-            layer(phase=Phase.WAITING, queue_position=2, behind="default/web"),
+            layer(phase=Phase.WAITING, place=2, behind="default/web"),
             "000000000001 queued, 2nd, behind default/web",
         ),
     ],
 )
-def test_the_line_of_a_layer(item: PullItem, expected: str) -> None:
+def test_the_line_of_a_layer(item: Part, expected: str) -> None:
     heading, line, total = drawn(item)
     assert line.endswith(expected)
     assert heading.startswith(DEMO)
@@ -169,9 +169,10 @@ def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
 def test_a_pull_that_waits_is_named_with_its_age(
     waited_s: float, is_begun: bool, columns: int, expected: list[str]
 ) -> None:
-    awaited = [Awaited(DEMO, is_begun, waited_s)]
-    assert drawn(awaited=awaited, size=(columns, 10)) == expected
-    assert drawn(awaited=awaited, size=(columns, 10), aggregate=True) == expected
+    awaited = [PullState(image=DEMO, is_begun=is_begun, began_s=100.0)]
+    now = 100.0 + waited_s
+    assert drawn(awaited=awaited, size=(columns, 10), now=now) == expected
+    assert drawn(awaited=awaited, size=(columns, 10), now=now, aggregate=True) == expected
 
 
 HOSTILE = [
@@ -297,7 +298,6 @@ ITEMS = strategies.builds(
     total=NUMBERS,
     image=strategies.sampled_from(["", DEMO, "b", "宽" * 70]) | strategies.text(max_size=200),
     error=strategies.text(max_size=20),
-    queue_position=NUMBERS,
     extracted=NUMBERS,
     extracted_total=NUMBERS,
     idle_s=strategies.floats(min_value=0, max_value=1e9),
@@ -306,14 +306,16 @@ ITEMS = strategies.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    items=strategies.lists(ITEMS, max_size=40, unique_by=lambda item: (item.image, item.layer)),
+    items=strategies.lists(
+        ITEMS, max_size=40, unique_by=lambda part: (part.pull["image"], part.layer.name)
+    ),
     columns=strategies.integers(min_value=2, max_value=250),
     rows=strategies.integers(min_value=1, max_value=60),
     rate=strategies.none() | strategies.floats(min_value=0, max_value=1e19),
     eta_s=strategies.none() | strategies.floats(min_value=0),
 )
 def test_anything_fits_in_any_window(
-    items: list[PullItem], columns: int, rows: int, rate: float | None, eta_s: float | None
+    items: list[Part], columns: int, rows: int, rate: float | None, eta_s: float | None
 ) -> None:
     with Terminal(columns, rows) as terminal:
         bars = Bars(terminal.stderr, {})

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pycrictl.environ import Environment
-from pycrictl.pulls.model import Awaited, Phase, PullItem, Totals, View
+from pycrictl.pulls.state import Phase, PullState, Sums, View
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
-from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
+from tests.show.views import DEMO, MIB, Part, digest, forty_layers, layer, view
 
 A, B = "000000000001", "000000000002"
 
@@ -32,7 +32,6 @@ def test_a_line_for_each_change() -> None:
     two = layer(2, Phase.PRESENT, 2 * MIB, 2 * MIB)
     ones = [
         layer(1, Phase.WAITING, 0, 8 * MIB),
-        layer(1, Phase.WAITING, 0, 8 * MIB, queue_position=2),
         layer(1, Phase.DOWNLOADING, 0, 8 * MIB),
         layer(1, Phase.DOWNLOADING, 3 * MIB, 8 * MIB),
         layer(1, Phase.EXTRACTING, 8 * MIB, 8 * MIB),
@@ -46,19 +45,19 @@ def test_a_line_for_each_change() -> None:
         f"{DEMO} {A} downloading 0.0/8.0 MiB",
         f"{DEMO} {A} extracting 8.0 MiB",
         f"{DEMO} {A} done 8.0 MiB",
-        f"{DEMO} done: 2 layers, 10.0 MiB, in 5.0 s",
+        f"{DEMO} done: 2 layers, 10.0 MiB, in 4.0 s",
     ]
 
 
 def test_failure_and_recovery() -> None:
     bad = layer(1, Phase.FAILED, 0, MIB, error="unexpected status\n500 \x1b[31m")
-    again = layer(1, Phase.WAITING, 0, MIB, queue_position=2)
+    again = layer(1, Phase.WAITING, 0, MIB, place=2)
     good = layer(1, Phase.DONE, MIB, MIB)
     views = [view([item], now=now) for now, item in enumerate((bad, again, good))]
     assert plain(*views) == [
         f"{DEMO} failed: unexpected status 500 \\x1b[31m, 0 of 1 layer done",
         f"{DEMO} queued, 2nd",
-        f"{DEMO} {A} queued, 2nd",
+        f"{DEMO} {A} waiting 0.0/1.0 MiB",
         f"{DEMO} started: 1 layer, 1.0 MiB",
         f"{DEMO} {A} done 1.0 MiB",
         f"{DEMO} done: 1 layer, 1.0 MiB, in 2.0 s",
@@ -100,13 +99,15 @@ def test_a_stall_is_told_at_once_and_then_each_half_minute() -> None:
 
 
 def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> None:
-    views = [view([], now=now, awaited=[Awaited(DEMO, True, float(now))]) for now in range(75)]
-    assert plain(*views, view([], now=75.0)) == [
+    waits = PullState(image=DEMO, began_s=100.0)
+    views = [view([], now=100.0 + now, awaited=[waits]) for now in range(75)]
+    assert plain(*views, view([], now=175.0)) == [
         f"{DEMO} waiting for the registry, 10 s",
         f"{DEMO} waiting for the registry, 40 s",
         f"{DEMO} waiting for the registry, 1 min 10 s",
     ]
-    again = [view([], awaited=[Awaited("", False, 11.0)]), view([], now=1.0)]
+    nameless = PullState(is_begun=False, began_s=100.0)
+    again = [view([], now=111.0, awaited=[nameless]), view([], now=112.0)]
     assert plain(*again, *again) == ["an image waiting for the runtime, 11 s"] * 2
 
 
@@ -172,7 +173,7 @@ def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
 
 def test_the_aggregate_has_the_first_error() -> None:
     fine = layer(1, Phase.DOWNLOADING, 5, 10)
-    failed = [layer(number, Phase.FAILED, 5, 10, error=f"E{number}") for number in (2, 3)]
+    failed = [layer(1, Phase.FAILED, 5, 10, image=f"x:{n}", error=f"E{n}") for n in (2, 3)]
     found = objects(view([fine, *failed]), aggregate=True)
     assert [each["error"] for each in found] == ["E2"]
     assert "error" not in objects(view([fine]), aggregate=True)[0]
@@ -181,7 +182,7 @@ def test_the_aggregate_has_the_first_error() -> None:
 def test_an_object_for_each_changed_item() -> None:
     first = layer(1, Phase.DOWNLOADING, 5, 10)
     second = layer(2, Phase.EXTRACTING, 7, 7, extracted=3, extracted_total=20)
-    third = layer(3, Phase.WAITING, 0, 0, queue_position=4)
+    third = layer(3, Phase.WAITING, 0, 0)
     failed = layer(1, Phase.FAILED, 5, 10, error="404")
     found = objects(
         view([first, second, third]), view([failed, second, third], now=1.0, changed=[failed])
@@ -194,21 +195,14 @@ def test_an_object_for_each_changed_item() -> None:
     assert found == [
         {**one, "progress": 5, "total": 10, "phase": "downloading", **time},
         {**two, "progress": 7, "total": 7, "phase": "extracting", **extracted, **time},
-        {**three, "progress": 0, "total": 0, "phase": "waiting", "queue_position": 4, **time},
+        {**three, "progress": 0, "total": 0, "phase": "waiting", **time},
         {**one, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
     ]
 
 
-@pytest.mark.parametrize("phase", [Phase.DONE, Phase.PRESENT])
-@pytest.mark.parametrize(("progress", "total"), [(10, 10), (7, 0), (9, 10)])
-def test_the_last_line_of_what_arrived_is_whole(phase: Phase, progress: int, total: int) -> None:
-    (found,) = objects(view([layer(1, phase, progress, total)]))
-    assert found["progress"] == found["total"] == (total or progress)
-
-
 def test_a_pull_that_is_queued_has_not_started() -> None:
-    def queued(place: int, behind: str = "") -> PullItem:
-        return layer(name="", phase=Phase.WAITING, queue_position=place, behind=behind)
+    def queued(place: int, behind: str = "") -> Part:
+        return layer(name="", phase=Phase.WAITING, place=place, behind=behind)
 
     moving = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
     assert plain(
@@ -234,17 +228,15 @@ def test_one_line_for_a_failed_image_with_its_last_cause() -> None:
 
 
 def test_how_long_it_took_counts_from_the_pulls_start() -> None:
-    totals = Totals(MIB, MIB, 1, 1, 0, 0, None, None, began=-30.0)
-    (_, line) = plain(view([layer(1, Phase.DONE, MIB, MIB)], images={DEMO: totals}))[-2:]
+    done = layer(1, Phase.DONE, MIB, MIB, began_s=70.0)
+    (_, line) = plain(view([done], now=100.0))[-2:]
     assert line == f"{DEMO} done: 1 layer, 1.0 MiB, in 30 s"
 
 
 def test_objects_have_what_is_known_of_their_image() -> None:
-    totals = Totals(
-        5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 0, 0, share=0.5, began=-2.0
-    )  # fmt: skip
-    waiting = layer(1, Phase.WAITING, 0, 4 * MIB, queue_position=2, behind="default/web")
-    (fields,) = objects(view([waiting], images={DEMO: totals}))
+    sums = Sums(progress=5 * MIB, total=9 * MIB, count=2, rate=1000.4, eta_s=12.345, share=0.5)
+    waiting = layer(1, Phase.WAITING, 0, 4 * MIB, place=2, behind="default/web", began_s=98.0)
+    (fields,) = objects(view([waiting], now=100.0, images={DEMO: sums}))
     assert fields["behind"] == "default/web"
     assert {key: fields[key] for key in list(fields)[-7:-1]} == {
         "image_progress": 5 * MIB,
@@ -259,18 +251,20 @@ def test_objects_have_what_is_known_of_their_image() -> None:
 def test_every_key_is_in_the_man_page() -> None:
     page = (Path(__file__).parents[3] / "man/prose/shared/json-of-pulls.md").read_text()
     explained, _, aggregated = page.partition("With `--aggregate`")
-    totals = Totals(
-        5 * MIB, 9 * MIB, 0, 2, 0, 0, 1000.4, 12.345, 5, 9, True, share=0.5, began=-2.0
+    sums = Sums(
+        progress=5 * MIB, total=9 * MIB, count=2, rate=1000.4, eta_s=12.345, extracted=5,
+        extracted_total=9, is_estimated=True, share=0.5,
     )  # fmt: skip
     item = layer(
-        *(1, Phase.EXTRACTING, MIB, 4 * MIB),
-        image=f"{DEMO} on n1", error="E", queue_position=2, behind="b", extracted=1,
-        extracted_total=2, is_estimated=True, pod="default/web", resumed=3, digest="sha256:1",
+        *(1, Phase.EXTRACTING, MIB, 4 * MIB), node="n1", place=2, behind="b", extracted=1,
+        starts_in_s=18.0, began_s=98.0,
+        extracted_total=2, is_estimated=True, pods=("default/web",), resumed=3, digest="sha256:1",
     )  # fmt: skip
-    whole = view([item], images={item.image: totals})
+    failed = layer(2, Phase.FAILED, node="n1", error="E")
+    whole = view([item, failed], now=100.0, images={f"{DEMO} on n1": sums})
     for text, shown in (
         ("\n".join(re.findall(r"^`.*$", explained, re.M)), objects(whole)),
-        (aggregated, objects(replace(whole, totals=totals), aggregate=True)),
+        (aggregated, objects(replace(whole, sums=sums), aggregate=True)),
     ):
         keys = {*re.findall(r"`(\w+)`", text)}
         assert keys == {key for fields in shown for key in fields}
