@@ -123,7 +123,7 @@ class Merged:
             out.write(json.dumps({"host": host, **content}) + "\n")
             out.flush()
             return
-        if "totals" not in content:
+        if "sums" not in content:
             return
         if self._pulls is None:
             self._pulls = HostPulls(self._env, self._hosts, is_drawn=form == "bar")

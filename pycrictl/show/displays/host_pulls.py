@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl.pulls.model import Totals, View
+from pycrictl.pulls.messages import sums_in, sums_json
+from pycrictl.pulls.state import Sums, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, sentence, total_line
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S, HEARTBEAT_S, Lines, Objects
@@ -17,15 +18,16 @@ from pycrictl.units import duration_in_words, format_bytes, plural
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
 
-_NOTHING: Final = Totals(0, 0, 0, 0, 0, 0, None, None)
+_NOTHING: Final = Sums()
 
 
-class Sums(Objects):
+class SumsOfHost(Objects):
     """What a host tells of its pulls: the sums of each view, with words about them."""
 
     def show(self, view: View) -> None:
-        words = [*map(per_image.awaited, view.awaited[:1])] or per_image.words_of_totals(view)
-        self.write_objects([{"totals": view.totals.to_json(), "words": words}])
+        words = [per_image.awaited(pull, view.wall_s) for pull in view.awaited[:1]]
+        words = words or per_image.words_of_sums(view)
+        self.write_objects([{"sums": sums_json(view.sums), "words": words}])
 
     def end(self, images: Collection[str]) -> None:
         """Do nothing: the sums written so far show the end."""
@@ -38,7 +40,7 @@ class _Host:
     ``took_s`` is None until it has ended; ``failure`` says why it did not succeed.
     """
 
-    totals: Totals = _NOTHING
+    sums: Sums = _NOTHING
     words: Sequence[str] = field(default=("waiting",))
     took_s: float | None = None
     failure: str = ""
@@ -48,7 +50,7 @@ class _Host:
         assert self.took_s is not None
         if self.failure:
             return f"failed: {phrases.clean(self.failure)}"
-        size = format_bytes(self.totals.total) if self.totals.total else ""
+        size = format_bytes(self.sums.total) if self.sums.total else ""
         return sentence("done", size, f"in {duration_in_words(self.took_s)}")
 
 
@@ -64,7 +66,7 @@ class HostPulls:
 
     def report(self, host: str, content: Mapping[str, Any]) -> None:
         found = self._hosts[host]
-        found.totals = Totals.from_json(content.get("totals")) or found.totals
+        found.sums = sums_in(content.get("sums")) or found.sums
         found.words = [phrases.clean(str(word)) for word in content.get("words") or ()]
 
     def end(self, host: str, failure: str) -> None:
@@ -108,7 +110,7 @@ class HostPulls:
                 text = phrases.cut(label + found.end, width)
                 lines.append(painted(text, "bad" if found.failure else "quiet"))
             else:
-                lines.append(total_line(label.rstrip(), found.totals, found.words, width))
+                lines.append(total_line(label.rstrip(), found.sums, found.words, width))
         if most and len(shown) < len(order):
             lines.append(f"… {len(order) - len(shown)} more")
         return lines
@@ -125,20 +127,20 @@ class HostPulls:
         words = [f"{len(ended) - failed}/{plural(len(self._hosts), 'host')}"]
         return [*words, f"{failed} failed"] if failed else words
 
-    def _sum(self) -> Totals:
+    def _sum(self) -> Sums:
         """Return the sums over all hosts; the time left is that of the slowest."""
-        every = [found.totals for found in self._hosts.values()]
-        busy = [found.totals for found in self._hosts.values() if found.took_s is None]
-        rates = [totals.rate for totals in busy if totals.rate is not None]
-        etas = [totals.eta_s for totals in busy]
+        every = [found.sums for found in self._hosts.values()]
+        busy = [found.sums for found in self._hosts.values() if found.took_s is None]
+        rates = [sums.rate for sums in busy if sums.rate is not None]
+        etas = [sums.eta_s for sums in busy]
         known = [eta_s for eta_s in etas if eta_s is not None]
-        return Totals(
-            progress=sum(totals.progress for totals in every),
-            total=sum(totals.total for totals in every),
-            done=sum(totals.done for totals in every),
-            count=sum(totals.count for totals in every),
-            failed=sum(totals.failed for totals in every),
-            resumed=sum(totals.resumed for totals in every),
+        return Sums(
+            progress=sum(sums.progress for sums in every),
+            total=sum(sums.total for sums in every),
+            done=sum(sums.done for sums in every),
+            count=sum(sums.count for sums in every),
+            failed=sum(sums.failed for sums in every),
+            resumed=sum(sums.resumed for sums in every),
             rate=sum(rates) if rates else None,
             eta_s=max(known) if known and len(known) == len(etas) else None,
         )

@@ -8,7 +8,7 @@ from typing import Any, Final, TextIO
 
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
-from pycrictl.show.displays.host_pulls import Sums
+from pycrictl.show.displays.host_pulls import SumsOfHost
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
 from pycrictl.units import format_bytes, format_part, plural
@@ -223,7 +223,7 @@ def _sums(view: View) -> dict[str, Any]:
     return fields | ({"error": error} if error else {})
 
 
-PullDisplay = Bars | PlainLines | JsonLines | Sums | Silent
+PullDisplay = Bars | PlainLines | JsonLines | SumsOfHost | Silent
 
 
 def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
@@ -234,4 +234,4 @@ def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
         return Bars(env.stderr, env.environ, aggregate=aggregate)
     if outlet.form == "plain":
         return PlainLines(env.stderr, aggregate=aggregate)
-    return Sums(outlet) if outlet.is_summed else JsonLines(outlet, aggregate=aggregate)
+    return SumsOfHost(outlet) if outlet.is_summed else JsonLines(outlet, aggregate=aggregate)
