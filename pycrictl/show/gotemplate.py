@@ -24,7 +24,6 @@ from pycrictl.show.datatext import compact_json
 from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, Number, kind_of, plain
 from pycrictl.units import parse_int, quote
 
-UNSUPPORTED: Final = ("define", "template", "block", "call")
 BLOCKS: Final = ("if", "with", "range")
 JUMPS: Final = ("break", "continue")
 KEYWORDS: Final = (*BLOCKS, *JUMPS, "else", "end")
@@ -197,8 +196,6 @@ class _Parser:
             if not self.loops:
                 raise self.error(jump.position, f"{{{{{jump.text}}}}} outside {{{{range}}}}")
             return lambda *_: jump.text
-        if self.next.text in UNSUPPORTED:
-            raise self.error(self.next.position, f"{{{{{self.next.text}}}}} is not supported")
         pipeline = self.pipeline("the action", max_variables=1)
         self.close("the action")
         return partial(_act, pipeline)

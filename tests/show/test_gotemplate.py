@@ -107,7 +107,7 @@ def test_what_templates_make(template: str, text: str) -> None:
         ("{{if 1}}{{else}}{{else}}{{end}}", "a second {{else}}"),
         ("{{if 1}}{{else x}}{{end}}", 'unexpected "x" in {{else}}'),
         ("{{range .a}}{{else range .b}}{{end}}", 'unexpected "range" in {{else}}'),
-        ("{{define `a`}}{{end}}", "{{define}} is not supported"),
+        ("{{define `a`}}{{end}}", 'there is no function "define"'),
         ("{{nosuch .a}}", 'there is no function "nosuch"'),
         ("{{range $x := .a}}{{end}}{{$x}}", "undefined variable $x"),
         ("{{$a, $b := .a}}", "too many variables"),
