@@ -130,9 +130,10 @@ def socket_path(endpoint: str, option: str) -> str:
     return path
 
 
-def parse_file(text: str) -> dict[str, Any]:
+def parse_file(text: str, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Read the content of a configuration file: a flat YAML mapping, JSON included.
 
+    ``warn`` is told if only the first of several documents was read.
     The last value of a repeated key counts; a key without a value counts as not given. Values are
     parsed from their text, as by crictl: ``timeout: "5"`` is valid and ``debug: yes`` is not.
     """
@@ -158,6 +159,8 @@ def parse_file(text: str) -> dict[str, Any]:
                     raise yamltree.Problem(f"{key}: {error}", node.line) from None
     except yamltree.Problem as problem:
         raise ConfigError(f"line {problem.line}: {problem}", hint=problem.hint) from None
+    if root.next_line and warn is not None:
+        warn(yamltree.UNREAD.format(root.next_line))
     return found
 
 
@@ -173,8 +176,9 @@ def _read_first(
         candidates.append(str(Path(executable).with_name(_NAME_BESIDE_EXECUTABLE)))
     for path in candidates:
         file = f"config file {quote(path, _PATH_LIMIT_CHARS)}"
+        warnings: list[str] = []
         try:
-            values = parse_file(read_text(path))
+            values = parse_file(read_text(path), warnings.append)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -182,10 +186,11 @@ def _read_first(
         except ConfigError as error:
             reason, hint = error.message, error.hint
         else:
-            if named is None or path == candidates[0]:
-                return values, path, ()
-            missing = quote(named, _PATH_LIMIT_CHARS)
-            return values, path, (f"config file {missing} does not exist, using {file}",)
+            warnings = [f"{file}: {warning}" for warning in warnings]
+            if named is not None and path != candidates[0]:
+                missing = quote(named, _PATH_LIMIT_CHARS)
+                warnings.insert(0, f"config file {missing} does not exist, using {file}")
+            return values, path, tuple(warnings)
         if named is not None:
             raise ConfigError(f"{file}: {reason}", hint=hint)
         return {}, None, (f"ignoring the {file}: {reason}",)

@@ -24,6 +24,8 @@ Scalar = str | int | float | bool | None
 MAX_NESTING: Final = 64
 MAX_DOCUMENTS: Final = 1000
 
+UNREAD: Final = "only its first document is used; another begins in line {}"
+
 _STRING_TAGS: Final = ("!", "tag:yaml.org,2002:str")
 # Values that YAML 1.1 allows without quotes, as crictl's parser reads them.
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -44,6 +46,8 @@ class Node:
         value: a scalar's value; integers have any size.
         items: a list's items.
         members: a mapping's members, in the document's order and with repeated keys.
+        next_line: where another document begins after this one, which ``parse`` leaves unread;
+            0 if none does.
     """
 
     type: NodeType
@@ -52,6 +56,7 @@ class Node:
     value: Scalar = None
     items: list[Node] = field(default_factory=list)
     members: list[Member] = field(default_factory=list)
+    next_line: int = 0
 
     @property
     def data(self) -> Any:
@@ -82,13 +87,13 @@ class Problem(ValueError):
 
 
 def parse(text: str) -> Node:
-    """Return the tree of a document, JSON or YAML; an empty one is null.
+    """Return the tree of the first document, JSON or YAML; an empty one is null.
 
     Keys have at most 1,024 characters as written, in JSON too.
 
     Raises:
-        Problem: neither JSON nor YAML; more than one document; an alias, which could unfold to any
-            size; or nested deeper than MAX_NESTING levels.
+        Problem: neither JSON nor YAML; an alias, which could unfold to any size; or nested deeper
+            than MAX_NESTING levels.
     """
     return next(iter(_read(text, most=1)), Node("null", 1))
 
@@ -145,11 +150,15 @@ def _number(text: str) -> int | float:
 def _trees(events: Iterator[yaml.Event], most: int) -> list[Node]:
     roots: list[Node] = []
     for event in events:
-        if isinstance(event, yaml.DocumentStartEvent) and len(roots) == most:
-            what = "a second document begins" if most == 1 else f"more than {most} documents"
-            raise Problem(what, _line(event))
-        if isinstance(event, yaml.NodeEvent):
+        if not isinstance(event, yaml.NodeEvent):
+            continue
+        if len(roots) < most:
             roots.append(_node(event, events, 1))
+        elif most > 1:
+            raise Problem(f"more than {most} documents", _line(event))
+        elif not isinstance(event, yaml.ScalarEvent) or event.value:
+            roots[0].next_line = _line(event)
+            break
     return roots
 
 

@@ -137,6 +137,13 @@ class TestWhichFile:
         expected = f'ignoring the config file "{tmp_path}/etc.yaml": line 2: unknown key "foo"'
         assert settings.warnings == (expected,)
 
+    def test_only_the_first_document_is_used(self, tmp_path: Path) -> None:
+        settings = read(tmp_path, "timeout: 9\n---\nfoo: 1\n")
+        assert settings.timeout_s == 9
+        (warning,) = settings.warnings
+        assert warning.endswith("only its first document is used; another begins in line 3")
+        assert read(tmp_path, "timeout: 9\n---\n").warnings == ()
+
     def test_a_named_file_may_be_a_pipe(self, tmp_path: Path) -> None:
         pipe = tmp_path / "pipe"
         os.mkfifo(pipe)

@@ -106,7 +106,7 @@ def test_repeated_keys_are_kept() -> None:
         ("a: \x1b[2J", 1, "it is not YAML: "),
         ("a: é\n\nb: \x07", 3, "it is not YAML: "),
         ("a: 1\nb: \udcff", 1, "it is not YAML: "),
-        ("a: 1\n--- \nb: 1", 2, "a second document begins"),
+        ("a: 1\n...\n%%%", 3, "it is not YAML: "),
         ("a: &x 1\nb: *x", 2, "aliases are not supported"),
         ("? [1]\n: 2", 1, "a key is a list or a mapping"),
         ("a: !!python/object/apply:os.system [x]", 1, "the tag"),

@@ -115,7 +115,8 @@ def is_interspersed(command: str, by_default: bool) -> bool:
 def positionals(command: str, words: list[str]) -> list[str]:
     """Return the effective positionals; only crictl keeps kubectl's ``--`` before a command."""
     if is_called():
-        return [] if command in IGNORES_ARGUMENTS else words
+        most = 0 if command in IGNORES_ARGUMENTS else 2 if command == "config" else None
+        return words[:most]
     if command in ("exec", "debug") and words[1:2] == ["--"]:
         return [words[0], *words[2:]]
     return words
@@ -189,15 +190,6 @@ def has_failed(env: Environment, container_id: str, failure: str) -> bool:
     else:
         env.warn(f"event of container {container_id[:13]}: {failure}")
     return not is_called()
-
-
-def one_action(
-    get: str | None, pairs: list[str] | None, lists: bool
-) -> tuple[str | None, list[str] | None, bool]:
-    """Return the one action that ``config`` takes: the first given of --get, --set and --list."""
-    if get is not None:
-        return get, None, False
-    return None, pairs, lists and not pairs
 
 
 class ErrorReport(NamedTuple):

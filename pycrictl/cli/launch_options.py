@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from pycrictl.cli.pulling import pull_image
 from pycrictl.cri.lifecycle.launch import Launch
-from pycrictl.cri.specs import loading
-from pycrictl.cri.specs.loading import auth_config, load_container
+from pycrictl.cri.specs.loading import auth_config, load_container, load_pod
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,13 +50,6 @@ def ask_password(app: AppContext) -> str:
     return password
 
 
-def load_pod(app: AppContext, path: str) -> cri_pb2.PodSandboxConfig:
-    spec = loading.load_pod(path)
-    for warning in spec.warnings:
-        app.env.warn(warning)
-    return spec.config
-
-
 @contextmanager
 def launch_clients(
     app: AppContext, cancel_timeout_s: float, *, needs_images: bool = False
@@ -75,7 +67,8 @@ def prepared(
     app: AppContext, files: tuple[str, str], options: PullOptions, timeout_s: float, *, pulls: bool
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
-    container, pod = load_container(files[0]), load_pod(app, files[1])
+    container = load_container(files[0], app.env.warn)
+    pod = load_pod(files[1], app.env.warn)
     auth = auth_config(
         creds=options.creds,
         auth=options.auth,

@@ -47,12 +47,20 @@ StreamTransport = Annotated[
 
 
 def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
-    """Return the files for a stream over TLS; without any, certificates are not verified."""
+    """Read the files for a stream over TLS; without any, certificates are not verified."""
+    if not (ca or cert or key):
+        return None
+    if crictl.is_called() and not (cert and key):
+        raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
     if bool(cert) != bool(key):
         raise UsageError("--tls-cert and --tls-key go together")
-    if not (ca or cert):
-        return None
-    return TlsFiles(ca=ca or None, cert=cert or None, key=key or None, server_name=name or None)
+    return TlsFiles(
+        ca=ca or None,
+        cert=cert or None,
+        key=key or None,
+        server_name=name or None,
+        is_required=not crictl.is_called(),
+    )
 
 
 def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str) -> None:

@@ -13,7 +13,7 @@ import ssl
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 from urllib.parse import urlsplit
 
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError, StreamError
@@ -21,16 +21,48 @@ from pycrictl.tls import client_context
 
 _DEFAULT_PORTS: Final = {"http": 80, "ws": 80, "https": 443, "wss": 443}
 _URL: Final = re.compile(r"[\x21-\x7e]+")
+_ALPN: Final = ["http/1.1"]
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)[A-Za-z0-9_-]{1,63}(\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
-class TlsFiles(NamedTuple):
-    """PEM files for a TLS connection; without ``ca`` the system's certificates are trusted."""
+class TlsFiles:
+    """What verified TLS connections need, from PEM files that are read once.
 
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-    server_name: str | None = None
+    Args:
+        ca: the trusted authorities; without, the system's.
+        cert, key: a client certificate and its key, which go together.
+        server_name: the name in the server's certificate; without, the host of the URL.
+        is_required: whether a stream without TLS is refused.
+
+    Raises:
+        ConfigError: a file cannot be used, or the key or the certificate is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca: str | None = None,
+        cert: str | None = None,
+        key: str | None = None,
+        server_name: str | None = None,
+        is_required: bool = True,
+    ) -> None:
+        if (cert is None) != (key is None):
+            raise ConfigError(
+                "a TLS certificate and its key go together, only one of them is given"
+            )
+        self.server_name = server_name
+        self.is_required = is_required
+        path = ca
+        try:
+            self.context = client_context(ca_file=ca)
+            self.context.set_alpn_protocols(_ALPN)
+            if cert is not None:
+                path = cert
+                # Without a password function, OpenSSL would ask for one on the terminal.
+                self.context.load_cert_chain(cert, key, password=lambda: "")
+        except (OSError, ValueError) as exc:
+            raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +134,17 @@ def tls_of(target: Target, files: TlsFiles | None) -> tuple[ssl.SSLContext, str]
     same. With files, the server's certificate must be valid and match its name.
     """
     if not target.is_tls:
+        if files is not None and files.is_required:
+            raise ConnectError(
+                f'the stream at "{target.label}" is not encrypted',
+                hint="the runtime serves its streams without TLS: leave out the --tls options",
+            )
         return None
-    given = files or TlsFiles()
-    if (given.cert is None) != (given.key is None):
-        raise ConfigError("a TLS certificate and its key go together, only one of them is given")
-    path = given.ca
-    try:
-        context = client_context(verifies=files is not None, ca_file=given.ca)
-        context.set_alpn_protocols(["http/1.1"])
-        if given.cert is not None:
-            path = given.cert
-            # Without a password function, OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(given.cert, given.key, password=lambda: "")
-    except (OSError, ValueError) as exc:
-        raise ConfigError(f'cannot use the TLS file "{path}": {reason_of(exc)}') from exc
-    return context, given.server_name or target.host
+    if files is not None:
+        return files.context, files.server_name or target.host
+    context = client_context(verifies=False)
+    context.set_alpn_protocols(_ALPN)
+    return context, target.host
 
 
 def cannot_connect(target: Target, exc: Exception, timeout_s: float) -> ConnectError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -114,3 +115,35 @@ def test_a_certificate_that_is_missing(
     with runtime(fake, certificates, wants_client_cert=True):
         done = run(fake, line, "--tls-ca", certificates.ca, "--tls-sni", "node.test")
     assert_one_line(done, "https://127.0.0.1:")
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_file_that_cannot_be_used_is_reported_before_anything_is_sent(
+    fake: FakeServer, line: str
+) -> None:
+    assert_one_line(run(fake, line, "--tls-ca", "/nonexistent.pem"), '"/nonexistent.pem"')
+    assert not fake.calls
+
+
+@pytest.mark.parametrize("line", COMMANDS[:4])
+def test_a_stream_without_tls_is_refused(
+    fake: FakeServer, certificates: Certificates, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = ["--tls-cert", certificates.cert("client"), "--tls-key", certificates.key("client")]
+    with playing(fake, Played(b"out\n")):
+        assert_one_line(run(fake, line, "--tls-ca", certificates.ca), "is not encrypted")
+        monkeypatch.setattr(sys, "argv", ["crictl"])
+        done = run(fake, line, *client)
+        assert (done.code, done.stdout) == (0, "out\n")
+
+
+@pytest.mark.parametrize("line", ["exec c id", "exec -s c id", "attach c", "port-forward p :80"])
+@pytest.mark.parametrize("option", ["--tls-ca", "--tls-cert", "--tls-key"])
+def test_as_crictl_a_certificate_and_its_key_are_required(
+    fake: FakeServer, line: str, option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    monkeypatch.setenv("CRI_CONFIG_FILE", "/dev/null")
+    done = run(fake, line, option, "/nonexistent.pem")
+    assert (done.code, done.stdout, fake.calls) == (1, "", [])
+    assert "are required for streams over TLS" in done.stderr

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -158,13 +159,13 @@ def test_a_server_without_tls() -> None:
 
 
 @pytest.mark.parametrize("files", [{"cert": "a.pem"}, {"key": "a.key"}])
-def test_certificate_and_key_go_together(files: dict[str, str]) -> None:
+def test_certificate_and_key_go_together(files: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="go together"):
         run(dial(parse_url("https://127.0.0.1:1/x"), timeout_s=10, tls=TlsFiles(**files)))
 
 
 def test_unusable_files(certificates: Certificates, tmp_path: Path) -> None:
-    def refusal(**files: str) -> str:
+    def refusal(**files: Any) -> str:
         with pytest.raises(ConfigError) as caught:
             run(dial(parse_url("https://127.0.0.1:1/x"), timeout_s=10, tls=TlsFiles(**files)))
         return caught.value.message

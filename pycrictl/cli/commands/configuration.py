@@ -66,7 +66,11 @@ def config(
     if is_whole:
         if configfile.create(path):
             app.env.warn(f"config file {path} did not exist")
-        get, set_, list_ = crictl.one_action(get, set_, list_)
+        # crictl takes the first action, and ignores the others.
+        set_ = set_ if get is None else None
+        list_ = list_ and get is None and not set_
+        key = None if get is not None or set_ or list_ else key or None
+        value = value or ""
     if sum((get is not None, bool(set_), list_, key is not None)) != 1:
         raise MissingArgument("give one of --get, --set, --list, or KEY [VALUE]")
     if not list_ and (no_headers or output != "table"):

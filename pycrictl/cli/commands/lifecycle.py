@@ -15,6 +15,7 @@ from pycrictl.cri.lifecycle.control import check_ids, every, in_turn, remove
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.cri.specs.loading import load_pod
 from pycrictl.errors import UsageError
 from pycrictl.units import parse_int
 
@@ -94,7 +95,7 @@ def runp(
     Example: pycrictl runp pod.yaml
     """
     app: AppContext = ctx.obj
-    config = launch_options.load_pod(app, pod_config)
+    config = load_pod(pod_config, app.env.warn)
     with (
         launch_options.launch_clients(app, cancel_timeout) as (client, _),
         worded_sandbox(config.metadata.name),

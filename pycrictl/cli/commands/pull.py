@@ -15,7 +15,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import pull_image, shown
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
-from pycrictl.cri.specs.loading import auth_config
+from pycrictl.cri.specs.loading import auth_config, load_pod
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
 from pycrictl.pull.many import PullOutcome, images_in, pull_many
@@ -118,7 +118,7 @@ def pull(
     if pull_timeout < 0:
         raise UsageError("--pull-timeout must not be negative")
     outlet = app.outlet(progress, stdout="result")
-    sandbox_config = None if pod_config is None else launch_options.load_pod(app, pod_config)
+    sandbox_config = None if pod_config is None else load_pod(pod_config, app.env.warn)
     annotations = options.split_pairs(annotation, "--annotation")
     password = launch_options.ask_password(app) if username else ""
     requests = [

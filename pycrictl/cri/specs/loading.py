@@ -1,19 +1,19 @@
 """Loading and validation of pod and container configurations (JSON or YAML), and credentials.
 
 A file is a CRI ``PodSandboxConfig`` or ``ContainerConfig``. Keys are the API's names or their
-camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text. A key
-that the API does not define is an error with file, line and field: a runtime would silently
-ignore it.
+camelCase; enums are names or numbers; integers of 64 bits are exact, as numbers or as text; a value
+of null is as if its key were absent. A key that the API does not define is an error with file, line
+and field: a runtime would silently ignore it.
 """
 
 from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
@@ -96,25 +96,23 @@ def text_pattern(field: FieldDescriptor) -> str | None:
 # Loading
 
 
-class PodSpec(NamedTuple):
-    config: cri_pb2.PodSandboxConfig
-    warnings: tuple[str, ...] = ()
+Warn = Callable[[str], None]
 
 
-def load_pod(path: str) -> PodSpec:
+def load_pod(path: str, warn: Warn) -> cri_pb2.PodSandboxConfig:
     """Read a pod's configuration; a missing ``metadata.uid`` becomes a random UUID."""
-    config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), POD_REQUIRES)
+    config = _load(path, "pod config", cri_pb2.PodSandboxConfig(), POD_REQUIRES, warn)
     config.metadata.uid = config.metadata.uid or str(uuid.uuid4())
     if config.HasField("linux") and not config.linux.cgroup_parent:
         file = f"pod config {quote(path, _PATH_LIMIT_CHARS)}"
         why = "the pod does not get its own cgroup; 'pycrictl runtime-config' shows the driver"
-        return PodSpec(config, (f"{file} sets no linux.cgroup_parent: {why}",))
-    return PodSpec(config)
+        warn(f"{file} sets no linux.cgroup_parent: {why}")
+    return config
 
 
-def load_container(path: str) -> cri_pb2.ContainerConfig:
+def load_container(path: str, warn: Warn) -> cri_pb2.ContainerConfig:
     """Read a container's configuration, and fill ``image.user_specified_image``."""
-    config = _load(path, "container config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES)
+    config = _load(path, "container config", cri_pb2.ContainerConfig(), CONTAINER_REQUIRES, warn)
     if not config.image.user_specified_image:
         config.image.user_specified_image = config.image.image
     return config
@@ -127,21 +125,21 @@ CONTAINER_REQUIRES: Final = (("metadata", "name"), ("image", "image"))
 """Key paths of the texts that a container's configuration must contain."""
 
 
-def parse(text: str, message: M, required: tuple[tuple[str, ...], ...] = ()) -> M:
-    """Fill ``message`` from a document and return it, or raise the first ``Problem``."""
+def parse(text: str, message: Message, required: tuple[tuple[str, ...], ...] = ()) -> Node:
+    """Fill ``message`` from a document, and return its root; raise the first ``Problem``."""
     root = yamltree.parse(text)
     _fill(message, root, "")
     for keys in required:
         _require(message, root, keys)
-    return message
+    return root
 
 
-def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...]) -> M:
+def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...], warn: Warn) -> M:
     if not path:  # it would mean the working directory
         raise UsageError(f"the name of the {what} is empty", hint="is a script's variable not set?")
     file = f"{what} {quote(path, _PATH_LIMIT_CHARS)}"
     try:
-        return parse(read_text(path), message, required)
+        root = parse(read_text(path), message, required)
     except Problem as error:
         raise UsageError(f"{file}, line {error.line}: {error}", hint=error.hint) from None
     except ConfigError as error:
@@ -149,6 +147,9 @@ def _load(path: str, what: str, message: M, required: tuple[tuple[str, ...], ...
     except (OSError, ValueError) as error:  # a path may hold a NUL
         reason = error.strerror if isinstance(error, OSError) else None
         raise UsageError(f"cannot read {file}: {reason or error}") from None
+    if root.next_line:
+        warn(f"{file}: {yamltree.UNREAD.format(root.next_line)}")
+    return message
 
 
 def _require(message: Message, root: Node, keys: tuple[str, ...]) -> None:
@@ -170,6 +171,8 @@ def _fill(message: Message, node: Node, path: str) -> None:
         field = fields.get(member.key)
         if field is None:
             raise _unknown_key(member, path, list(fields))
+        if member.node.type == "null":  # as if the key were absent
+            continue
         where = f"{path}.{member.key}" if path else member.key
         if field.name in seen:
             raise Problem(f"{where} is given twice", member.line)
@@ -195,7 +198,8 @@ def _set(message: Message, field: FieldDescriptor, node: Node, path: str) -> Non
             key = member.key
             if key in target:
                 raise Problem(f"{where} is given twice", member.line)
-            target[key] = _scalar(in_map, member.node, where)
+            is_null = member.node.type == "null"
+            target[key] = in_map.default_value if is_null else _scalar(in_map, member.node, where)
     elif field.is_repeated:
         _expect("list", node, path)
         for index, item in enumerate(node.items):
@@ -256,11 +260,8 @@ def _enum(field: FieldDescriptor, node: Node, path: str) -> int:
 def _expect(wanted: NodeType, node: Node, path: str) -> None:
     if node.type == wanted:
         return
-    hint = None
-    if wanted == "string" and node.type in ("number", "boolean"):
-        hint = "put it in quotes"
-    elif path and node.type == "null":
-        hint = "leave the key out to have its default"
+    needs_quotes = wanted == "string" and node.type in ("number", "boolean")
+    hint = "put it in quotes" if needs_quotes else None
     raise Problem(
         f"{path or 'the document'} must be {_NOUNS[wanted]}, not {_NOUNS[node.type]}",
         node.line,

@@ -1,7 +1,7 @@
 """The JSON Schema of pod and container configurations, made from the API's descriptors. Pure.
 
 Draft 2020-12. The schema accepts exactly the documents that ``loading`` accepts, except that
-it also allows numbers beyond 64 bits written as text.
+it also allows numbers beyond 64 bits written as text, and no null.
 """
 
 from __future__ import annotations

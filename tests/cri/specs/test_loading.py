@@ -22,12 +22,12 @@ def file(tmp_path: Path) -> Path:
 
 def pod(file: Path, text: str) -> cri_pb2.PodSandboxConfig:
     file.write_text(text)
-    return loading.load_pod(str(file)).config
+    return loading.load_pod(str(file), print)
 
 
 def container(file: Path, text: str) -> cri_pb2.ContainerConfig:
     file.write_text(text)
-    return loading.load_container(str(file))
+    return loading.load_container(str(file), print)
 
 
 def test_names_of_the_api_and_camel_case(file: Path) -> None:
@@ -80,12 +80,40 @@ def test_what_is_filled(file: Path) -> None:
     assert container(file, given).image.user_specified_image == "b"
 
 
+def test_null_is_as_if_the_key_were_absent(file: Path) -> None:
+    nulls = (
+        "linux: null\nlabels: ~\nport_mappings:\nhostname: null\n"
+        "dns_config: {servers: null}\nannotations: {a: null}\n"
+    )
+    expected = pod(file, POD + "dns_config: {}\nannotations: {a: ''}\n")
+    given = pod(file, POD + nulls)
+    given.metadata.uid = expected.metadata.uid
+    assert given == expected
+    context = "{run_as_user: null, privileged: null, namespace_options: {pid: null}}"
+    text = f"{CONTAINER}linux: {{security_context: {context}}}"
+    assert container(file, text).linux.security_context.HasField("namespace_options")
+    with pytest.raises(UsageError, match=r"metadata\.name is missing or empty"):
+        pod(file, "metadata: null\n")
+
+
+def test_only_the_first_document_is_used(file: Path) -> None:
+    warnings: list[str] = []
+    for more in ("---\n", "---\nfoo: [", "...\n---\nkind: x\n"):
+        file.write_text(POD + "hostname: h\n" + more)
+        assert loading.load_pod(str(file), warnings.append).hostname == "h"
+    assert warnings == [
+        f'pod config "{file}": only its first document is used; another begins in line {line}'
+        for line in (POD.count("\n") + 3, POD.count("\n") + 4)
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "count"), [("linux: {}\n", 1), ("linux: {cgroup_parent: /x}\n", 0), ("", 0)]
 )
 def test_cgroup_warning(file: Path, text: str, count: int) -> None:
     file.write_text(POD + text)
-    warnings = loading.load_pod(str(file)).warnings
+    warnings: list[str] = []
+    loading.load_pod(str(file), warnings.append)
     assert len(warnings) == count
     assert all("cgroup_parent" in warning for warning in warnings)
 
@@ -101,7 +129,7 @@ def test_cgroup_warning(file: Path, text: str, count: int) -> None:
         ("hostname: a\n", "line 1: metadata.name is missing or empty", None),
         ("metadata: {name: 5}\n", "line 1: metadata.name must be text, not a number", "quotes"),
         ("labels:\n  a: yes\n", 'line 2: labels["a"] must be text, not true or false', "quotes"),
-        ("linux:\n", "line 1: linux must be a mapping, not null", "leave the key out"),
+        ("dns_config: {servers: [null]}\n", "dns_config.servers[0] must be text, not null", None),
         ("dns_config: {servers: a}\n", "line 1: dns_config.servers must be a list", None),
         ("dns_config: {servers: [a, 1]}\n", "line 1: dns_config.servers[1] must be text", "quotes"),
         ("port_mappings: [{host_port: a}]", "port_mappings[0].host_port must be a whole", None),
@@ -153,4 +181,4 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("\0", "null byte"),
     ]:
         with pytest.raises(UsageError, match=reason):
-            loading.load_pod(path)
+            loading.load_pod(path, print)
