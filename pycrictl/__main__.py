@@ -54,8 +54,8 @@ def run() -> NoReturn:
 
 
 def _run_command() -> NoReturn:
-    from pycrictl.cli.main import Terminated, main
-    from pycrictl.signals import ending, let_kill
+    from pycrictl.cli.main import main
+    from pycrictl.signals import Terminated, ending, let_kill
 
     try:
         try:

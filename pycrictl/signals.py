@@ -26,10 +26,21 @@ REPEAT_S: Final = 0.5
 """How long after a signal another one counts as its repetition. Signals may arrive in pairs, from a
 terminal and a supervisor or an impatient user, and the second would interrupt the clean-up."""
 
+SIGNAL_BASE: Final = 128
+"""A program ended by signal N exits with this plus N, as in shells."""
+
 _AGAIN_S: Final = 0.01
 """Delay before a dropped exception that ends the program is raised again."""
 
 _Handler = Callable[[int, FrameType | None], object]
+
+
+class Terminated(BaseException):
+    """Raised when a signal other than SIGINT ends the program, so ``finally`` blocks run."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = SIGNAL_BASE + number
 
 
 @contextmanager

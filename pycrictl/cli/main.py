@@ -20,21 +20,10 @@ from pycrictl.cli.context import AppContext
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
-from pycrictl.signals import ENDING, REPEAT_S, ending, raise_ending
-
-SIGNAL_BASE: Final = 128
-"""A program ended by signal N exits with this plus N, as in shells."""
+from pycrictl.signals import ENDING, REPEAT_S, SIGNAL_BASE, Terminated, ending, raise_ending
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Write errors; those without a file name are from standard output."""
-
-
-class Terminated(BaseException):
-    """Raised when a signal ends the program, so ``finally`` blocks run."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.exit_code = SIGNAL_BASE + number
 
 
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:

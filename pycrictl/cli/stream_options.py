@@ -10,6 +10,7 @@ import typer
 
 from pycrictl.cli import crictl, options
 from pycrictl.errors import ExitCode, UsageError
+from pycrictl.signals import Terminated
 from pycrictl.streaming.target import TlsFiles
 
 if TYPE_CHECKING:
@@ -71,10 +72,11 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 
 
 @contextmanager
-def first_signal_ignored() -> Iterator[Callable[[int], bool] | None]:
+def first_signal_ignored(*, tty: bool) -> Iterator[Callable[[int], bool] | None]:
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
-    Yields a predicate: whether a signal to an open stream is ignored; None unless called crictl.
+    With a terminal, crictl ends at any first signal, with status 1. Yields a predicate: whether a
+    signal to an open stream is ignored; None if none ever is.
     """
     spared: list[int] = []
 
@@ -84,9 +86,10 @@ def first_signal_ignored() -> Iterator[Callable[[int], bool] | None]:
         spared.append(number)
         return True
 
+    is_raw = tty and crictl.is_called()
     try:
-        yield spares if crictl.is_called() else None
-    except KeyboardInterrupt:
-        if not spared:
+        yield spares if crictl.is_called() and not tty else None
+    except (KeyboardInterrupt, Terminated):
+        if not spared and not is_raw:
             raise
         raise typer.Exit(ExitCode.FAILURE) from None

@@ -292,6 +292,29 @@ def test_a_stream_passes_over_the_first_signal(
     assert ends == [(0, b"typed\n", b""), (1, b"", b"")]
 
 
+@pytest.mark.parametrize("words", ["attach -it c", "exec -it c sh"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_with_a_terminal_the_first_signal_ends_a_stream(
+    fake: FakeServer, program: str, words: str, number: signal.Signals
+) -> None:
+    with playing(fake, Played(is_cat=True)) as upgrades:
+        screen, terminal = pty.openpty()
+        process = subprocess.Popen(
+            [program, "-r", fake.endpoint, *words.split()],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        os.close(terminal)
+        wait_until(lambda: upgrades)
+        time.sleep(0.5)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=30)
+        os.close(screen)
+    assert (process.returncode, stderr) == (1, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_background_job(
     fake: FakeServer, tmp_path: Path, program: str, number: signal.Signals
@@ -351,6 +374,10 @@ def test_config_writes_every_key_of_crictl_1_36(tmp_path: Path) -> None:
         "pull-image-on-create: false\n"
         "disable-pull-on-run: false\n"
     )
+    assert config("--get", "timeout", "surplus") == "7\n"
+    assert config("--set", "timeout=8", "surplus") == config("timeout", "7", "surplus") == ""
+    assert config("--list", "surplus") == config("--list")
+    assert run("-c", str(path), "config", "", "x").stdout.startswith("NAME:\n   crictl config - ")
     assert "max-retries" not in config("--list")
     config("--set", "max-retries=0")
     assert path.read_text().endswith("disable-pull-on-run: false\nmax-retries: 0\n")
@@ -358,6 +385,7 @@ def test_config_writes_every_key_of_crictl_1_36(tmp_path: Path) -> None:
     assert config("--get", "timeout", path=made) == "0\n"
     assert [line.partition(":")[0] for line in made.read_text().splitlines()] == [*KEYS][:-1]
     before = path.read_text()
+    assert run("-c", str(path), "config", "timeout").code == 1
     for wrong in ("timeout=1s", "debug=yes", "nosuch=1", "timeout", "debug=true=1"):
         done = run("-c", str(path), "config", "--set", f"timeout=9,{wrong}")
         assert (done.code, done.stdout, path.read_text()) == (1, "", before)

@@ -152,7 +152,7 @@ def exec_(
             outcomes = _run_sync(app.env, client, targets, words, limit_s=timeout)
         else:
             ask = partial(sessions.exec_url, client, command=words, stdin=interactive, tty=tty)
-            with stream_options.first_signal_ignored() as spares:
+            with stream_options.first_signal_ignored(tty=tty) as spares:
                 outcomes = stream_all(
                     app.env,
                     [partial(ask, each.id, shown=each.shown) for each in targets],
@@ -265,7 +265,10 @@ def attach(
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
-    with app.open_client("runtime") as client, stream_options.first_signal_ignored() as spares:
+    with (
+        app.open_client("runtime") as client,
+        stream_options.first_signal_ignored(tty=tty) as spares,
+    ):
         target = Lookup(client).found(container, "container")
         ask_url = partial(
             sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
