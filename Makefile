@@ -3,9 +3,11 @@ PYTHON3 ?= $(shell grep -qsx ID=debian /etc/os-release && echo /usr/bin/)python3
 export PYTHON3
 export PATH := $(PATH):/usr/sbin:/sbin
 PYTHON := .venv/bin/python
+# The chart is tested with Helm itself, where there is a package of it.
+HELM := $(if $(filter x86_64,$(shell uname -m)),.venv/bin/helm)
 
 .NOTPARALLEL:
-.PHONY: help demo playground test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground unit test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
@@ -15,7 +17,9 @@ demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway
 	$(PYTHON) -m tests.node.demo
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
 	@$(PYTHON) -m tests.node.playground
-test: install .venv/.stamp ## all tests, those on a real containerd included; .ci/run: with lint
+unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not node" --ignore tests/cluster --ignore tests/packaging
+test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal
 failed: .venv/.stamp ## the tests that failed in the last run once more, one after another
 	$(PYTHON) -m pytest -n 0 --last-failed --last-failed-no-failures none
@@ -67,6 +71,9 @@ dist-test: install .venv/.stamp ## what `make dist image` has built, each at wor
 release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY signs it
 	@packaging/install.sh
 	.venv-dist/bin/python packaging/release.py $(if $(SIGN),--sign $(SIGN))
+
+.venv/bin/helm: .venv/.stamp
+	$(PYTHON) -m tests.packaging.helm $@
 
 node: ; @tests/node/install.sh node
 install: ; @tests/node/install.sh

@@ -20,15 +20,13 @@ import pytest
 
 from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import Plugin, plugin_in
-from tests.packaging.test_helm import SAME, VALUES, Render, changes_of, merged, render
+from tests.packaging.test_helm import SAME, VALUES, changes_of, merged, render
 from tests.packaging.test_kubernetes import PAIRS, WHOLE, combined
 from tests.waiting import wait_until
 
 from .agents import BASE, NAME, NAMESPACE, publish, take_out
 from .cluster import ADDRESS, NODE, Cluster
 from .cluster import PORT as API_PORT
-
-__all__ = ["render"]
 
 ROOT = Path(__file__).parents[2]
 SECRETS = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -144,7 +142,7 @@ def test_components_apply_beside_each_other(applied: Cluster, run_folder: Path) 
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_the_chart_applies(applied: Cluster, name: str, render: Render, run_folder: Path) -> None:
+def test_the_chart_applies(applied: Cluster, name: str, run_folder: Path) -> None:
     assert_taken(applied, render(merged(VALUES, changes_of(name, run_folder))))
 
 

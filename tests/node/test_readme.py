@@ -57,15 +57,18 @@ INSTEAD: Final = {
         "without installing anything, and with a faster network",
     ),
     "make playground": Other("", "tests/node/test_playground.py enters it"),
-    "kubectl apply -k packaging/kubernetes/base": Other(
+    "packaging/kubernetes/components/ca/make-ca.sh": Other(
+        "", "it writes into this tree: tests/packaging/test_kubernetes.py runs a copy"
+    ),
+    "kubectl apply -k packaging/kubernetes/with-ca": Other(
         "", "there is no cluster: tests/packaging/test_kubernetes.py reads what it applies"
     ),
-    "kubectl kustomize packaging/kubernetes/base"
+    "kubectl kustomize packaging/kubernetes/with-ca"
     " | sed 's|ghcr.io/pycrictl|registry.example.com|' | kubectl apply -f -": Other(
         "kubectl kustomize packaging/kubernetes/base"
         " | sed 's|ghcr.io/pycrictl|registry.example.com|'"
         " | grep -x ' *image: registry.example.com/pycrictl:[0-9.]*'",
-        "there is no cluster: what would be applied",
+        "there is no cluster, and no certificates are in this tree: what would be applied",
     ),
     "skopeo copy oci-archive:dist/pycrictl-0.1.0-image-amd64.tar:0.1.0-root"
     " docker://registry.example.com/pycrictl:0.1.0-root": Other("", "it takes a built image"),

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +11,12 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from pycrictl.show.gofunctions import FUNCTIONS
-from pycrictl.show.gotemplate import GoTemplate
 
+from .helm import find_helm
 from .test_kubernetes import combined, container, leaves, manifests, one
 
 CHART = Path(__file__).parents[2] / "packaging/helm/pycrictl"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
-OF_HELM = {
-    "toJson": (lambda value: json.dumps(value), 1, 1),
-    "b64enc": (lambda text: base64.b64encode(text.encode()).decode(), 1, 1),
-}
-"""All functions that the chart uses besides those of Go templates."""
-
 ON = {"enabled": True}
 SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
     "base": ([], {}),
@@ -59,8 +48,6 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
 }
 """For each case, the components for kustomize and the values for Helm."""
 
-Render = Callable[[dict[str, Any]], list[dict[str, Any]]]
-
 
 def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     found = dict(values)
@@ -69,28 +56,22 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def by_templates(values: dict[str, Any]) -> list[dict[str, Any]]:
-    """Render the chart as Helm does, with those features that it uses."""
-    data = {"Values": values, "Release": {"Namespace": "pycrictl"}}
-    texts = [GoTemplate(path.read_text()).render(data) for path in TEMPLATES]
-    return [each for text in texts for each in yaml.safe_load_all(text) if each]
-
-
-def by_helm(values: dict[str, Any]) -> list[dict[str, Any]]:
-    words = ["helm", "template", "pycrictl", str(CHART), "--namespace", "pycrictl", "--values", "-"]
-    done = subprocess.run(
-        words, input=json.dumps(values), capture_output=True, text=True, check=False, timeout=60
+def helm(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    words = ["template", "pycrictl", str(CHART), "--namespace", "pycrictl", "--values", "-"]
+    return subprocess.run(
+        [find_helm(), *words],
+        input=json.dumps(values),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
+
+
+def render(values: dict[str, Any]) -> list[dict[str, Any]]:
+    done = helm(values)
     assert done.returncode == 0, done.stderr
     return [each for each in yaml.safe_load_all(done.stdout) if each]
-
-
-@pytest.fixture(params=[by_templates, *([by_helm] if shutil.which("helm") else [])])
-def render(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Render:
-    for name, function in OF_HELM.items():
-        monkeypatch.setitem(FUNCTIONS, name, function)
-    made: Render = request.param
-    return made
 
 
 def changes_of(name: str, scratch: Path) -> dict[str, Any]:
@@ -104,18 +85,18 @@ def changes_of(name: str, scratch: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_it_makes_what_kustomize_makes(name: str, render: Render, run_folder: Path) -> None:
+def test_it_makes_what_kustomize_makes(name: str, run_folder: Path) -> None:
     wanted = [each for each in combined(SAME[name][0], run_folder) if each["kind"] != "Namespace"]
     found = render(merged(VALUES, changes_of(name, run_folder)))
     assert leaves(found) == leaves(wanted)
     assert len(found) == len(wanted)
 
 
-def test_what_kustomize_has_no_component_for(render: Render) -> None:
+def test_what_kustomize_has_no_component_for() -> None:
     digest = "sha256:" + "0" * 64
     changes = {
         "image": {"repository": "registry.example.com/pycrictl", "digest": digest},
-        "resources": {"limits": {"memory": "1Gi"}},
+        "resources": {"requests": None, "limits": {"memory": "1Gi"}},
         "tolerations": [{"key": "a", "operator": "Exists"}],
     }
     objects = render(merged(VALUES, {}) | {**changes, "image": VALUES["image"] | changes["image"]})
@@ -125,6 +106,71 @@ def test_what_kustomize_has_no_component_for(render: Render) -> None:
     assert one(objects, "DaemonSet")["spec"]["template"]["spec"]["tolerations"] == [
         {"key": "a", "operator": "Exists"}
     ]
+
+
+def test_what_else_clusters_need() -> None:
+    peers = [{"ipBlock": {"cidr": "10.0.0.0/24"}}]
+    affinity: dict[str, Any] = {"nodeAffinity": {"requiredDuringScheduling": None}}
+    objects = render(
+        {
+            "imagePullSecrets": [{"name": "registry"}],
+            "podLabels": {"team": "nodes"},
+            "affinity": affinity,
+            "updateStrategy": {"type": "OnDelete"},
+            "networkPolicy": {"from": peers},
+        }
+    )
+    agents = one(objects, "DaemonSet")["spec"]
+    pod = agents["template"]["spec"]
+    assert agents["updateStrategy"]["type"] == "OnDelete"
+    assert agents["template"]["metadata"]["labels"]["team"] == "nodes"
+    assert pod["imagePullSecrets"] == [{"name": "registry"}]
+    assert pod["affinity"].keys() == affinity.keys()
+    assert one(objects, "NetworkPolicy")["spec"]["ingress"][1]["from"] == peers
+
+
+def test_copies_on_chosen_nodes() -> None:
+    """Each node has one agent, and only the chosen ones an agent with the rights for copies."""
+    objects = render({"copies": {"enabled": True, "nodeSelector": {"copies": "yes"}}})
+    pulls, copies = [
+        each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"
+    ]
+    (term,) = pulls["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [{"key": "copies", "operator": "NotIn", "values": ["yes"]}]
+    assert copies["nodeSelector"] == {"copies": "yes", "kubernetes.io/os": "linux"}
+    assert (pulls.get("hostPID"), copies["hostPID"]) == (None, True)
+    added = [
+        each["containers"][0]["securityContext"]["capabilities"]["add"] for each in (pulls, copies)
+    ]
+    assert (added[0], len(added[1])) == ([], 5)
+
+
+PEM = "-----BEGIN CERTIFICATE-----"
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"tls": {"mode": "bogus"}}, "'/tls/mode': value must be one of"),
+        ({"copies": {"enabled": "false"}}, "'/copies/enabled': got string, want boolean"),
+        ({"unknown": 1}, "additional properties 'unknown' not allowed"),
+        ({"copies": {"spoolsize": "1Gi"}}, "additional properties 'spoolsize' not allowed"),
+        ({"image": {"digest": "latest"}}, "'/image/digest': 'latest' does not match"),
+        ({"runtime": {"folder": "run"}}, "'/runtime/folder': 'run' does not match"),
+        ({"tls": {"mode": "files"}}, "tls.mode=files needs tls.ca"),
+        ({"tls": {"mode": "certManager", "ca": PEM}}, "need tls.mode=files: with certManager"),
+        (
+            {"affinity": {"a": 1}, "copies": {"enabled": True, "nodeSelector": {"a": "b"}}},
+            "affinity and copies.nodeSelector cannot be combined",
+        ),
+    ],
+)
+def test_wrong_values_are_refused(values: dict[str, Any], error: str) -> None:
+    done = helm(values)
+    assert done.returncode != 0
+    assert error in done.stderr
 
 
 def test_it_is_of_this_version() -> None:
