@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TextIO
 
 from pycrictl.environ import is_dumb
-from pycrictl.show.datatext import document_json, document_yaml
+from pycrictl.show.datatext import document_json
 from pycrictl.show.displays.phrases import cut_middle, fill, width
 from pycrictl.show.records import records_of
 from pycrictl.units import escape
@@ -192,6 +192,8 @@ def write_yaml(document: Any, out: TextIO) -> None:
     records = records_of(out)
     if records is not None and not records.is_live:
         return records.put("document", document, form="yaml")
+    from pycrictl.show.goyaml import document_yaml  # noqa: PLC0415 - not for tables
+
     out.write(document_yaml(document) + "\n")
 
 
