@@ -58,7 +58,7 @@ containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot wire.c
 logs: logs wire.logline wire.logtime
 kube: config environ kube noderoot servicelog streaming.loop tls yamltree
 progress: _proto containerd cri kube.pods progress pulls streaming wire
-archives: _proto archives containerd copy.archive.decompress progress.reference wire.tar
+archives: _proto archives containerd copy.archive.decompress progress.reference pulls.state wire.tar
 pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire

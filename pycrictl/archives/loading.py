@@ -41,6 +41,7 @@ from pycrictl.errors import (
     StreamError,
     Unavailable,
 )
+from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.units import format_bytes, quote
 
 PREFIX: Final = "pycrictl-load-"
@@ -70,53 +71,25 @@ class Blob(NamedTuple):
     head: bytes = b""
 
 
-def load(
-    client: ContainerdClient,
-    members: Iterable[Member],
-    *,
-    title: str,
-    name: str = "",
-    snapshotter: str = "",
-    free_bytes: Callable[[], int | None] = lambda: None,
-) -> Mapping[str, Root]:
-    """Load all images of an archive; return them by canonical name.
+class Load:
+    """Loads the images of one archive.
 
     Args:
         title: names the load to those who watch it.
-        name: names the only image without a name.
         snapshotter: where to unpack the images; if empty, that is left to containerd.
         free_bytes: returns how much space there is for images, None if unknown.
-
-    Raises:
-        ArchiveError: something in the archive is missing, invalid, or not what it claims to be.
     """
-    loader = _Loader(client, title, snapshotter, free_bytes)
-    try:
-        for member in members:
-            loader.receive(member)
-        images = documents.by_name(loader.roots(), name)
-        for image, root in images.items():
-            loader.complete(image, root.target)
-        for image, root in images.items():
-            write_record(client, image, root.target)
-    except BaseException as exc:
-        # A bare StreamError means that the archive ends too early, its subclasses that it is wrong.
-        if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
-            loader.abandon()
-        raise
-    loader.finish()
-    return images
 
-
-class _Loader:
     def __init__(
         self,
         client: ContainerdClient,
+        *,
         title: str,
-        snapshotter: str,
-        free_bytes: Callable[[], int | None],
+        snapshotter: str = "",
+        free_bytes: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._client = client
+        self._title = title
         self._snapshotter = snapshotter
         self._free_bytes = free_bytes
         self._lease = own_leases.create(client, PREFIX, {TITLE_LABEL: title})
@@ -124,10 +97,51 @@ class _Loader:
         self._blobs: dict[str, Blob] = {}
         self._links: dict[str, str] = {}
         self._begun: set[str] = set()
+        self._layers: dict[str, LayerState] = {}
+        self._began_s = time.time()
+
+    def run(self, members: Iterable[Member], *, name: str = "") -> Mapping[str, Root]:
+        """Load all images of an archive; return them by canonical name.
+
+        Args:
+            name: names the only image without a name.
+
+        Raises:
+            ArchiveError: something in the archive is missing, invalid, or not what it claims to be.
+        """
+        try:
+            for member in members:
+                self._receive(member)
+            images = documents.by_name(self._roots(), name)
+            for image, root in images.items():
+                self._require(image, root.target)
+            for image, root in images.items():
+                write_record(self._client, image, root.target)
+        except BaseException as exc:
+            # A bare StreamError means that the archive ends too early, others that it is wrong.
+            if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
+                self._abandon()
+            raise
+        self._finish()
+        return images
+
+    def state(self) -> PullState:
+        """Return how far the load is, from any thread."""
+        layers = tuple(self._layers.values())
+        return PullState(image=self._title, layers=layers, began_s=self._began_s)
+
+    def _show(self, name: str, size_bytes: int, phase: Phase, progress: int) -> None:
+        self._layers[name] = LayerState(
+            name=name,
+            phase=phase,
+            progress=progress,
+            total=size_bytes,
+            is_unpacked=bool(self._snapshotter) and phase is not Phase.PRESENT,
+        )
 
     # The files of the archive
 
-    def receive(self, member: Member) -> None:
+    def _receive(self, member: Member) -> None:
         name = member.name
         if len(self._blobs) + len(self._links) >= _FILES_LIMIT:
             raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
@@ -150,6 +164,8 @@ class _Loader:
     def _write(self, member: Member, digest: str = "") -> Blob:
         size_bytes, title = member.size_bytes, digest or quote(member.name)
         if digest and self._holds(digest, size_bytes):
+            if digest in self._layers or size_bytes > DOCUMENT_LIMIT_BYTES:
+                self._show(digest, size_bytes, Phase.PRESENT, size_bytes)
             return Blob(digest, size_bytes)
         free_bytes = self._free_bytes()
         if free_bytes is not None and size_bytes > free_bytes:
@@ -195,6 +211,8 @@ class _Loader:
             ):
                 written = answer.digest
                 window.release()
+                if title in self._layers or not head.startswith(b"{"):
+                    self._show(title, size_bytes, Phase.DOWNLOADING, answer.offset)
         except RuntimeFault as exc:
             if failures:
                 raise failures[0] from None
@@ -210,7 +228,20 @@ class _Loader:
         if failures:
             raise failures[0]
         self._begun.discard(ref)
+        if title in self._layers:
+            phase = Phase.WAITING if self._snapshotter else Phase.DONE
+            self._show(title, size_bytes, phase, size_bytes)
+        elif size_bytes <= DOCUMENT_LIMIT_BYTES:
+            self._announce(written)
         return Blob(digest or written, size_bytes, head)
+
+    def _announce(self, digest: str) -> None:
+        """Show the layers of a manifest before they arrive."""
+        with suppress(ArchiveError):
+            children, is_index = documents.children(self._document(digest))
+            for layer in [] if is_index else children[1:]:
+                if layer["digest"] not in self._layers:
+                    self._show(layer["digest"], layer["size"], Phase.WAITING, 0)
 
     def _open(self, ref: str, size_bytes: int, digest: str) -> int:
         """Begin or continue an ingest, and return where it goes on.
@@ -242,7 +273,7 @@ class _Loader:
 
     # The images
 
-    def roots(self) -> list[Root]:
+    def _roots(self) -> list[Root]:
         """Return the images of the archive; write the manifests that Docker's format lacks."""
         if "index.json" in self._documents:
             roots = documents.roots_of_index(self._documents["index.json"])
@@ -273,7 +304,7 @@ class _Loader:
             raise ArchiveError(f"{quote(name)} is missing from the archive")
         return self._blobs[name]
 
-    def complete(self, image: str, target: Descriptor) -> None:
+    def _require(self, image: str, target: Descriptor) -> None:
         """Have containerd keep all that an image needs on this node; raise if some is missing.
 
         Parts for other platforms may be missing, since pulls leave them out.
@@ -327,8 +358,11 @@ class _Loader:
         if len(diff_ids) != len(layers):
             raise ArchiveError(f"the config names {len(diff_ids)} layers, not {len(layers)}")
         for layer, diff_id, name in zip(layers, diff_ids, chain_ids(diff_ids), strict=True):
+            digest, size_bytes = layer["digest"], layer["size"]
+            self._show(digest, size_bytes, Phase.EXTRACTING, size_bytes)
             if not self._client.snapshots(self._snapshotter, [name]):
                 self._apply(layer, diff_id, name, parent)
+            self._show(digest, size_bytes, Phase.DONE, size_bytes)
             parent = name
         self._label(config["digest"], {f"{_SNAPSHOT_LABEL}{self._snapshotter}": parent})
 
@@ -351,7 +385,7 @@ class _Loader:
 
     # The end
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Remove all that this load has written."""
         for ref in self._begun:
             self._abort(ref)
@@ -362,7 +396,7 @@ class _Loader:
         with suppress(PycrictlError):
             self._client.call("content.v1.Content/Abort", content_pb2.AbortRequest(ref=ref), Empty)
 
-    def finish(self) -> None:
+    def _finish(self) -> None:
         """Delete the lease, and those of interrupted loads which this one has completed."""
         own = self._held(self._lease)
         for lease in self._client.leases():

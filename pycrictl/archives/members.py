@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
@@ -73,7 +74,7 @@ def opened(path: Path) -> Iterator[Iterable[Member]]:
             yield of_stream(file)
 
 
-def of_stream(file: BinaryIO) -> Iterator[Member]:
+def of_stream(file: BinaryIO | FileIO) -> Iterator[Member]:
     """Yield the members of an archive, which may be compressed, as they arrive."""
     events = read(decompressed(_read(file)))
     for event in events:
@@ -85,7 +86,7 @@ def of_stream(file: BinaryIO) -> Iterator[Member]:
                 pass
 
 
-def _read(file: BinaryIO) -> Generator[memoryview, None, None]:
+def _read(file: BinaryIO | FileIO) -> Generator[memoryview, None, None]:
     while piece := file.read(PIECE_BYTES):
         yield memoryview(piece)
 

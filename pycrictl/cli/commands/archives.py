@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import Annotated, BinaryIO, Final, Literal
+from typing import Annotated, BinaryIO, Final, Literal, TypeVar
 
 import typer
 
 from pycrictl._proto import cri_pb2
 from pycrictl.archives import documents, with_skopeo
-from pycrictl.archives.loading import load as load_archive
+from pycrictl.archives.loading import Load
 from pycrictl.archives.members import Member, of_stream, opened
 from pycrictl.archives.records import find_target, write_record
 from pycrictl.archives.saving import ALL_PLATFORMS, Image, Saving
@@ -23,9 +27,14 @@ from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import listener_pid
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import ArchiveError, NotFound, Unimplemented, UsageError
+from pycrictl.errors import ArchiveError, Interrupted, NotFound, Unimplemented, UsageError
 from pycrictl.progress.reference import canonical
+from pycrictl.pulls.tracker import Tracker
+from pycrictl.show.displays.outlet import Outlet
+from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import escape, quote
+
+T = TypeVar("T")
 
 _SNAPSHOTTER: Final = "overlayfs"
 
@@ -99,6 +108,7 @@ def load(
     unpack: Annotated[
         bool, typer.Option("--unpack", help="Unpack at once, not for the first container.")
     ] = False,
+    progress: options.Progress = "auto",
 ) -> None:
     """Load images from an archive.
 
@@ -117,20 +127,46 @@ def load(
                 if containerd is None:
                     names = _load_by_skopeo(members, input_, name)
                 else:
-                    names = list(
-                        load_archive(
-                            containerd,
-                            members,
-                            title=_title(input_),
-                            name=name,
-                            snapshotter=_snapshotter(containerd) if unpack else "",
-                            free_bytes=partial(_free_bytes, client),
-                        )
+                    work = Load(
+                        containerd,
+                        title=_title(input_),
+                        snapshotter=_snapshotter(containerd) if unpack else "",
+                        free_bytes=partial(_free_bytes, client),
                     )
+                    run = partial(work.run, members, name=name)
+                    names = list(_shown(app.outlet(progress, stdout="result"), work, run))
+        except KeyboardInterrupt:
+            if containerd is not None:
+                containerd.close()
+            raise Interrupted(
+                "the load was stopped; what has arrived is kept for a day, for the next one"
+            ) from None
         except OSError as exc:
             raise ArchiveError(f"cannot read {_title(input_)}: {exc.strerror or exc}") from None
     for each in names:
         app.env.stdout.write(f"{escape(each)}\n")
+
+
+def _shown(outlet: Outlet, work: Load, run: Callable[[], T]) -> T:
+    """Return the result of ``run``, which another thread computes, and show how far it is."""
+    result: Future[T] = Future()
+
+    def in_thread() -> None:
+        try:
+            result.set_result(run())
+        except BaseException as exc:
+            result.set_exception(exc)
+
+    threading.Thread(target=in_thread, daemon=True).start()
+    with closing(open_display(outlet)) as display:
+        tracker = Tracker()
+        while not wait([result], outlet.interval_s).done:
+            tracker.apply(work.state(), now=time.monotonic())
+            display.show(tracker.view(time.monotonic(), time.time()))
+        if tracker.pulls:
+            tracker.apply(work.state(), now=time.monotonic())
+            display.show(tracker.view(time.monotonic(), time.time()))
+    return result.result()
 
 
 def tag(
@@ -201,7 +237,8 @@ def _title(path: str) -> str:
 @contextmanager
 def _members(app: AppContext, path: str) -> Iterator[Iterable[Member]]:
     if path == "-":
-        yield of_stream(app.env.stdin.buffer)
+        with FileIO(app.env.stdin.fileno(), closefd=False) as file:
+            yield of_stream(file)
     else:
         with opened(Path(path)) as members:
             yield members
