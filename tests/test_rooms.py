@@ -63,7 +63,7 @@ pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
 pulls: pulls
-pulls.registries: _proto containerd noderoot progress.reference pulls.registries tls
+pulls.registries: _proto containerd kube.kubelet noderoot progress.reference pulls.registries tls
 progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot progress pulls
 copy.rules: copy.rules wire.codes wire.tar
 copy.tree: copy.rules copy.tree noderoot signals wire.tar

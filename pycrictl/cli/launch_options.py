@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pycrictl.cli.pulling import pull_image
+from pycrictl.cli.pulling import find_keyring, pull_image
 from pycrictl.cri.lifecycle.launch import Launch
 from pycrictl.cri.specs.loading import auth_config, load_container, load_pod
 from pycrictl.errors import UsageError
@@ -79,7 +79,8 @@ def prepared(
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
             outlet = app.outlet("auto", stdout="result")
-            return pull_image(images, request, outlet, timeout_s=options.timeout_s)
+            timeout_s, keyring = options.timeout_s, find_keyring(app)
+            return pull_image(images, request, outlet, timeout_s=timeout_s, keyring=keyring)
 
         before = pull if pulls else None
         yield client, Launch(container, pod, pull=before, auth=auth)

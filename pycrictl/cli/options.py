@@ -169,6 +169,21 @@ Creds = Annotated[
 Username = Annotated[
     str, typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
 ]
+Authfile = Annotated[
+    str,
+    file_option(
+        "--authfile", help="Credentials as podman login writes them (default: $REGISTRY_AUTH_FILE)."
+    ),
+]
+DockerConfig = Annotated[
+    str,
+    file_option(
+        "--docker-config", help="Docker's configuration, with its logins (default: $DOCKER_CONFIG)."
+    ),
+]
+NoCredentials = Annotated[
+    bool, typer.Option("--no-credentials", help="Use no credentials of files or of the node.")
+]
 PullTimeout = Annotated[
     float,
     duration_option(

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from pycrictl.cli import crictl
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
-from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable
+from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
+from pycrictl.progress.reference import parse
 from pycrictl.pull.image import Show, answers_of_servers, check_name, pull
+from pycrictl.pulls.registries.keyring import Keyring, keyring_of
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
+    from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.pull.image import SharedLimit
     from pycrictl.show.displays.outlet import Outlet
@@ -30,20 +33,45 @@ def pull_image(
     timeout_s: float,
     limit: SharedLimit | None = None,
     wants_manifests: bool = True,
+    keyring: Keyring | None = None,
 ) -> str:
-    """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit."""
+    """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit.
+
+    ``keyring`` is for a request without credentials.
+    """
+    login = None
     if not crictl.is_called():
         check_name(request.image.image)
+    if keyring is not None and not request.HasField("auth"):
+        login = keyring.find(parse(request.image.image))
+        if login is not None:
+            request.auth.CopyFrom(login.credentials.auth())
     show = shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
         image = redact_text(request.image.image)
         words = pull_words(error.details, image)
+        if words is not None and words.kind == "unauthorized" and login is not None:
+            words = words._replace(text=f"{words.text} with the credentials of {login.origin}")
         if words is not None and words.is_registrys and wants_manifests and _is_worded(error):
             if answers := answers_of_servers(client, request):
                 words = words._replace(text=f"{words.text}; asked again: {'; '.join(answers)}")
         raise worded(error, words, f"pulling {quote(image)}") from None
+
+
+def find_keyring(
+    app: AppContext, authfile: str = "", docker_config: str = "", *, no_credentials: bool = False
+) -> Keyring | None:
+    """Return the credentials of files and of the node; None if none are to be used.
+
+    Under the name crictl, they are only used if a file of them is named.
+    """
+    if no_credentials and (authfile or docker_config):
+        raise UsageError("--no-credentials cannot be combined with files of credentials")
+    if no_credentials or (crictl.is_called() and not (authfile or docker_config)):
+        return None
+    return keyring_of(app.env.environ, app.env.warn, authfile, docker_config)
 
 
 def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:

@@ -29,6 +29,7 @@ from pycrictl.kube.kubelet_config import find_kubelet_config
 from pycrictl.progress.content_watcher import EXPIRY_LABEL, created_at
 from pycrictl.progress.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
+from pycrictl.pulls.registries.keyring import Keyring
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -75,8 +76,15 @@ class NodeCollector(Asking):
     ``registries`` are HOST, or references to images; by default those of the node's images.
     """
 
-    def __init__(self, registries: Iterable[str] = (), *, tries_registries: bool = True) -> None:
+    def __init__(
+        self,
+        registries: Iterable[str] = (),
+        *,
+        tries_registries: bool = True,
+        keyring: Keyring | None = None,
+    ) -> None:
         super().__init__()
+        self._keyring = keyring
         self._registries = [_registry(text) for text in registries]
         self._are_named = bool(self._registries)
         self._tries_registries = tries_registries
@@ -235,7 +243,9 @@ class NodeCollector(Asking):
                 self._missing.append(Missing(f"registry {reference.host}", reason))
             for endpoint in endpoints:
                 try:
-                    trial = Trial(endpoint, access, reference, is_named=self._are_named)
+                    trial = Trial(
+                        endpoint, access, reference, self._keyring, is_named=self._are_named
+                    )
                 except ValueError as exc:
                     self._missing.append(Missing(f"registry {endpoint.url()}", str(exc)))
                     continue

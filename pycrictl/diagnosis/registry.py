@@ -18,9 +18,12 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pycrictl.cri.calls.redact import redact_text
+from pycrictl.errors import ConfigError
 from pycrictl.foreign import count, mappings, parsed, text, texts
 from pycrictl.progress.reference import Reference
+from pycrictl.pulls.registries.credentials import Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import (
     NO_ANSWER,
     Challenge,
@@ -33,6 +36,9 @@ from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
 STEP_S: Final = 2.0
+REFUSED: Final = "refused"
+"""The end of the text of a failed login."""
+
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
@@ -57,6 +63,7 @@ class Route(NamedTuple):
         steps: those taken or left out.
         skew_s: how far this clock is ahead of the server's; None if unknown.
         proxy: the URL of the HTTP proxy in between, without a password; empty if none.
+        credentials: where those of a pull come from, in words; empty if there are none.
         origin: the node's file that names the server; empty for the registry itself.
     """
 
@@ -66,6 +73,7 @@ class Route(NamedTuple):
     steps: tuple[Step, ...]
     skew_s: float | None = None
     proxy: str = ""
+    credentials: str = ""
     origin: str = ""
 
     @property
@@ -86,9 +94,18 @@ class Trial:
     """
 
     def __init__(
-        self, endpoint: Endpoint, access: RegistryAccess, reference: Reference, *, is_named: bool
+        self,
+        endpoint: Endpoint,
+        access: RegistryAccess,
+        reference: Reference,
+        keyring: Keyring | None = None,
+        *,
+        is_named: bool,
     ) -> None:
         self._endpoint = endpoint
+        self._access = access
+        self._keyring = keyring
+        self._login: Login | None = None
         self._reference = reference
         self._must_exist = is_named and not endpoint.is_mirror
         self._client = RegistryClient(endpoint, access)
@@ -117,6 +134,8 @@ class Trial:
             began = time.monotonic()
             try:
                 is_good, text = make()
+            except ConfigError as exc:
+                is_good, text = False, exc.message
             except (OSError, ValueError) as exc:
                 is_good, text = False, reason_of(exc)
             took = format_duration(max(round(time.monotonic() - began, 3), 0.001))
@@ -139,6 +158,7 @@ class Trial:
             steps,
             self._skew_s,
             redact_text(self._proxy),
+            self._login.origin if self._login is not None else "",
             endpoint.origin,
         )
 
@@ -190,6 +210,10 @@ class Trial:
             return True, f"{secured.version()}, {what}"
 
     def _auth(self) -> tuple[bool | None, str]:
+        given = self._keyring.find(self._reference) if self._keyring is not None else None
+        self._login = self._access.login_for(self._endpoint, self._reference, given)
+        if self._login is not None:
+            self._client = RegistryClient(self._endpoint, self._access, self._login.credentials)
         answer = self._get("/")
         status, headers, _ = answer
         with suppress(TypeError, ValueError):
@@ -201,10 +225,16 @@ class Trial:
             return False, f"/v2/ is answered with {status}: {what}"
         repository = self._endpoint.repository
         scope = f"repository:{repository}:pull" if repository else ""
-        if not self._client.log_in(answer, until=time.monotonic() + STEP_S, scope=scope):
+        is_logged_in = self._client.log_in(answer, until=time.monotonic() + STEP_S, scope=scope)
+        challenge = Challenge(headers.get("WWW-Authenticate", ""))
+        if is_logged_in and challenge.kind == "basic":
+            is_logged_in = self._get("/").status != 401
+        if self._login is not None:
+            verb = "accepted" if is_logged_in else REFUSED
+            return is_logged_in, f"the credentials of {self._login.origin} are {verb}"
+        if not is_logged_in:
             return None, "a login is needed: what follows is left out"
-        realm = Challenge(headers.get("WWW-Authenticate", "")).realm
-        return True, f"{urlsplit(realm).netloc} gives a token without a login"
+        return True, f"{urlsplit(challenge.realm).netloc} gives a token without a login"
 
     def _first_byte(self) -> tuple[bool | None, str]:
         reference = self._reference

@@ -68,7 +68,7 @@ _PULLS: Final = (
         87,
         "the registry refuses access to it",
         "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
-        "'pycrictl pull --creds USER IMAGE' takes other credentials",
+        "'pycrictl pull --creds USER IMAGE' takes other credentials, --authfile a file of them",
     ),
     Trouble(
         r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
@@ -136,11 +136,16 @@ def pull_trouble(cause: str) -> Trouble:
 
 
 class Words(NamedTuple):
-    """What happened and what to do; ``is_registrys`` if a registry or the way to it failed."""
+    """What happened and what to do; ``kind`` is the trouble's, where one is the reason."""
 
     text: str
     advice: str
-    is_registrys: bool = False
+    kind: str = ""
+
+    @property
+    def is_registrys(self) -> bool:
+        """Whether a registry or the way to it failed."""
+        return self.kind in _OF_REGISTRIES
 
 
 def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
@@ -155,7 +160,7 @@ def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
     values = {"IMAGE": image, "HOST": reference.host, "REPOSITORY": reference.name}
     pattern = rf"\b(?:{'|'.join(values)})\b"
     advice = re.sub(pattern, lambda found: shlex.quote(values[found[0]]), advice)
-    return Words(trouble.text, advice, trouble.kind in _OF_REGISTRIES)
+    return Words(trouble.text, advice, trouble.kind)
 
 
 def pull_words(cause: str, image: str) -> Words | None:

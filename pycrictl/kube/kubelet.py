@@ -36,6 +36,9 @@ class Kubelet(NamedTuple):
     manifests: str = ""
     runtime_endpoint: str = ""
     image_endpoint: str = ""
+    root_dir: str = ""
+    provider_config: str = ""
+    provider_bin_dir: str = ""
 
 
 def find_kubelet(root: Path = ROOT) -> Kubelet:
@@ -63,6 +66,9 @@ def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
         path("pod-manifest-path"),
         flags.get("container-runtime-endpoint", ""),
         flags.get("image-service-endpoint", ""),
+        path("root-dir"),
+        path("image-credential-provider-config"),
+        path("image-credential-provider-bin-dir"),
     )
 
 

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.pods import Pod
     from pycrictl.logs.journal import JournalLine
+    from pycrictl.pulls.registries.keyring import Keyring
 
 log = logging.getLogger("pycrictl.progress")
 
@@ -89,6 +90,7 @@ class Knowledge(NamedTuple):
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
+    keyring: Keyring | None = None
 
 
 NOTHING: Final = Knowledge()
@@ -206,7 +208,9 @@ def _watch_inside(
     owners = None
     if knowledge.pods is not None:
         owners = ImageOwners(knowledge.pods.pods, names_pods=references is None)
-    watcher, settings = open_watcher(client, owners, wants_manifests=request.wants_manifests)
+    watcher, settings = open_watcher(
+        client, owners, wants_manifests=request.wants_manifests, keyring=knowledge.keyring
+    )
     is_crio = isinstance(watcher, CrioWatcher)
     runtime, other = ("CRI-O", "containerd") if is_crio else ("containerd", "CRI-O")
     if request.source != "auto" and is_crio != (request.source == "crio"):

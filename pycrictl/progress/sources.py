@@ -41,6 +41,7 @@ from pycrictl.progress.endings import (
 from pycrictl.progress.failures import Failure, Failures
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.reference import is_among, is_same_image
+from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
@@ -73,14 +74,19 @@ def awaited(result: PollResult, tracker: ImageTracker) -> tuple[PullState, ...]:
 
 
 def open_watcher(
-    client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
+    client: CriClient,
+    owners: ImageOwners | None = None,
+    *,
+    wants_manifests: bool = True,
+    keyring: Keyring | None = None,
 ) -> tuple[ContentWatcher | CrioWatcher, PullSettings]:
     """Return a watcher for containerd or CRI-O, and settings; else raise ``Unimplemented``."""
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
         native.version()
     except Unimplemented:
-        if (crio := open_crio(client, owners, wants_manifests=wants_manifests)) is None:
+        crio = open_crio(client, owners, wants_manifests=wants_manifests, keyring=keyring)
+        if crio is None:
             raise
         return crio, PullSettings()
     daemon = None

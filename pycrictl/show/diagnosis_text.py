@@ -186,7 +186,8 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
         proxy = f", through the proxy {route['proxy']}" if route["proxy"] else ""
         origin = f" ({route['origin']})" if route["origin"] else ""
-        yield TextRow("Registry", f"{route['url']}{mirror}{origin}{proxy}")
+        used = f", with the credentials of {route['credentials']}" if route["credentials"] else ""
+        yield TextRow("Registry", f"{route['url']}{mirror}{origin}{proxy}{used}")
         marks = {True: "ok", False: "FAILS", None: "-"}
         for step in route["steps"]:
             name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "

@@ -183,6 +183,71 @@ def test_what_is_sent(
     assert requests(fake) == [expected]
 
 
+def logins(folder: Path, user: str = "me") -> str:
+    file = folder / "config.json"
+    file.write_text(json.dumps({"auths": {"r.test": {"username": user, "password": "hush"}}}))
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "user"),
+    [
+        ("--authfile FILE r.test/a", {}, "me"),
+        ("--docker-config FOLDER r.test/a", {}, "me"),
+        ("r.test/a", {"DOCKER_CONFIG": "FOLDER"}, "me"),
+        ("r.test/a", {"REGISTRY_AUTH_FILE": "FILE"}, "me"),
+        ("--creds you:x r.test/a", {"REGISTRY_AUTH_FILE": "FILE"}, "you"),
+        ("--no-credentials r.test/a", {"REGISTRY_AUTH_FILE": "FILE"}, ""),
+        ("--authfile FILE other.test/a", {}, ""),
+    ],
+)
+def test_credentials_in_files(
+    fake: FakeServer, tmp_path: Path, words: str, environ: dict[str, str], user: str
+) -> None:
+    def placed(text: str) -> str:
+        return text.replace("FILE", logins(tmp_path)).replace("FOLDER", str(tmp_path))
+
+    fake.prepare("PullImage", pulled())
+    variables = {name: placed(value) for name, value in environ.items()}
+    run = Run("-D", "-r", fake.endpoint, "pull", *placed(words).split(), environ=variables)
+    assert run.code == 0
+    (request,) = requests(fake)
+    assert request.auth.username == user
+    assert request.auth.password == {"me": "hush", "you": "x", "": ""}[user]
+    assert "hush" not in run.stderr
+    if user == "me":
+        assert f"credentials for r.test/a: {tmp_path}/config.json" in run.stderr
+
+
+def test_a_refusal_names_the_credentials(fake: FakeServer, tmp_path: Path) -> None:
+    fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "unexpected status: 401"))
+    run = pull(fake, "--authfile", logins(tmp_path), "r.test/a")
+    assert (run.code, run.stderr) == (
+        1,
+        'pycrictl: pulling "r.test/a": the registry refuses access to it with the credentials of'
+        f" {tmp_path}/config.json\nhint: 'pycrictl pull --creds USER r.test/a' takes other"
+        " credentials, --authfile a file of them\n",
+    )
+
+
+def test_a_missing_file_of_credentials_is_an_error_before_a_pull(fake: FakeServer) -> None:
+    run = pull(fake, "--authfile", "/no/such.json", "r.test/a")
+    said = 'pycrictl: cannot read "/no/such.json": no such file or directory\n'
+    assert (run.code, run.stderr, requests(fake)) == (1, said, [])
+    both = pull(fake, "--authfile", "/no/such.json", "--no-credentials", "r.test/a")
+    assert "--no-credentials cannot be combined" in both.stderr
+
+
+def test_crictl_takes_no_credentials_of_the_environment(
+    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["/usr/bin/crictl"])
+    fake.prepare("PullImage", pulled())
+    environ = {"REGISTRY_AUTH_FILE": logins(tmp_path)}
+    assert Run("-r", fake.endpoint, "pull", "r.test/a", environ=environ).code == 0
+    assert not requests(fake)[0].HasField("auth")
+
+
 def test_a_time_limit_of_the_environment(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "60s")
     fake.prepare("PullImage", pulled())

@@ -22,7 +22,9 @@ from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
 from pycrictl.errors import ConnectError
 from pycrictl.progress.reference import Reference, parse
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
+from pycrictl.pulls.registries.credentials import AuthFile, Credentials
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.keyring import Keyring
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
 from tests.once import made_once
@@ -36,13 +38,14 @@ def try_route(
     repository: str = "",
     access: RegistryAccess | None = None,
     *,
+    keyring: Keyring | None = None,
     is_named: bool = True,
     **more: Any,
 ) -> Route:
     scheme, _, host = url.partition("://")
     reference = parse(f"{host}/{repository}") if repository else Reference(host, "", "", "")
     endpoint = Endpoint(host, repository=reference.path, schemes=(scheme,), **more)  # type: ignore[arg-type]
-    trial = Trial(endpoint, access or RegistryAccess(), reference, is_named=is_named)
+    trial = Trial(endpoint, access or RegistryAccess(), reference, keyring, is_named=is_named)
     trial.run()
     return trial.route()
 
@@ -139,6 +142,31 @@ def test_what_a_server_lacks_is_a_failure_only_if_the_user_named_it() -> None:
         ):
             assert verdicts(route)["first byte"] is None
             assert route.works
+
+
+@pytest.mark.parametrize(
+    ("challenge", "password", "said"),
+    [
+        ('Basic realm="r"', "right", "accepted"),
+        ('Basic realm="r"', "wrong", "refused"),
+        ('Bearer realm="http://HOST/token",service="s"', "right", "accepted"),
+    ],
+)
+def test_a_login(tmp_path: Path, challenge: str, password: str, said: str) -> None:
+    file = tmp_path / "auth.json"
+    with fake_registry() as fake:
+        entry = {"username": "me", "password": password}
+        file.write_text(json.dumps({"auths": {fake.host: entry}}))
+        fake.documents |= {"/v2/": b"{}", "/token": b'{"token": "t0k3n"}'}
+        fake.challenge = challenge.replace("HOST", fake.host)
+        is_basic = challenge.startswith("Basic")
+        fake.wanted = Credentials("me", "right").basic if is_basic else "Bearer t0k3n"
+        keyring = Keyring([AuthFile(str(file), "the file")], pytest.fail)
+        route = try_route(f"http://{fake.host}", "b:1", keyring=keyring)
+    (step,) = (step for step in route.steps if step.name == "auth")
+    assert step.text.partition(" (")[0] == f"the credentials of the file are {said}"
+    assert (step.is_good, route.credentials) == (said == "accepted", "the file")
+    assert verdicts(route).get("first byte") == (True if said == "accepted" else None)
 
 
 def test_the_way_through_a_proxy(tmp_path: Path) -> None:

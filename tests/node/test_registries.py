@@ -1,8 +1,11 @@
-"""Mirrors and proxies of a real containerd: the program goes the way that pulls go."""
+"""Mirrors, proxies and logins of real registries: the program goes the way that pulls go."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,9 @@ from typing import Any
 import pytest
 
 from tests.forwardproxy import ForwardProxy, forward_proxy
+from tests.serving import free_port
 
+from .daemon import Daemon
 from .forked import Program
 from .lab import MIB, Lab
 from .node import Node
@@ -92,3 +97,61 @@ def test_mirrors_and_proxies_are_the_runtimes(lab: Lab, node: Node, proxy: Forwa
         f"; asked again: http://127.0.0.1:1: connection refused; {mirror}: does not have it (404);"
         f" {own}: fails (502)\n"
     ) in failed.stderr
+
+
+LOGIN_CONFIG = """\
+version: 0.1
+log: {{level: info, accesslog: {{disabled: true}}}}
+storage: {{filesystem: {{rootdirectory: {storage}}}}}
+http: {{addr: "127.0.0.1:{port}"}}
+auth: {{htpasswd: {{realm: private, path: {folder}/htpasswd}}}}
+"""
+HTPASSWD = "reader:$2b$04$nYaiukFC4.oyHGZZPMfUneXrurLKcCUkBhOPZ7gCMDJceHXTUfRie\n"  # s3cret
+
+
+@pytest.fixture
+def private(lab: Lab, folder: Path) -> Iterator[str]:
+    """The registry of the lab, at an address where it requires a login."""
+    port = free_port()
+    config = folder / "private.yml"
+    storage = lab.folder / "registry/storage"
+    config.write_text(LOGIN_CONFIG.format(storage=storage, port=port, folder=folder))
+    (folder / "htpasswd").write_text(HTPASSWD)
+    daemon = Daemon(["docker-registry", "serve", config], folder / "private.log")
+    daemon.start(lambda: "listening on" in daemon.log_path.read_text())
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        daemon.terminate()
+
+
+def test_a_private_image(lab: Lab, private: str, folder: Path) -> None:
+    name = f"{private}/{lab.push(lab.layout.image('way/c:1', [lab.base])).partition('/')[2]}"
+    right, wrong, helped = (folder / file for file in ("right.json", "wrong.json", "helped.json"))
+    for file, password in ((right, "s3cret"), (wrong, "no")):
+        entry = {"username": "reader", "password": password}
+        file.write_text(json.dumps({"auths": {private: entry}}))
+    helper = folder / "docker-credential-lab"
+    answer = json.dumps({"ServerURL": private, "Username": "reader", "Secret": "s3cret"})
+    helper.write_text(f"#!/bin/sh\necho '{answer}'\n")
+    helper.chmod(0o755)
+    helped.write_text(json.dumps({"credHelpers": {private: "lab"}}))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        path = f"{folder}:{os.environ['PATH']}"
+        command = [sys.executable, "-m", "pycrictl", "-t", "20s", "-r", lab.node.endpoint, *words]
+        return subprocess.run(command, capture_output=True, text=True, env={"PATH": path})
+
+    refused = run("pull", name)
+    assert (refused.returncode, "refuses access" in refused.stderr) == (1, True)
+    assert f"with the credentials of {wrong}" in run("pull", "--authfile", str(wrong), name).stderr
+    for file in (right, helped):
+        done = run("-D", "pull", "--authfile", str(file), name)
+        assert (done.returncode, "s3cret" in done.stderr) == (0, False)
+        lab.node.kubelet.remove_image(done.stdout.split()[-1])
+    for file, said in ((right, "accepted"), (wrong, "refused")):
+        found = run("doctor", "--registry", name, "--authfile", str(file), "-o", "json")
+        (route,) = json.loads(found.stdout)["facts"]["routes"]
+        texts = {step["name"]: step["text"] for step in route["steps"]}
+        assert texts["auth"].startswith(f"the credentials of {file} are {said}")
+        assert ("speed" in texts) == (said == "accepted")

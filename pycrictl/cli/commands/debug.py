@@ -14,7 +14,7 @@ from pycrictl import noderoot, nsenter
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import pull_image
+from pycrictl.cli.pulling import find_keyring, pull_image
 from pycrictl.containerd import views
 from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import listener_pid
@@ -109,7 +109,7 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         if not answer.image.id:
             outlet = app.outlet(progress, stdout="result")
             pull = cri_pb2.PullImageRequest(image=wanted)
-            pull_image(client, pull, outlet, timeout_s=0.0)
+            pull_image(client, pull, outlet, timeout_s=0.0, keyring=find_keyring(app))
             answer = client.call("ImageStatus", request)
     info = parsed(answer.info.get("info", ""))
     settings = from_file(config_path(listener_pid(containerd.endpoint)))

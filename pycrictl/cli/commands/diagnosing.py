@@ -12,6 +12,7 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.pulling import find_keyring
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
@@ -92,6 +93,9 @@ def doctor(
     no_registry: Annotated[
         bool, typer.Option("--no-registry", help="Skip the registry checks.")
     ] = False,
+    authfile: options.Authfile = "",
+    docker_config: options.DockerConfig = "",
+    no_credentials: options.NoCredentials = False,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     admin_socket: AdminSocket = DEFAULT,
@@ -106,7 +110,9 @@ def doctor(
 
     chosen = Format(output, template=template)
     collector = NodeCollector(
-        checked(options.split_list(registry), "registry"), tries_registries=not no_registry
+        checked(options.split_list(registry), "registry"),
+        tries_registries=not no_registry,
+        keyring=find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
     )
     # No retries: a runtime that is just starting is to be reported, like one that is absent.
     patience_s = min(app.config.timeout_s, CALL_S)

@@ -13,6 +13,7 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.pulling import find_keyring
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.progress import node_watch
@@ -63,6 +64,9 @@ def image_pull_progress(
         ),
     ] = "auto",
     no_manifest: options.NoManifest = False,
+    authfile: options.Authfile = "",
+    docker_config: options.DockerConfig = "",
+    no_credentials: options.NoCredentials = False,
     no_kube: list_options.NoKube = False,
     admin_socket: AdminSocket = DEFAULT,
     interval: options.ProgressInterval = None,
@@ -92,6 +96,9 @@ def image_pull_progress(
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
         knowledge = node_watch.Knowledge(
-            proxy, None if no_kube else NodePods(root=root), partial(journal.read, root=root)
+            proxy,
+            None if no_kube else NodePods(root=root),
+            partial(journal.read, root=root),
+            find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
         )
         node_watch.watch(client, request, display, pace, knowledge)

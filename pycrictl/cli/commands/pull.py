@@ -12,7 +12,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, crictl, launch_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import pull_image, shown
+from pycrictl.cli.pulling import find_keyring, pull_image, shown
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config, load_pod
@@ -48,6 +48,9 @@ def pull(
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
     username: options.Username = "",
+    authfile: options.Authfile = "",
+    docker_config: options.DockerConfig = "",
+    no_credentials: options.NoCredentials = False,
     progress: options.Progress = "auto",
     no_manifest: options.NoManifest = False,
     max_parallel_image_pulls: Annotated[
@@ -135,7 +138,11 @@ def pull(
     results = Results(app.env)
     at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
     pull_one = partial(
-        pull_image, timeout_s=pull_timeout, limit=limit, wants_manifests=not no_manifest
+        pull_image,
+        timeout_s=pull_timeout,
+        limit=limit,
+        wants_manifests=not no_manifest,
+        keyring=find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
     )
 
     def report(outcome: PullOutcome) -> None:
@@ -151,7 +158,7 @@ def pull(
             for request in requests:
                 try:
                     report(PullOutcome(request.image.image, pull_one(client, request, outlet)))
-                except (RuntimeFault, UsageError) as error:
+                except (RuntimeFault, UsageError, ConfigError) as error:
                     report(PullOutcome(request.image.image, error=error))
             results.finish()
             return

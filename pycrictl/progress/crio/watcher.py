@@ -32,6 +32,7 @@ from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, 
 from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.progress.reference import is_among, is_same_image
+from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.manifests import Inquiry, ManifestRequest, ask
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
@@ -105,6 +106,7 @@ class CrioWatcher:
     owners: ImageOwners | None = None
     wants_manifests: bool = True
     find_manifest: Callable[[ManifestRequest], Manifest | None] = ask
+    keyring: Keyring | None = None
     read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None
 
     def __post_init__(self) -> None:
@@ -172,7 +174,8 @@ class CrioWatcher:
             known.lease_id = pull.folder
             pull.image, pull.began_s = known.reference, known.since_s
             if self.wants_manifests:
-                question = ManifestRequest(known.reference, known.credentials, pull.owner.access)
+                access = pull.owner.access
+                question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
                 pull.inquiry = Inquiry(question, self.find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
@@ -239,7 +242,11 @@ def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
 
 
 def open_crio(
-    client: CriClient, owners: ImageOwners | None = None, *, wants_manifests: bool = True
+    client: CriClient,
+    owners: ImageOwners | None = None,
+    *,
+    wants_manifests: bool = True,
+    keyring: Keyring | None = None,
 ) -> CrioWatcher | None:
     try:
         name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
@@ -254,6 +261,6 @@ def open_crio(
         if images.name.endswith("-images"):
             store = str(images.parent)
     process = CrioProcess(client.path, store)
-    watcher = CrioWatcher(process, owners=owners, wants_manifests=wants_manifests)
+    watcher = CrioWatcher(process, owners, wants_manifests, keyring=keyring)
     watcher.check()
     return watcher

@@ -40,7 +40,11 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
         what = f"how {escape(name)} reaches registries" if name else "the runtime does not answer"
         return RegistryAccess(doubt=what)
     pid = runtime_pid(endpoint, program)
-    environ, doubt = _environ(pid, program)
+    environ, doubt = environ_of(pid), ""
+    if not pid:
+        doubt = f"the process of {program} is not visible from here"
+    elif not environ:
+        doubt = f"only root sees the environment of {program}, which may name a proxy"
     bundle = bundle_of(environ, noderoot.locate)
     if program == "crio":
         root = noderoot.directory().rstrip("/")
@@ -53,7 +57,7 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
 
 def crio_access(pid: int, root: str) -> CrioAccess:
     """Return the access of a CRI-O process whose files are below ``root``."""
-    environ, _ = _environ(pid, "crio")
+    environ = environ_of(pid)
     bundle = bundle_of(environ, lambda path: f"{root}{path}")
     return CrioAccess(flags_of(pid), environ, root, bundle=bundle)
 
@@ -72,18 +76,13 @@ def flags_of(pid: int) -> dict[str, str]:
     return found
 
 
-def _environ(pid: int, program: str) -> tuple[dict[str, str], str]:
-    """Return the environment of a runtime's process, or why it is not known."""
-    if not pid:
-        return {}, f"the process of {program} is not visible from here"
-    try:
+def environ_of(pid: int) -> dict[str, str]:
+    """Return the environment of a process; empty if it has ended, or only root may read it."""
+    content = b""
+    with suppress(OSError):
         content = Path(noderoot.locate(f"/proc/{pid}/environ")).read_bytes()
-    except PermissionError:
-        return {}, f"only root sees the environment of {program}, which may name a proxy"
-    except OSError:
-        return {}, f"{program} has ended"
     pairs = (word.partition("=") for word in content.decode("utf-8", "surrogateescape").split("\0"))
-    return {name: value for name, _, value in pairs}, ""
+    return {name: value for name, has_value, value in pairs if has_value}
 
 
 def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:

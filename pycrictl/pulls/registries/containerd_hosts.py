@@ -17,7 +17,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import CriSettings, read_document
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.progress.reference import Reference
-from pycrictl.pulls.registries.credentials import Credentials, credentials_of
+from pycrictl.pulls.registries.credentials import Login, credentials_of
 from pycrictl.pulls.registries.endpoint import (
     Endpoint,
     RegistryAccess,
@@ -60,14 +60,15 @@ class ContainerdAccess(RegistryAccess):
             return [one for one in found if one.has_tags]
         return found
 
-    def credentials_for(
-        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
-    ) -> Credentials | None:
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
         """Return the pull's, which containerd sends to mirrors too, or those of its settings."""
         auth = mapping(self._registry, "configs", endpoint.host, "auth")
         known = {name: text(auth.get(name)) for name in ("username", "password", "auth")}
         token = text(auth.get("identitytoken"))
-        return given or credentials_of(cri_pb2.AuthConfig(**known, identity_token=token))
+        own = credentials_of(cri_pb2.AuthConfig(**known, identity_token=token))
+        return given or (Login(own, self._origin) if own else None)
 
     def _of_folders(self, reference: Reference) -> list[Endpoint]:
         own = own_endpoint(reference)

@@ -11,7 +11,7 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
-from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.credentials import Login
 
 Scheme = Literal["http", "https"]
 
@@ -179,8 +179,8 @@ class RegistryAccess:
         """
         return [own_endpoint(reference)]
 
-    def credentials_for(
-        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
-    ) -> Credentials | None:
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
         """Return the credentials that the runtime uses there; ``given`` are those of the pull."""
         return given

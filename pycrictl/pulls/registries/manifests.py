@@ -11,15 +11,18 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
+from pycrictl.errors import ConfigError
 from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, Reference
-from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import RegistryClient, reason_of
 
 TIMEOUT_S: Final = 2.0
@@ -29,11 +32,19 @@ _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True, slots=True)
 class ManifestRequest:
-    """A request for a manifest, the credentials of the pull, and the way to the registry."""
+    """A request for a manifest.
+
+    Attributes:
+        reference: as the pull spells it.
+        credentials: those of the pull; None if they are not known.
+        access: the way to the registry.
+        keyring: the credentials where those of the pull are not known.
+    """
 
     reference: str
     credentials: Credentials | None = None
     access: RegistryAccess = field(default_factory=RegistryAccess)
+    keyring: Keyring | None = None
 
 
 class Inquiry:
@@ -84,9 +95,14 @@ def _fetch(question: ManifestRequest, reference: Reference, until: float) -> byt
 
 
 def _client(question: ManifestRequest, reference: Reference, endpoint: Endpoint) -> RegistryClient:
-    access = question.access
-    known = access.credentials_for(endpoint, reference, question.credentials)
-    return RegistryClient(endpoint, access, known)
+    access, given = question.access, None
+    if question.credentials is not None:
+        given = Login(question.credentials, "")
+    elif question.keyring is not None:
+        with suppress(ConfigError):
+            given = question.keyring.find(reference)
+    login = access.login_for(endpoint, reference, given)
+    return RegistryClient(endpoint, access, login.credentials if login else None)
 
 
 def _name(reference: Reference) -> str:

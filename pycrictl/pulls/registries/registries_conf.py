@@ -14,9 +14,10 @@ from typing import Any, Final
 import tomli
 
 from pycrictl import noderoot
-from pycrictl.foreign import mappings, text, texts
+from pycrictl.errors import ConfigError
+from pycrictl.foreign import mapping, mappings, text, texts
 from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
-from pycrictl.pulls.registries.credentials import Credentials, login
+from pycrictl.pulls.registries.credentials import AuthFile, Login
 from pycrictl.pulls.registries.endpoint import (
     Endpoint,
     RegistryAccess,
@@ -35,14 +36,24 @@ class CrioAccess(RegistryAccess):
         self, flags: Mapping[str, str], environ: Mapping[str, str], root: str, **more: str
     ) -> None:
         super().__init__(environ, **more)
-        self._root, self._environ = root, environ
-        user = f"{environ.get('HOME') or '/root'}/.config/containers/registries.conf"
+        self._root = root
+        home = environ.get("HOME") or "/root"
+        user = f"{home}/.config/containers/registries.conf"
         folder = flags.get("registries-conf-dir") or environ.get("CONTAINER_REGISTRIES_CONF_DIR")
         main = flags.get("registries-conf") or environ.get("CONTAINER_REGISTRIES_CONF")
         self._folders = [folder] if folder else [f"{REGISTRIES_CONF}.d", f"{user}.d"]
         if not main and Path(f"{root}{user}").exists():
             main, self._folders = user, self._folders[-1:]
         self._main = main or REGISTRIES_CONF
+        self._auth_files = [
+            f"{environ.get('XDG_RUNTIME_DIR') or '/run'}/containers/auth.json",
+            "/run/containers/0/auth.json",
+            f"{home}/.config/containers/auth.json",
+            f"{home}/.docker/config.json",
+        ]
+        named = flags.get("global-auth-file") or environ.get("CONTAINER_GLOBAL_AUTH_FILE")
+        if named := named or self._global_auth_file(flags):
+            self._auth_files = [named]
 
     def meanings(self, text: str) -> list[Reference]:
         reference = parse(text)
@@ -75,15 +86,29 @@ class CrioAccess(RegistryAccess):
             found.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
         return [replace(one, origin=file) for one in found]
 
-    def credentials_for(
-        self, endpoint: Endpoint, reference: Reference, given: Credentials | None
-    ) -> Credentials | None:
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
         """Return the pull's for the host that it names, else those of a login on the node."""
         host = DEFAULT_HOST if endpoint.host == server_of(DEFAULT_HOST) else endpoint.host
         if given is not None and host == reference.host:
             return given
         there = Reference(host, endpoint.repository, "", "")
-        return login(there, self._environ, self._root)
+        for path in self._auth_files:
+            with suppress(ConfigError):
+                if login := AuthFile(f"{self._root}{path}", path).find(there):
+                    return login
+        return None
+
+    def _global_auth_file(self, flags: Mapping[str, str]) -> str:
+        """Return ``global_auth_file`` of crio.conf(5); empty if it is not set."""
+        folder = flags.get("config-dir") or flags.get("d") or "/etc/crio/crio.conf.d"
+        main = flags.get("config") or flags.get("c") or "/etc/crio/crio.conf"
+        tables = [
+            mapping(self._document(file), "crio", "image") for file in (main, *self._in(folder))
+        ]
+        named = [text(table.get("global_auth_file")) for table in tables]
+        return next(filter(None, reversed(named)), "")
 
     def _endpoint(self, location: str, rest: str, settings: Mapping[str, Any]) -> Endpoint:
         host, _, repository = f"{location}{rest}".partition("/")
@@ -101,13 +126,18 @@ class CrioAccess(RegistryAccess):
 
     def _documents(self) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the configuration files in effect; later ones override earlier ones."""
-        files = [self._main]
-        for folder in self._folders:
-            drop_ins = sorted(Path(f"{self._root}{folder}").glob("**/*.conf"))
-            files += [str(file).removeprefix(self._root) for file in drop_ins]
-        for file in files:
-            with suppress(OSError, ValueError, RecursionError):
-                yield tomli.loads(noderoot.read_named(f"{self._root}{file}").decode()), file
+        for file in (self._main, *(name for folder in self._folders for name in self._in(folder))):
+            if document := self._document(file):
+                yield document, file
+
+    def _in(self, folder: str) -> list[str]:
+        files = sorted(Path(f"{self._root}{folder}").glob("**/*.conf"))
+        return [str(file).removeprefix(self._root) for file in files]
+
+    def _document(self, file: str) -> dict[str, Any]:
+        with suppress(OSError, ValueError, RecursionError):
+            return tomli.loads(noderoot.read_named(f"{self._root}{file}").decode())
+        return {}
 
 
 def _end_of(prefix: str, name: str) -> int:

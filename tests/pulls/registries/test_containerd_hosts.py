@@ -10,7 +10,7 @@ from pycrictl.containerd.config_toml import read_settings
 from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries import containerd_hosts
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
-from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint
 
 HOSTS = """\
@@ -169,10 +169,11 @@ def test_the_settings_of_a_mirror(tmp_path: Path) -> None:
     mirror, own = known.endpoints(reference)
     assert (mirror.verifies, mirror.authorities) == (False, ("/ca.pem",))
     assert mirror.identities == (("/me.pem", "/me.key"),)
-    assert known.credentials_for(mirror, reference, None) == Credentials("me", "secret")
-    assert known.credentials_for(own, reference, None) is None
-    given = Credentials("you")
-    assert known.credentials_for(mirror, reference, given) == given
+    found = known.login_for(mirror, reference, None)
+    assert found == (Credentials("me", "secret"), str(tmp_path / "config.toml"))
+    assert known.login_for(own, reference, None) is None
+    given = Login(Credentials("you"), "")
+    assert known.login_for(mirror, reference, given) == given
 
 
 @pytest.mark.parametrize(

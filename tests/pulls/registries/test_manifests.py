@@ -6,6 +6,7 @@ import base64
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
 from pycrictl.progress.reference import Reference
 from pycrictl.pulls.registries import manifests
-from pycrictl.pulls.registries.credentials import Credentials, credentials_of
+from pycrictl.pulls.registries.credentials import AuthFile, Credentials, credentials_of
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.manifests import (
     Inquiry,
     ManifestRequest,
@@ -251,6 +253,19 @@ class Plain(RegistryAccess):
 
     def endpoints(self, reference: Reference) -> list[Endpoint]:
         return [Endpoint(reference.host, repository=reference.path, schemes=("http",))]
+
+
+def test_without_the_credentials_of_the_pull_those_of_the_node_are_used(
+    server: FakeRegistry, tmp_path: Path
+) -> None:
+    server.challenge, server.wanted = 'Basic realm="r"', BASIC
+    root = files(tmp_path, INSECURE)
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"auths": {server.host: AUTH}}))
+    keyring = Keyring([AuthFile(str(file), "")], pytest.fail)
+    request = replace(crio(f"{server.host}/b:1", root), keyring=keyring)
+    assert sizes(ask(request)) == [1000]
+    assert ask(replace(request, credentials=Credentials("you"))) is None
 
 
 # What each server answers
