@@ -70,7 +70,8 @@ def set_globals(
     max_retries: Annotated[
         int | None,
         options.int_option(
-            "--max-retries", help="Retries to connect; negative: no limit (default: 3)."
+            "--max-retries",
+            help="Retries of a refused connection; negative: no limit (default: 3).",
         ),
     ] = None,
     runtime_endpoint: Annotated[

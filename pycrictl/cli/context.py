@@ -129,7 +129,8 @@ class AppContext:
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
         from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
 
-        client = endpoints.open_client(self.config, service)
+        note = self.env.note if self.env.stderr_is_terminal else lambda text: None
+        client = endpoints.open_client(self.config, service, note=note)
         client.tracer = self.tracer
         return client
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cli.run import PROGRAM, start
+from tests.cli.run import PROGRAM, Run, start
 from tests.fakecri import hostile
 from tests.waiting import wait_until
 
@@ -109,3 +109,25 @@ def test_interrupt_ends_events_in_a_flood() -> None:
         ended = interrupted(path, "events")
     assert ended.duration_s < 2.0
     assert ended.code in (1, 130), ended.lines  # gRPC itself may have given up
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("ps", "pull --progress none image", "exec -s --timeout 5 c true", "runp POD"),
+        *(f"inspect {'a' * 64} {'b' * 64}", f"rm {'a' * 64} {'b' * 64}", f"start {'a' * 64} b"),
+    ],
+)
+def test_a_runtime_that_hangs_takes_no_longer_than_the_limit(line: str, tmp_path: Path) -> None:
+    pod = tmp_path / "pod.yaml"
+    pod.write_text("metadata: {name: a, namespace: b}\nlinux: {cgroup_parent: /x}\n")
+    with hostile.hung() as path:
+        Run("-r", f"unix://{path}", "-t", "100ms", "ps")  # loads the modules
+        began = time.monotonic()
+        done = Run("-r", f"unix://{path}", "-t", "1s", *line.replace("POD", str(pod)).split())
+        took_s = time.monotonic() - began
+    error, hint = done.stderr.splitlines()
+    assert (done.code, done.stdout) == (1, "")
+    assert "it accepts connections but does not answer" in error
+    assert "the runtime hangs" in hint
+    assert 1.0 <= took_s < 1.7

@@ -35,8 +35,10 @@ LONGEST_HANDSHAKE_S: Final = 20.0
 deadline, such as PullImage."""
 
 _LOOK_S: Final = 1.0
-_LAST_LOOK_S: Final = 0.2
-"""How long to look for the obstacle even if the call's deadline has passed."""
+"""Maximum time to look for the obstacle behind a failed call."""
+
+_LAST_LOOK_S: Final = 0.05
+"""The same if the call has used up its time: enough for a server that is alive to answer."""
 
 _LONGEST_S: Final = 1e9
 """Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
@@ -65,7 +67,7 @@ class GrpcChannel:
     ) -> None:
         self.look = look
         _check_descriptors(target)
-        handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
+        self.handshake_s = handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
         options = (
             ("grpc.default_authority", "localhost"),
             ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
@@ -123,7 +125,9 @@ class GrpcCall:
         self._is_cancelled = False
         if timeout_s is not None and timeout_s > _LONGEST_S:
             timeout_s = None
-        self._give_up_at = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        # A connection that is not made in time ends the call before its own deadline.
+        limits_s = (channel.handshake_s, math.inf if timeout_s is None else timeout_s)
+        self._give_up_at = time.monotonic() + min(limits_s)
         terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
         # If gRPC is interrupted while it starts or cancels a call, it misses the call's end, and
         # closing a channel waits for the ends of all its calls.

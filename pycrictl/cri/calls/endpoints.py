@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Literal
 
@@ -44,11 +44,12 @@ def open_client(
     service: Literal["runtime", "image"] = "runtime",
     *,
     endpoints: Sequence[str] = ENDPOINTS,
+    note: Callable[[str], None] = lambda text: None,
 ) -> CriClient:
     """Connect to the configured endpoint of a service, or to the first runtime that answers.
 
-    A configured endpoint is retried up to ``max_retries`` times, with growing pauses, while its
-    socket does not exist or nothing listens on it.
+    A configured endpoint is retried up to ``max_retries`` times, with growing pauses, while nothing
+    listens on its socket; ``note`` is told before the first of them.
 
     Raises:
         UsageError: the endpoint is empty or not a unix socket.
@@ -61,7 +62,7 @@ def open_client(
     path = noderoot.given(socket_path(endpoint, f"{service}-endpoint"))
     if not path.startswith("/"):
         path = str(Path(path).absolute())
-    _wait_for_socket(path, timeout_s, config.max_retries)
+    _wait_for_listener(path, timeout_s, config.max_retries, note)
     return CriClient(path, timeout_s=timeout_s)
 
 
@@ -71,18 +72,24 @@ def retry_pauses(max_retries: int) -> Iterator[float]:
     return pauses if max_retries < 0 else itertools.islice(pauses, max_retries)
 
 
-def _wait_for_socket(path: str, timeout_s: float, max_retries: int) -> None:
+def _wait_for_listener(
+    path: str, timeout_s: float, max_retries: int, note: Callable[[str], None]
+) -> None:
     pauses = retry_pauses(max_retries)
     for attempt in itertools.count(1):
         connection = try_connect(path, timeout_s)
         if not isinstance(connection, Obstacle):
             connection.close()
             return
-        pause_s = next(pauses, None) if connection.may_pass else None
+        # A missing file is an answer: scripts that wait for it would wait for a typing error, too.
+        is_refused = connection.may_pass and connection.reason != MISSING
+        pause_s = next(pauses, None) if is_refused else None
         if pause_s is None:
             raise connect_error(connection, f"unix://{path}")
         if log := call_log():
             log.debug("= attempt %d: %s; again in %gs", attempt, connection.reason, pause_s)
+        if attempt == 1:
+            note(f"{unreachable(f'unix://{path}')}{connection.reason}; trying again")
         time.sleep(pause_s)
 
 

@@ -14,9 +14,12 @@ from pycrictl.cri.calls.methods import method
 from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import (
+    ConnectError,
+    DeadlineExceeded,
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    Unavailable,
     UsageError,
 )
 
@@ -51,7 +54,8 @@ def read(
 
     Args:
         is_listed: the runtime itself listed the names; those not found any more are skipped.
-        failed: takes the errors; without it, the first one is raised.
+        failed: takes the errors; without it, the first one is raised. A runtime that does not
+            answer is not asked again.
     """
     call, name_field, field = _CALLS[kind]
     requests: list[tuple[str, Message]] = []
@@ -76,6 +80,8 @@ def read(
             if failed is None:
                 raise
             failed(error)
+            if isinstance(error, ConnectError | Unavailable | DeadlineExceeded):
+                return
         else:
             yield answer
 

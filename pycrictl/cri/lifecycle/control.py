@@ -105,7 +105,7 @@ def in_turn(
     """Make one call per target, as ``act`` does.
 
     Raises:
-        ConnectError, Unavailable: the runtime is gone; the hint names what was not attempted.
+        ConnectError, Unavailable: the runtime is gone; nothing more is attempted.
     """
     for position, target in enumerate(targets, 1):
         try:
@@ -181,7 +181,7 @@ def remove(
 ) -> Iterator[Outcome]:
     """Remove pods with their containers, or containers with their log files on this host.
 
-    Ready pods and running containers are removed only with ``force``.
+    Ready pods and running containers are removed only with ``force``. Errors as for ``in_turn``.
     """
     return each(client, partial(_remove, kind=kind, force=force, keep_logs=keep_logs), targets)
 
@@ -207,6 +207,8 @@ def _remove(
             act(client, f"Stop{thing}", target)
             is_stopped = True
         act(client, f"Remove{thing}", target)
+    except (ConnectError, Unavailable):
+        raise
     except PycrictlError as error:
         return Outcome(target.text, error, is_stopped)
     if is_pod or keep_logs:

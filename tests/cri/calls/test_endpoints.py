@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from itertools import islice
@@ -96,21 +97,41 @@ class TestRetries:
         assert list(retry_pauses(7)) == [0.5, 1, 2, 4, 5, 5, 5]
         assert list(islice(retry_pauses(-1), 100))[-1] == 5
 
-    def test_a_file_is_not_tried_again(
-        self, folder: Path, caplog: pytest.LogCaptureFixture
+    @pytest.mark.parametrize(
+        ("name", "reason"),
+        [
+            ("plain", "it is a file, not a socket"),
+            ("folder", "it is a directory, not a socket"),
+            ("none", "no such file"),
+            ("plain/s", "Not a directory"),
+        ],
+    )
+    def test_what_is_no_socket_is_not_tried_again(
+        self, folder: Path, caplog: pytest.LogCaptureFixture, name: str, reason: str
     ) -> None:
         caplog.set_level(logging.DEBUG, "pycrictl.cri")
         (folder / "plain").touch()
-        error = refused(settings(str(folder / "plain"), retries=-1))
-        assert error.message.endswith(": it is a file, not a socket")
+        (folder / "folder").mkdir()
+        error = refused(settings(str(folder / name), retries=-1))
+        assert error.message.endswith(f": {reason}")
         assert not caplog.records
 
-    def test_a_runtime_that_appears_after_a_second(self, folder: Path) -> None:
+    def test_a_denied_one_is_not_tried_again(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        with hostile.forbidden() as path:
+            assert refused(settings(path, retries=-1)).message.endswith(": permission denied")
+        assert not caplog.records
+
+    def test_a_runtime_that_listens_after_a_second(self, folder: Path) -> None:
         path = str(folder / "late")
         done = threading.Event()
+        notes: list[str] = []
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
 
         def start_late() -> None:
             time.sleep(1)
+            Path(path).unlink()
             with serve(path) as server:
                 server.prepare("ListImages", cri_pb2.ListImagesResponse())
                 done.wait(60)
@@ -118,11 +139,13 @@ class TestRetries:
         runtime = threading.Thread(target=start_late)
         runtime.start()
         try:
-            with open_client(settings(path, retries=-1)) as client:
+            with open_client(settings(path, retries=-1), note=notes.append) as client:
                 assert client.call("ListImages", LIST) == cri_pb2.ListImagesResponse()
         finally:
             done.set()
             runtime.join()
+        (note,) = notes
+        assert note.endswith(": connection refused: nothing listens there; trying again")
 
 
 class TestDiscovery:
