@@ -10,7 +10,15 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 import os
 import sys
+
+# Over a kept connection, another host starts while this one still loads modules.
+if "PYCRICTL_HOST" in os.environ or any(word[:6] in ("-H", "--host") for word in sys.argv):
+    from pycrictl.hosts import early
+
+    early.begin(sys.argv[1:], os.environ)
+
 from contextlib import suppress
+from importlib import import_module
 from io import TextIOWrapper
 from typing import NoReturn
 
@@ -49,8 +57,14 @@ def run() -> NoReturn:
     if sys.argv[1:2] == ["__host"]:  # called over SSH
         from pycrictl.hosts.remote_end import serve
 
-        serve(_run_command, *sys.argv[2:3])
+        serve(_run_command, _load, *sys.argv[2:3])
     _run_command()
+
+
+def _load() -> None:
+    """Load what most commands need."""
+    for name in ("cli.main", "cri.calls.endpoints"):
+        import_module(f"pycrictl.{name}")
 
 
 def _run_command() -> NoReturn:

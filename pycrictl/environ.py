@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 FALLBACK_SIZE = (80, 24)
 
 OWN_NAME = "pycrictl"
+ON_HOST = "PYCRICTL_ON_HOST"
+"""The variable that commands on another host find set, to the name that the client uses."""
+
 CRICTL = "crictl"
 """The program name under which messages have the form that scripts expect of crictl."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pycrictl.cli.argv import CommandLine
+    from pycrictl.cli.copying import Opened
     from pycrictl.config import Config, Flags
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
@@ -37,7 +38,8 @@ class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
     ``global_line`` is the command line up to the command. ``handed_on`` are options that a plugin
-    hands on to kubectl; ``host_root`` is None if not given.
+    hands on to kubectl; ``host_root`` is None if not given. ``copies_elsewhere`` yields the
+    methods of copies for containers on other hosts.
     """
 
     def __init__(self, env: Environment, flags: Flags) -> None:
@@ -45,6 +47,7 @@ class AppContext:
         self.flags = flags
         self.command = ""
         self.global_line: CommandLine | None = None
+        self.copies_elsewhere: Opened | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
         self.recording: Recording | None = None

@@ -61,7 +61,8 @@ def copy(
             yield on_this_node(client, container, options)
 
     request = spec.parse(sources, destination)
-    return carry_out(app, request, options, opened, quiet=quiet, progress=progress)
+    way = app.copies_elsewhere or opened
+    return carry_out(app, request, options, way, quiet=quiet, progress=progress)
 
 
 def sweep(app: AppContext) -> int:
@@ -245,7 +246,8 @@ def _into(
 ) -> Summary:
     rules, path = options.rules, request.destination.path
     if request.sources[0].is_stream:
-        return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch)
+        kind = None if spec.SINGLE_VARIABLE in env.environ else spec.SourceKind.ARCHIVE
+        return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch, kind=kind)
     local = [source.path for source in request.sources]
     return ends.copy_to(method, local, path, rules, watch, follow=options.follow)
 

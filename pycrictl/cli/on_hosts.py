@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.config import FILE_LIMIT_BYTES
+from pycrictl.environ import ON_HOST
 from pycrictl.errors import ConfigError, ConnectError, ExitCode, UsageError
 from pycrictl.hosts.connection import HostError, Ssh
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
-from pycrictl.hosts.remote_end import ON_HOST
 from pycrictl.hosts.session import Session, run_alone, start_message
 from pycrictl.hosts.travel import NOTHING, TRAVELS, Travel
 from pycrictl.units import plural, quote
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", "connect_timeout"),)
 """The global options that are not handed on to hosts."""
+
+_OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
+"""Options of ``cp`` for the end at this machine."""
 
 _DIAGNOSES: Final = ("why", "doctor")
 """Commands whose status tells of problems that were found."""
@@ -59,14 +62,16 @@ class Request(NamedTuple):
 
 def run(
     app: AppContext,
-    params: Mapping[str, Any],
+    params: dict[str, Any],
     words: Sequence[str],
     parse: Callable[[], CommandLine],
-) -> int:
+) -> int | None:
     """Run a command on the hosts that the options name; return the exit status.
 
+    None means that the command, a copy, has to go on here: the context then has its methods.
+
     Args:
-        params: the values of the global options.
+        params: the values of the global options; those for the host are removed from them.
         words: the command and its arguments, as typed.
         parse: parses the arguments, which takes the time to load the command.
     """
@@ -92,6 +97,16 @@ def run(
     name = BY_NAME[words[0]].name if words[0] in BY_NAME else ""
     travel = TRAVELS.get(name, NOTHING)
     ask = cache(partial(_ask_password, env))
+    if name == "cp" and _is_local(parse().positionals):
+        from pycrictl.cli import host_copying  # noqa: PLC0415 - only for cp
+
+        if not is_alone and _is_local(parse().positionals[-1:]):
+            raise UsageError("cp needs one host to copy from")
+        params |= dict.fromkeys(("config", "runtime_endpoint", "image_endpoint", "host_root"))
+        starts = [partial(_start_copy, env, ssh, host, global_words, ask) for host in hosts]
+        handed_on = [w for n, w in words_of(parse()) if n not in _OF_CLIENT]
+        app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
+        return None
     request = _request(env, travel, global_words, words, parse)
     if is_alone:
         return _alone(env, ssh, hosts[0], request, ask)
@@ -214,6 +229,24 @@ def _request(
             files.append((len(made), _content(word)))
         made.append(word)
     return Request(made, files, input_from, output_to)
+
+
+def _start_copy(
+    env: Environment,
+    ssh: Ssh,
+    host: Host,
+    global_words: Sequence[str],
+    ask: Callable[[], str | None],
+    words: Sequence[str],
+    variables: Mapping[str, str],
+) -> Session:
+    argv = [*global_words, words[0], "--progress=json", *words[1:]]
+    start = start_message(env, argv, (), terminals=(False, False, False))
+    start["environ"] |= variables
+    try:
+        return Session(ssh, host, start, ask)
+    except HostError as exc:
+        raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
 def _require_one_host(name: str, travel: Travel, parse: Callable[[], CommandLine]) -> None:

@@ -55,7 +55,8 @@ class Program(TyperCommand):
             code = on_hosts.run(
                 ctx.obj, ctx.params, ctx.args, lambda: command_of(find(word)).line(ctx, rest)
             )
-            ctx.exit(code)
+            if code is not None:
+                ctx.exit(code)
         name, command, rest = resolve(self, ctx, ctx.args)
         super().invoke(ctx)
         with command.make_context(name, rest, parent=ctx) as inner:

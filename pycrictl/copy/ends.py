@@ -16,6 +16,7 @@ from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_sources
 from pycrictl.copy.tree.walk import Watch
@@ -88,7 +89,19 @@ def pack_from(
         return census.summary
 
 
-def unpack_to(method: Method, stream: int, path: bytes, rules: Rules, watch: Watch) -> Summary:
-    """Unpack an archive, read from a descriptor, into a directory of the container."""
-    with closing(StreamArchive(stream)) as archive:
+def unpack_to(
+    method: Method,
+    stream: int,
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    kind: SourceKind | None = SourceKind.ARCHIVE,
+) -> Summary:
+    """Unpack an archive, read from a descriptor, into a directory of the container.
+
+    If its ``kind`` is None, it is that of a single file or directory, and the path what that shall
+    become.
+    """
+    with closing(StreamArchive(stream, kind)) as archive:
         return method.write(archive, path, rules, watch)

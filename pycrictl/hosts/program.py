@@ -109,34 +109,25 @@ class Programs:
     def __init__(self, named: str, environ: Mapping[str, str]) -> None:
         home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~") / ".cache"
         self._folder = Path(home).expanduser() / "pycrictl/programs"
-        self._known = [_of_file(Path(named))] if named else []
+        self.known = [_of_file(Path(named))] if named else []
         if named and not Path(named).is_file():
             raise NotFound(f"there is no file {quote(named, 4096)}")
         if not named and getattr(sys, "frozen", False):
             own = Path(sys.executable)
             is_folder = (own.parent / "lib").is_dir()
-            self._known.append(Program(own.parent if is_folder else own, platform.machine()))
+            self.known.append(Program(own.parent if is_folder else own, platform.machine()))
         if not named:
             stems = [self._folder / f"pycrictl-{__version__}-linux-{m}" for m in _MACHINES.values()]
             files = [Path(f"{stem}{suffix}") for stem in stems for suffix in (".bin", ".tar.xz")]
-            self._known += [_of_file(file) for file in files if file.is_file()]
+            self.known += [_of_file(file) for file in files if file.is_file()]
 
     def for_machine(self, machine: str) -> Program | None:
-        return next((one for one in self._known if one.machine in ("", machine)), None)
+        return next((one for one in self.known if one.machine in ("", machine)), None)
 
     def needed(self, machine: str) -> str:
         """Return the hint for a machine for which there is no program."""
         file = f"pycrictl-{__version__}-linux-{machine}.bin"
         return f"put {file} of {RELEASES} into {self._folder}, or name it with --program"
-
-    @property
-    def names(self) -> dict[str, str]:
-        """The name of the folder in a host's cache, by the machine as a pattern of sh."""
-        found: dict[str, str] = {}
-        for one in self._known:
-            if (one.machine or "*") not in found:
-                found[one.machine or "*"] = one.name
-        return found
 
 
 def _of_file(path: Path) -> Program:

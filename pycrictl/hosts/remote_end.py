@@ -10,14 +10,11 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import pty
 import re
 import select
-import shutil
 import signal
 import struct
 import sys
-import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping
@@ -26,13 +23,11 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from pycrictl import __version__
-from pycrictl.hosts.frames import BEAT_S, MARK, SILENCE_S, Frames, Kind, frame
-from pycrictl.show.records import Records, ToldStream
-
-ON_HOST: Final = "PYCRICTL_ON_HOST"
-"""The variable that commands on a host find set: there is no host behind a host."""
+from pycrictl.environ import ON_HOST
+from pycrictl.hosts.frames import BEAT_S, LOST_S, MARK, SILENCE_S, Frames, Kind, frame
 
 _GRACE_S: Final = 0.5
+_PAUSE_S: Final = 0.2
 _PIECE_BYTES: Final = 64 * 1024
 _LAST_PIECES: Final = 16
 """As many as a pipe holds at most."""
@@ -40,11 +35,12 @@ _LAST_PIECES: Final = 16
 _NAME: Final = re.compile(r"\d[\w.+]*-\w+-[0-9a-f]{32}")
 
 
-def serve(run: Callable[[], NoReturn], folder: str = "") -> NoReturn:
+def serve(run: Callable[[], NoReturn], load: Callable[[], object], folder: str = "") -> NoReturn:
     """Run one command for the client at the standard streams.
 
     Args:
         run: runs the command line in ``sys.argv``, in a child process.
+        load: loads what most commands need, while the client still reads its command line.
         folder: of the program, if it is in the cache: older ones beside it are removed.
     """
     with suppress(PermissionError):  # it leads one already
@@ -52,14 +48,19 @@ def serve(run: Callable[[], NoReturn], folder: str = "") -> NoReturn:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.write(1, f"\n{MARK} {__version__}\n".encode())
+    load()
     frames = Frames()
     pending: list[tuple[Kind, bytes]] = []
     while not pending:
-        if not select.select([0], [], [], SILENCE_S)[0] or not (data := os.read(0, _PIECE_BYTES)):
+        if not select.select([0], [], [], LOST_S)[0] or not (data := os.read(0, _PIECE_BYTES)):
             os._exit(1)
         pending = list(frames.feed(data))
     start = json.loads(pending.pop(0)[1])
-    scratch = tempfile.mkdtemp(prefix="pycrictl-") if start["files"] else ""
+    scratch = ""
+    if start["files"]:
+        from tempfile import mkdtemp  # noqa: PLC0415 - takes time to load
+
+        scratch = mkdtemp(prefix="pycrictl-")
     try:
         command = _Command(start, scratch, run)
         lock = _tidy(Path(folder)) if folder else None
@@ -67,7 +68,7 @@ def serve(run: Callable[[], NoReturn], folder: str = "") -> NoReturn:
         del lock
     finally:
         if scratch:
-            shutil.rmtree(scratch, ignore_errors=True)
+            _remove(scratch)
     os._exit(0)
 
 
@@ -90,7 +91,7 @@ class _Command:
         own = []
         self.outputs: dict[int, Kind] = {}
         if any(terminals):
-            self.terminal, slave = pty.openpty()
+            self.terminal, slave = os.openpty()
             with suppress(OSError):  # sudo has made a session of its own
                 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
             self.resize(start["size"])
@@ -118,6 +119,8 @@ class _Command:
         if not self.pid:
             try:
                 _become(own, slave, argv, start, run)
+            except Exception as exc:
+                os.write(2, f"pycrictl: cannot start: {exc}\n".encode())
             finally:
                 os._exit(1)
         for descriptor in {*own}:
@@ -161,6 +164,8 @@ def _become(
     sys.stderr = open(2, "w", errors="backslashreplace", closefd=False, buffering=1)
     sys.stdout = open(1, "w", closefd=False)
     if (merges := start["merges"]) is not None:
+        from pycrictl.show.records import Records, ToldStream  # noqa: PLC0415 - for several hosts
+
         sys.stdout = Records(1, records, is_terminal=merges["stdout"], is_live=merges["is_live"])
         sys.stderr = ToldStream(2, is_terminal=merges["stderr"])
     run()
@@ -178,6 +183,11 @@ class _Session:
         self._heard_s = self._beat_s = time.monotonic()
         self._is_held = False
         self._status: int | None = None
+        self._child_changed, wakeup = os.pipe()
+        for descriptor in (self._child_changed, wakeup):
+            os.set_blocking(descriptor, False)
+        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         os.set_blocking(0, False)
         os.set_blocking(1, False)
         os.set_blocking(command.inputs, False)
@@ -206,12 +216,15 @@ class _Session:
     def _step(self) -> bool:
         """Wait for something to happen, and do it; return whether the client is gone."""
         command = self._command
-        readers = [0, *(() if len(self._output) > _PIECE_BYTES else command.outputs)]
+        readers = [
+            0,
+            self._child_changed,
+            *(() if len(self._output) > _PIECE_BYTES else command.outputs),
+        ]
         writers = [1] if self._output else []
         if command.inputs >= 0 and self._input:
             writers.append(command.inputs)
-        pause_s = 0.02 if self._status is None and not command.outputs else 0.2
-        readable, writable, _ = select.select(readers, writers, [], pause_s)
+        readable, writable, _ = select.select(readers, writers, [], _PAUSE_S)
         now_s = time.monotonic()
         if 0 in readable:
             try:
@@ -229,6 +242,8 @@ class _Session:
             self._read(descriptor)
         if command.inputs in writable:
             self._feed()
+        if self._child_changed in readable:
+            os.read(self._child_changed, _PIECE_BYTES)
         if now_s - self._beat_s >= BEAT_S and not self._output:
             self._beat_s = now_s
             self._output += frame(Kind.BEAT)
@@ -307,6 +322,12 @@ class _Session:
             self._command.outputs.clear()
 
 
+def _remove(folder: str | Path) -> None:
+    import shutil  # noqa: PLC0415 - takes time to load
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _tidy(folder: Path) -> int | None:
     """Hold the program's folder, and remove older ones that no session holds.
 
@@ -324,7 +345,7 @@ def _tidy(folder: Path) -> int | None:
                 held = os.open(other, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
                 try:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(other)
+                    _remove(other)
                 finally:
                     os.close(held)
     return lock

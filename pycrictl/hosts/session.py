@@ -114,7 +114,6 @@ class Session:
             if not select.select([self._process.stdout], [], [], LOST_S)[0]:
                 raise HostError("the connection is lost: nothing was heard for 15 s")
             if not (data := os.read(self._process.stdout, 2 * PIECE_BYTES)):
-                self._process.close()
                 reason = self._process.last_words()
                 raise HostError(f"the connection has ended{': ' * bool(reason)}{reason}")
 

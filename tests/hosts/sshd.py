@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pycrictl import __version__
+from tests.processes import children
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,6 +28,7 @@ _MACHINE = """\
 set -e
 for file in passwd group shadow sudoers; do mount --bind "$1/etc/$file" /etc/$file; done
 mount -t tmpfs -o mode=755 tmpfs /run/sshd
+eval "$2"
 exec /usr/sbin/sshd -D -e -f "$1/sshd_config"
 """
 _CONFIG = """\
@@ -68,18 +71,32 @@ class Host:
     def cache(self) -> Path:
         return self.home / ".cache/pycrictl"
 
-    def sessions(self) -> list[str]:
-        """Return the command lines of the host's ends that run there."""
+    @property
+    def runtime(self) -> Path:
+        """Where commands there look for the runtime: a link that a test makes."""
+        return self.folder / "runtime"
+
+    def serve(self, path: str) -> None:
+        """Make the runtime at a socket that of this host."""
+        self.runtime.unlink(missing_ok=True)
+        self.runtime.symlink_to(path)
+
+    def processes(self) -> list[int]:
+        """Return the processes of its sessions."""
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                if f"TEST_HOST={self.folder}".encode() in path.read_bytes():
-                    line = path.with_name("cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    if "__host" in line:
-                        found.append(line)
-            except OSError:
-                continue
+            with suppress(OSError):
+                if f"TEST_HOST={self.folder}\0".encode() in path.read_bytes():
+                    found.append(int(path.parent.name))
         return found
+
+    def crash(self) -> None:
+        """Kill the sessions and the server, as if the machine had lost power."""
+        assert self.process is not None
+        for pid in (*self.processes(), *descendants(self.process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
 @dataclass
@@ -132,6 +149,7 @@ class Hosts:
         sudoers: str = "root ALL=(ALL:ALL) ALL\n",
         prefix: tuple[str, ...] = (),
         rc: str = "",
+        setup: str = "",
     ) -> Host:
         """Start a host; it answers when this returns.
 
@@ -142,6 +160,7 @@ class Hosts:
             users: more lines of passwd.
             prefix: words before the command, such as those that enter a network namespace.
             rc: root's ``.bashrc``.
+            setup: commands in its mount namespace, where ``$1`` is its folder.
         """
         folder = self.folder / name
         (folder / "etc").mkdir(parents=True)
@@ -162,7 +181,9 @@ class Hosts:
             (folder / "etc" / file).write_text(text)
             (folder / "etc" / file).chmod(0o440 if file == "sudoers" else 0o644)
         _key(folder / "host_key")
-        values = {"TEST_HOST": str(folder), **(variables or {})}
+        endpoint = f"unix://{host.runtime}"
+        values = {"TEST_HOST": str(folder), "CONTAINER_RUNTIME_ENDPOINT": endpoint}
+        values |= variables or {}
         text = _CONFIG.format(
             port=host.port,
             address=address,
@@ -173,14 +194,15 @@ class Hosts:
         )
         (folder / "sshd_config").write_text(text)
         self._describe(host)
-        own = ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", str(folder)]
-        host.process = subprocess.Popen(
-            [*prefix, *own],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(folder / "log").open("wb"),
-            start_new_session=True,
-        )
+        own = ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", str(folder), setup]
+        with (folder / "log").open("wb") as log:
+            host.process = subprocess.Popen(
+                [*prefix, *own],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,
+            )
         wait_until(lambda: b"listening" in (folder / "log").read_bytes(), log=folder / "log")
         self.hosts[name] = host
         return host
@@ -196,11 +218,15 @@ class Hosts:
         with (self.folder / "known_hosts").open("a") as file:
             file.write(f"[{host.address}]:{host.port} {key[0]} {key[1]}\n")
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
+        """End the control connections that are kept."""
         for path in (self.folder / "run/pycrictl").glob("*"):
             if path.is_socket():
                 words = ["ssh", "-o", f"ControlPath={path}", "-O", "exit", "any"]
                 subprocess.run(words, capture_output=True, check=False)
+
+    def close(self) -> None:
+        self.disconnect()
         for host in self.hosts.values():
             if host.process is not None:
                 host.process.terminate()
@@ -226,6 +252,11 @@ def hosts() -> Iterator[Hosts]:
     finally:
         made.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def descendants(pid: int) -> list[int]:
+    found = [int(child) for child in children(pid)]
+    return [*found, *(pid for child in found for pid in descendants(child))]
 
 
 def _key(path: Path) -> None:

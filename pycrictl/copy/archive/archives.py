@@ -110,11 +110,11 @@ class StreamArchive:
     """An ``Incoming`` read from a descriptor, decompressed; spooled if it has to be measured."""
 
     tree: Source | None = None
-    kind: SourceKind | None = SourceKind.ARCHIVE
     name: bytes | None = None
     pattern: bytes | None = None
 
-    def __init__(self, stream: int) -> None:
+    def __init__(self, stream: int, kind: SourceKind | None = SourceKind.ARCHIVE) -> None:
+        self.kind = kind
         self._stream = stream
         self._spool: Spool | None = None
 

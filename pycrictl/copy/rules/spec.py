@@ -44,6 +44,9 @@ STREAM: Final = "-"
 
 _WILDCARD: Final = frozenset(b"*?[")
 
+SINGLE_VARIABLE: Final = "PYCRICTL_CP_SINGLE"
+"""Set by the client of another host: the archive on standard input is of a single path."""
+
 _WRITE_LOCAL_HINT: Final = "write ./NAME for a local file whose name has a colon"
 
 

@@ -124,7 +124,7 @@ class OverRpc:
         ):
             if is_asked:
                 raise _unable(f"CopyToContainer cannot {what}")
-        if archive.kind is not None and (self.has_others or archive.tree is None):
+        if self.has_others or archive.tree is None:
             # Every server rejects an empty path: this tests for the call before anything is read.
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)

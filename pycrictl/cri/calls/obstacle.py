@@ -114,7 +114,9 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
             reason = "connection refused: nothing listens there"
             return Obstacle(reason, _SERVICE_HINT, may_pass=True)
         case errno.EACCES | errno.EPERM:
-            return Obstacle("permission denied", "run it as root, for instance with sudo")
+            return Obstacle(
+                "permission denied", "run it as root: with sudo, or over SSH with --sudo"
+            )
         case errno.EAGAIN:
             return Obstacle(
                 "its queue of connections is full", f"the runtime hangs; {_SERVICE_HINT}"

@@ -189,7 +189,7 @@ class TestDiscovery:
             f"{path} (permission denied), no such file: unix://{folder}/none"
             in caught.value.message
         )
-        assert caught.value.hint == "run it as root, for instance with sudo"
+        assert caught.value.hint == "run it as root: with sudo, or over SSH with --sudo"
 
 
 def test_who_answers_at_the_other_sockets(fake: FakeServer, folder: Path) -> None:

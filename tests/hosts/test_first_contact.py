@@ -1,0 +1,322 @@
+"""The first command on a host: what is asked and sent, and what refuses it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from pycrictl._proto import cri_pb2
+from tests.fakecri import FakeServer
+from tests.hosts.sshd import Host, Hosts
+from tests.waiting import wait_until
+
+VERSION = cri_pb2.VersionResponse(
+    version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
+)
+TABLE = "Version:  1\nRuntimeName:  r\nRuntimeVersion:  2\nRuntimeApiVersion:  v1\n"
+NAME = rf"{re.escape(__version__)}-{os.uname().machine}-[0-9a-f]{{32}}"
+
+
+@pytest.fixture
+def runtime(fake: FakeServer) -> str:
+    fake.offer("Version", VERSION)
+    return fake.path
+
+
+def add(hosts: Hosts, runtime: str, name: str = "h", **more: object) -> Host:
+    host = hosts.add(name, **more)  # type: ignore[arg-type]
+    host.serve(runtime)
+    return host
+
+
+def kept(host: Host) -> list[Path]:
+    return sorted(host.cache.iterdir()) if host.cache.exists() else []
+
+
+def require_table(hosts: Hosts, *words: str) -> None:
+    done = hosts.run(*words, "-H", "h", "version")
+    assert (done.stdout, done.stderr, done.returncode) == (TABLE, "", 0)
+
+
+def refusal(hosts: Hosts, *words: str) -> str:
+    """Return the only error of a command that the host does not run, and its hint."""
+    done = hosts.run(*words, "-H", "h", "version")
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert "Traceback" not in done.stderr
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("pycrictl: h: ")
+    assert [line for line in rest if not line.startswith("hint: ")] == []
+    return done.stderr
+
+
+def test_the_program_is_sent_once_and_kept_for_its_user_only(fresh: Hosts, runtime: str) -> None:
+    host = add(fresh, runtime)
+    require_table(fresh)
+    (folder,) = kept(host)
+    assert re.fullmatch(NAME, folder.name)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(host.cache.stat().st_mode) == 0o700
+    number = folder.stat().st_ino
+    for _ in range(2):
+        require_table(fresh)
+        fresh.disconnect()
+    assert kept(host) == [folder]
+    assert folder.stat().st_ino == number
+
+
+def test_older_copies_are_removed_and_nothing_else(fresh: Hosts, runtime: str) -> None:
+    host = add(fresh, runtime)
+    require_table(fresh)
+    older = host.cache / f"0.0.1-{os.uname().machine}-{'0' * 32}"
+    others = [host.cache / name for name in ("bin-0123", "programs", "0.0.1-notes")]
+    for folder in (older, *others):
+        (folder / "lib").mkdir(parents=True)
+    require_table(fresh)
+    wait_until(lambda: not older.exists())
+    assert all(folder.exists() for folder in others)
+
+
+@pytest.mark.parametrize("change", ["content", "mode", "more", "gone"])
+def test_a_copy_that_is_not_as_it_was_sent_is_not_run(
+    fresh: Hosts, runtime: str, change: str
+) -> None:
+    host = add(fresh, runtime)
+    require_table(fresh)
+    (folder,) = kept(host)
+    mark = host.folder / "was-run"
+    evil = f"#!/bin/sh\ntouch {mark}\n"
+    if change == "content":
+        (folder / "pycrictl").write_text(evil)
+    elif change == "mode":
+        folder.chmod(0o755)
+    elif change == "more":
+        (folder / "sitecustomize.py").write_text("")
+    else:
+        shutil.rmtree(folder)
+    if change in ("content", "more"):  # the digest is checked when a connection is opened
+        fresh.disconnect()
+    require_table(fresh)
+    assert not mark.exists()
+    (again,) = kept(host)
+    assert stat.S_IMODE(again.stat().st_mode) == 0o700
+    assert [path.name for path in again.iterdir()] == ["pycrictl"]
+
+
+def test_a_cache_that_is_a_link_is_refused(fresh: Hosts, runtime: str) -> None:
+    host = add(fresh, runtime)
+    (host.folder / "elsewhere").mkdir(mode=0o777)
+    (host.home / ".cache").mkdir()
+    host.cache.symlink_to(host.folder / "elsewhere")
+    shutil.chown(host.folder / "elsewhere", "nobody")
+    assert "another user owns it" in refusal(fresh)
+
+
+def test_the_same_version_on_path_is_used(fresh: Hosts, runtime: str) -> None:
+    folder = fresh.folder / "bin"
+    folder.mkdir()
+    shutil.copy(fresh.program, folder / "pycrictl")
+    host = add(fresh, runtime, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
+    require_table(fresh)
+    assert kept(host) == []
+
+
+def test_another_version_on_path_is_not_used(fresh: Hosts, runtime: str) -> None:
+    folder = fresh.folder / "bin"
+    folder.mkdir()
+    (folder / "pycrictl").write_text("#!/bin/sh\necho pycrictl version 0.0.1\n")
+    (folder / "pycrictl").chmod(0o755)
+    host = add(fresh, runtime, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
+    require_table(fresh)
+    assert len(kept(host)) == 1
+
+
+def test_no_keep_leaves_nothing(fresh: Hosts, runtime: str) -> None:
+    scratch = fresh.folder / "scratch"
+    scratch.mkdir()
+    host = add(fresh, runtime, variables={"TMPDIR": str(scratch)})
+    require_table(fresh, "--no-keep")
+    wait_until(lambda: not [*scratch.iterdir()])
+    assert kept(host) == []
+
+
+def test_an_archive_of_the_folder_can_be_sent(fresh: Hosts, runtime: str) -> None:
+    top = fresh.folder / f"pycrictl-{__version__}-linux-{os.uname().machine}"
+    (top / "lib/deep").mkdir(parents=True)
+    (top / "share").mkdir()
+    (top / "share/page").write_text("not needed")
+    (top / "lib/deep/module").write_text("x" * 100_000)
+    shutil.copy(fresh.program, top / "pycrictl")
+    archive = Path(f"{top}.tar.xz")
+    with tarfile.open(archive, "w:xz") as tar:
+        tar.add(top, top.name)
+    host = add(fresh, runtime)
+    done = subprocess.run(
+        [*fresh.words()[:3], "--program", str(archive), "-H", "h", "version"],
+        *(),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=fresh.environ,
+    )
+    assert (done.stdout, done.stderr) == (TABLE, "")
+    (folder,) = kept(host)
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert names == ["lib/deep/module", "pycrictl"]
+
+
+def test_without_a_program_the_file_of_the_release_is_named(fresh: Hosts, runtime: str) -> None:
+    add(fresh, runtime)
+    words = [*fresh.words()[:3], "-H", "h", "version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=fresh.environ)
+    file = f"pycrictl-{__version__}-linux-{os.uname().machine}.bin"
+    assert done.stderr.startswith(f"pycrictl: h: it has no pycrictl {__version__}")
+    assert f"hint: put {file} of https://" in done.stderr
+    programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
+    programs.mkdir(parents=True)
+    shutil.copy(fresh.program, programs / file)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=fresh.environ)
+    assert (done.stdout, done.stderr) == (TABLE, "")
+
+
+@pytest.mark.parametrize("shell", ["/usr/bin/fish", "/usr/bin/tcsh", "/usr/bin/zsh", "/bin/sh"])
+def test_login_shells_of_any_kind(fresh: Hosts, runtime: str, shell: str) -> None:
+    assert Path(shell).exists(), "run tests/node/install.sh"
+    add(fresh, runtime, shell=shell)
+    for _ in range(2):
+        require_table(fresh)
+
+
+def test_start_files_may_print(fresh: Hosts, runtime: str) -> None:
+    add(fresh, runtime, rc="echo Welcome; echo pycrictl; printf 'no line end'; echo bad >&2\n")
+    for _ in range(2):
+        require_table(fresh)
+
+
+@pytest.mark.parametrize(
+    ("config", "error"),
+    [
+        ("ForceCommand echo only backups here", 'answers "only backups here"'),
+        ("ForceCommand internal-sftp", "does not run what it is asked to"),
+        ("ForceCommand printf '\\033[2Jx\\n'", r'answers "\x1b[2Jx"'),
+        ("AllowUsers nobody", "Permission denied"),
+    ],
+)
+def test_accounts_that_run_no_commands(fresh: Hosts, runtime: str, config: str, error: str) -> None:
+    add(fresh, runtime, config=config)
+    assert error in refusal(fresh)
+
+
+@pytest.mark.parametrize(
+    ("setup", "error", "hint"),
+    [
+        ("mount -t tmpfs -o size=8k tmpfs $1/root; dd if=/dev/zero of=$1/root/x bs=1k count=8 || :",
+         "No space left on device", ""),
+        ("mount -t tmpfs -o noexec tmpfs $1/root", "ermission denied", "--no-keep"),
+        ("mount -t tmpfs -o ro tmpfs $1/root", "ead-only file system", "--no-keep"),
+    ],
+    ids=["full", "noexec", "read-only"],
+)  # fmt: skip
+def test_homes_that_take_no_program(
+    fresh: Hosts, runtime: str, setup: str, error: str, hint: str
+) -> None:
+    add(fresh, runtime, setup=setup)
+    said = refusal(fresh)
+    assert error in said
+    assert hint in said
+    if hint:
+        require_table(fresh, "--no-keep")
+
+
+def test_a_host_without_tar_is_told_what_to_send(fresh: Hosts, runtime: str) -> None:
+    tools = fresh.folder / "tools"
+    tools.mkdir()
+    for name in "sh env uname mkdir chmod ls mktemp find sort xargs sha256sum rm mv cat".split():
+        (tools / name).symlink_to(str(shutil.which(name)))
+    add(fresh, runtime, variables={"PATH": str(tools)})
+    require_table(fresh)  # a single file needs none
+    archive = fresh.folder / "x.tar.xz"
+    with tarfile.open(archive, "w:xz") as tar:
+        tar.add(fresh.program, "x/pycrictl")
+        tar.add(fresh.program, "x/lib/module")
+    fresh.disconnect()
+    done = subprocess.run(
+        [*fresh.words()[:3], "--program", str(archive), "-H", "h", "version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=fresh.environ,
+    )
+    assert "tar: not found" in done.stderr
+    assert "--program FILE.bin" in done.stderr
+
+
+def test_an_unknown_host_key_is_never_accepted(fresh: Hosts, runtime: str) -> None:
+    host = add(fresh, runtime)
+    (fresh.folder / "known_hosts").write_text("")
+    assert "Host key verification failed" in refusal(fresh)
+    assert (fresh.folder / "known_hosts").read_text() == ""
+    assert kept(host) == []
+
+
+def test_a_program_of_another_version_is_named(fresh: Hosts, runtime: str) -> None:
+    fresh.program.write_text("#!/bin/sh\necho; echo pycrictl-host 9.9\n")
+    add(fresh, runtime)
+    said = refusal(fresh)
+    assert f"the program there is pycrictl 9.9, this one is {__version__}" in said
+
+
+def test_agent_and_display_are_not_forwarded(fresh: Hosts, runtime: str) -> None:
+    """Not even if the user's configuration asks for it."""
+    with (fresh.folder / "ssh_config").open("a") as file:
+        file.write("Host *\n  ForwardAgent yes\n  RemoteCommand true\n  RequestTTY force\n")
+    seen = fresh.folder / "seen"
+    add(fresh, runtime, rc=f"env > {seen}\n", config="AcceptEnv *")
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(fresh.folder / "agent")]) as agent:
+        wait_until((fresh.folder / "agent").exists)
+        done = fresh.run(
+            *("-H", "h", "version"), environ={"SSH_AUTH_SOCK": str(fresh.folder / "agent")}
+        )
+        agent.terminate()
+    assert done.stdout == TABLE
+    assert "SSH_CONNECTION" in seen.read_text()
+    assert "SSH_AUTH_SOCK" not in seen.read_text()
+
+
+def test_another_user_with_sudo(fresh: Hosts, runtime: str) -> None:
+    home = fresh.folder / "admin"
+    home.mkdir()
+    os.chown(home, 7001, 7001)
+    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
+    rule = "admin ALL=(ALL:ALL) NOPASSWD: ALL\n"
+    host = add(fresh, runtime, users=users, sudoers=rule)
+    socket = Path(runtime)
+    socket.parent.chmod(0o755)
+    socket.chmod(0o600)
+    done = fresh.run("-H", "admin@h", "-r", f"unix://{runtime}", "version")
+    assert done.returncode == 1
+    assert "permission denied" in done.stderr
+    assert "--sudo" in done.stderr
+    done = fresh.run("--sudo", "-H", "admin@h", "-r", f"unix://{runtime}", "version")
+    assert (done.stdout, done.stderr) == (TABLE, "")
+    (folder,) = (home / ".cache/pycrictl").iterdir()
+    assert folder.stat().st_uid == 7001
+    assert kept(host) == []
+
+
+def test_sudo_that_needs_a_password_says_so(fresh: Hosts, runtime: str) -> None:
+    home = fresh.folder / "admin"
+    home.mkdir()
+    os.chown(home, 7001, 7001)
+    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
+    add(fresh, runtime, users=users, sudoers="admin ALL=(ALL:ALL) ALL\n")
+    done = fresh.run("--sudo", "-H", "admin@h", "version")
+    assert done.returncode == 1
+    assert "sudo needs a password there" in done.stderr
