@@ -44,7 +44,7 @@ tls:
 yamltree: units
 _proto: _proto
 copy:
-__main__: cli hosts.remote_end ownprogram signals
+__main__: cli hosts.early hosts.remote_end ownprogram signals
 """
 ) | rows(
     """

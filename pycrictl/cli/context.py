@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pycrictl.cli.argv import CommandLine
-    from pycrictl.cli.copying import Opened
     from pycrictl.config import Config, Flags
+    from pycrictl.copy.method import Opened
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment

@@ -10,13 +10,13 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.copy import ends
-from pycrictl.copy.method import CopyOptions, Method, first_to_serve, on_this_node
+from pycrictl.copy.method import CopyOptions, Method, Opened, first_to_serve, on_this_node
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 
 _SPEED_WINDOW_S: Final = 5.0
-
-Opened: TypeAlias = Callable[[spec.ContainerPath, Watch], AbstractContextManager[Iterable[Method]]]
-"""Yields the methods for a container."""
 
 
 def copy(

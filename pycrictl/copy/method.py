@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.archive.archives import Incoming, Outgoing
@@ -55,6 +55,10 @@ class Method(Protocol):
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Write an archive to a path of the container."""
+
+
+Opened: TypeAlias = Callable[[ContainerPath, Watch], AbstractContextManager[Iterable[Method]]]
+"""Yields the methods for a container."""
 
 
 def first_to_serve(methods: Iterable[Method], act: Callable[[Method], T]) -> T:
