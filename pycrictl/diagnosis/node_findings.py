@@ -17,7 +17,7 @@ from pycrictl.diagnosis.findings import (
     no_sandbox_image,
     ranked,
 )
-from pycrictl.diagnosis.registry import REFUSED, Route
+from pycrictl.diagnosis.registry import CREDENTIALS, Route
 from pycrictl.pulls.registries.registry_client import NO_ANSWER
 from pycrictl.units import format_bytes, format_duration, plural
 
@@ -252,7 +252,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         weight, advice = Weight.SERIOUS, _ADVICE[step.name]
         if step.text == NO_ANSWER and step.name not in ("dns", "tcp"):
             advice = "it is connected but silent: check the registry and what is in front of it"
-        if step.text.endswith(REFUSED):
+        if step.text.startswith(CREDENTIALS):
             advice = "renew them; 'pycrictl pull --no-credentials' leaves them out"
         if through and step.name in ("dns", "tcp"):
             advice = "check the proxy: the runtime has it from its environment"

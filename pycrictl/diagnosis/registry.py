@@ -36,8 +36,8 @@ from pycrictl.tls import client_context
 from pycrictl.units import format_bytes, format_duration
 
 STEP_S: Final = 2.0
-REFUSED: Final = "refused"
-"""The end of the text of a failed login."""
+CREDENTIALS: Final = "the credentials of "
+"""The beginning of the text of a login."""
 
 RANGE_BYTES: Final = 1 << 20
 
@@ -230,8 +230,8 @@ class Trial:
         if is_logged_in and challenge.kind == "basic":
             is_logged_in = self._get("/").status != 401
         if self._login is not None:
-            verb = "accepted" if is_logged_in else REFUSED
-            return is_logged_in, f"the credentials of {self._login.origin} are {verb}"
+            verb = "accepted" if is_logged_in else "refused"
+            return is_logged_in, f"{CREDENTIALS}{self._login.origin} are {verb}"
         if not is_logged_in:
             return None, "a login is needed: what follows is left out"
         return True, f"{urlsplit(challenge.realm).netloc} gives a token without a login"

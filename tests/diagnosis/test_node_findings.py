@@ -11,6 +11,7 @@ import pytest
 from pycrictl.diagnosis.findings import Condition, Disk, Missing, Weight
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
+from pycrictl.pulls.registries.registry_client import NO_ANSWER
 from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_node
 
@@ -97,6 +98,20 @@ def test_each_finding(more: dict[str, Any], kind: str, severity: str) -> None:
     assert (found["kind"], found["severity"]) == (kind, severity)
     assert found["advice"]
     assert document(facts)["serious"] == (severity == "serious")
+
+
+@pytest.mark.parametrize(
+    ("step", "proxy", "advice"),
+    [
+        (Step("tcp", False, "connection refused"), "", "check routes and firewalls"),
+        (Step("tcp", False, "connection refused"), "http://p:1", "check the proxy"),
+        (Step("auth", False, "the credentials of x are refused"), "", "renew them"),
+        (Step("auth", False, NO_ANSWER), "", "it is connected but silent"),
+    ],
+)
+def test_the_advice_on_a_registry(step: Step, proxy: str, advice: str) -> None:
+    (finding,) = examine(NodeFacts(**WELL, routes=(route(step)._replace(proxy=proxy),)))
+    assert finding.advice.startswith(advice)
 
 
 def test_a_node_with_which_nothing_is_wrong() -> None:
