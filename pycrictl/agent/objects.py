@@ -17,7 +17,8 @@ from pycrictl.agent.api.names import GROUP_VERSION, KIND, Document
 from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
-from pycrictl.progress.reference import canonical, is_same_image
+from pycrictl.progress.identity import Match, match
+from pycrictl.progress.reference import canonical
 from pycrictl.pulls.messages import ended, status_of, sums_at_end
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.units import escape, format_moment
@@ -62,16 +63,30 @@ class Need:
         return self.pod.phase in ("Succeeded", "Failed")
 
     @property
+    def has_started(self) -> bool:
+        """Whether a container has started, which proves its image."""
+        return any(one.has_started for one in self.uses)
+
+    @property
     def is_void(self) -> bool:
         """Whether the pod ended before a container with this image started."""
-        return self._is_over and not any(one.has_started for one in self.uses)
+        return self._is_over and not self.has_started
 
     @property
     def is_open(self) -> bool:
-        """Whether some container is still waiting, possibly for this image."""
-        return not self._is_over and any(
-            not one.has_started and one.reason not in _NOT_ITS_IMAGE for one in self.uses
-        )
+        """Whether the kubelet pulls the image, or is about to."""
+        is_asked = any(one.is_due and one.reason not in _NOT_ITS_IMAGE for one in self.uses)
+        return is_asked and not self._is_over and not self.has_started
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether nobody has asked for the image yet: an init container has to end first."""
+        return not self.has_started and not any(one.is_due for one in self.uses)
+
+    @property
+    def failed_s(self) -> float:
+        """When the kubelet said that the pull had failed; 0 if it does not say so."""
+        return self.pod.status_s if self.reason is not None else 0.0
 
     @property
     def reason(self) -> PodImage | None:
@@ -129,10 +144,18 @@ def objects_of(
 def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     """Return the pull of an image that a pod needs.
 
-    A pull that ended before the pod was created was for another pod: it only shows that the image
-    is present. Times of pods are in whole seconds.
+    A pull that may as well be that of another image is not. One that ended before the pod was
+    created was for another pod: it only shows that the image is present. Times of pods are in whole
+    seconds.
     """
-    pull = next((one for one in reversed(pulls) if is_same_image(need.image, one.image)), None)
+    pull = None
+    for one in reversed(pulls):
+        found = match(need.image, one, failed_s=need.failed_s)
+        if found is Match.YES:
+            pull = one
+            break
+        if found is Match.MAYBE and not one.candidates:
+            pull = pull or one
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
         return pull
     return None if pull.has_failed else replace(pull, layers=(), sums=Sums(), began_s=0.0)
@@ -180,7 +203,33 @@ def _status(need: Need, pull: PullState | None, problem: str) -> Document:
     if problem and phase is not PullPhase.SUCCEEDED:
         status["unknown"] = True
         status["error"] = escape(problem[:MAX_TEXT])
+    status["conditions"] = _conditions(need, pull, phase, status)
     return status
+
+
+def _conditions(
+    need: Need, pull: PullState | None, phase: PullPhase, status: Document
+) -> list[Document]:
+    """Return the conditions, for ``kubectl wait``."""
+    began_s = pull.began_s if pull is not None else 0.0
+    ended_s = pull.ended_s if pull is not None else 0.0
+    since_s = began_s or need.pod.created_s
+    if phase is PullPhase.SUCCEEDED or phase.has_failed:
+        since_s = ended_s or since_s
+    known = {
+        "Pulled": phase is PullPhase.SUCCEEDED,
+        "Failed": phase.has_failed,
+    }
+    return [
+        {
+            "type": kind,
+            "status": "Unknown" if "unknown" in status else str(holds),
+            "reason": phase.value,
+            "message": status.get("error", ""),
+            **({"lastTransitionTime": format_moment(since_s)} if since_s else {}),
+        }
+        for kind, holds in known.items()
+    ]
 
 
 def phase_of(need: Need, pull: PullState | None) -> PullPhase:
@@ -189,8 +238,12 @@ def phase_of(need: Need, pull: PullState | None) -> PullPhase:
     The node's own state is newer than the pod's status: while the kubelet pulls again after a
     failure, that status is still ``ImagePullBackOff``.
     """
-    if pull is not None and pull.is_running and not (pull.has_failed and pull.is_over):
+    is_running = pull is not None and pull.is_running and not (pull.has_failed and pull.is_over)
+    # Until bytes arrive, the last error stays: an attempt may end at once, like the ones before.
+    if pull is not None and is_running and (pull.has_bytes or need.reason is None):
         return _running_phase(pull)
+    if need.is_ahead:
+        return PullPhase.WAITING
     if not need.is_open and not need.is_void:
         return PullPhase.SUCCEEDED
     if need.reason is not None:

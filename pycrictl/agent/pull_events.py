@@ -43,17 +43,18 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
     """Return the recorder of a node's Events; its pods must be watched (``NodePulls.hold``)."""
     is_busy = False
 
-    async def states() -> list[PodPullState]:
+    async def states(is_writing: bool) -> list[PodPullState]:
         nonlocal is_busy
-        was_busy, is_busy = is_busy, any(map(is_waiting, pulls.pods()))
-        if not (is_busy or was_busy):
+        is_busy = any(map(is_waiting, pulls.pods()))
+        if not (is_busy or is_writing):
             return []
         try:
             found, pods = await pulls.ask()
         except PycrictlError:
             await asyncio.sleep(IDLE_S)
             return []
-        return [state_of(one) for one in objects_of(pods, found, pulls.node)]
+        # A pull may be forgotten before its last word is written: a started container tells it.
+        return [state_of(one) for one in objects_of(pods, found, pulls.node, wants_all=is_writing)]
 
     async def idle() -> None:
         await (asyncio.sleep(LOOK_S) if is_busy else pulls.changed(IDLE_S))

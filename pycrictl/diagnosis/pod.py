@@ -300,8 +300,10 @@ def _images(facts: PodFacts) -> Iterator[Finding]:
         name = quote(image.reference)
         if image.is_present and image.pull is None:
             continue
-        if image.pull is not None:
-            yield _pulling(facts.full_name, name, image, image.pull)
+        # Until bytes arrive, the last error stays: an attempt may end at once, like those before.
+        pull = image.pull
+        if pull is not None and (pull.has_bytes or pull.place or not image.failure):
+            yield _pulling(facts.full_name, name, image, pull)
         elif image.failure:
             trouble = pull_trouble(image.failure)
             words = words_of(trouble, image.reference)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.progress.failures import cause
+from pycrictl.progress.identity import Match, match
 from pycrictl.progress.pull_names import ImageOwners
-from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.state import PullState
@@ -73,9 +73,11 @@ class ContainerdPulls:
         stray: dict[str, PullState] = {}
         for pull in shown:
             name = pull.image
-            choices = [one for one in references if name and is_same_image(one, name)]
-            if choices:
-                own.setdefault(choices[0], pull)
+            matches = {one: match(one, pull) for one in references if name}
+            sure = [one for one, found in matches.items() if found is Match.YES]
+            likely = [one for one, found in matches.items() if found is Match.MAYBE]
+            if sure or (likely and not pull.candidates):
+                own.setdefault((sure or likely)[0], pull)
             else:
                 stray[name or "an image that is not known yet"] = pull
         return Pulls(own, stray)

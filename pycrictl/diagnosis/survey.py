@@ -28,7 +28,7 @@ from pycrictl.kube.node_pods import Origin
 from pycrictl.kube.pods import Pod
 from pycrictl.logs.log_reader import LogReader, Selection
 from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures, as_text, awaited
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import canonical
 from pycrictl.pulls.messages import pulls_in_line
 
 if TYPE_CHECKING:
@@ -381,7 +381,9 @@ class Survey(Asking):
         found = []
         for reference in references:
             says = waiting[reference].reason if reference in waiting else ""
-            failure = next((one for one in failed if is_same_image(one.image, reference)), None)
+            failure = next(
+                (one for one in failed if canonical(one.image) == canonical(reference)), None
+            )
             error = failure.explained if failure is not None else pulls.failed.get(reference, "")
             found.append(
                 facts.Image(

@@ -148,14 +148,15 @@ class EventRecorder:
     """Writes the Events of a node.
 
     Args:
-        states: returns the progress of the pulls of the node; empty if there are none.
+        states: returns the progress of the pulls of the node; empty if there are none. It is told
+            whether Events have been written whose last word is missing.
         idle: waits until there may be pulls, or for a limited time.
     """
 
     def __init__(
         self,
         api: ApiClient,
-        states: Callable[[], Awaitable[Iterable[PodPullState]]],
+        states: Callable[[bool], Awaitable[Iterable[PodPullState]]],
         idle: Callable[[], Awaitable[None]],
         log: Log,
     ) -> None:
@@ -178,7 +179,8 @@ class EventRecorder:
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            self._schedule.look(await self._states(), loop.time())
+            states = await self._states(not self._schedule.is_empty)
+            self._schedule.look(states, loop.time())
             event = self._schedule.next(loop.time())
             if event is not None:
                 await in_thread(partial(self._write, event))

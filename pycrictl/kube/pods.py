@@ -43,6 +43,7 @@ class PodImage(NamedTuple):
         container: the container's name, or the volume's.
         reason: why the container is waiting (``ErrImagePull``, ``ImagePullBackOff`` …).
         has_started: the container runs or has run, so its image is present.
+        is_due: the kubelet pulls it as soon as it can; False behind an unfinished init container.
         is_ready: the result of its probes; None if unknown, or if it cannot have any.
         is_ephemeral: ``kubectl debug`` added it to the running pod.
     """
@@ -52,6 +53,7 @@ class PodImage(NamedTuple):
     reason: str = ""
     message: str = ""
     has_started: bool = False
+    is_due: bool = True
     is_volume: bool = False
     is_ready: bool | None = None
     is_ephemeral: bool = False
@@ -67,6 +69,7 @@ class Pod(NamedTuple):
         node, host_ip: empty until they are set.
         created: RFC 3339.
         container: name of the default container.
+        status_s: when the kubelet last wrote the status (Unix time); 0 if it has not.
     """
 
     namespace: str
@@ -81,6 +84,7 @@ class Pod(NamedTuple):
     host_ip: str = ""
     created: str = ""
     container: str = ""
+    status_s: float = 0.0
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -113,6 +117,7 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
     if not (name := text(metadata.get("name"))):
         return None
     images: list[PodImage] = []
+    is_due = True
     for key, status_key in _LISTS:
         statuses = {text(one.get("name")): one for one in mappings(status.get(status_key))}
         for one in mappings(spec.get(key)):
@@ -126,10 +131,12 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
                     text(waiting.get("reason")),
                     text(waiting.get("message")),
                     has_started="running" in state or "terminated" in state,
+                    is_due=is_due or key == EPHEMERAL,
                     is_ready=readiness(key, one, statuses.get(container, {})),
                     is_ephemeral=key == EPHEMERAL,
                 )
             )
+            is_due &= key != "initContainers" or _lets_others_begin(one, state)
     for volume in mappings(spec.get("volumes")):
         if reference := text(mapping(volume.get("image")).get("reference")):
             has_run = status.get("phase") in ("Running", "Succeeded")
@@ -152,7 +159,21 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         text(status.get("hostIP")),
         text(metadata.get("creationTimestamp")),
         _default_container(metadata, spec),
+        _status_s(metadata),
     )
+
+
+def _lets_others_begin(spec: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
+    """Return whether the containers after an init container may begin: it has ended, or stays."""
+    if spec.get("restartPolicy") == "Always":
+        return "running" in state or "terminated" in state
+    return mapping(state.get("terminated")).get("exitCode") == 0
+
+
+def _status_s(metadata: Mapping[str, Any]) -> float:
+    writers = mappings(metadata.get("managedFields"))
+    times = [moment(one.get("time")) for one in writers if one.get("subresource") == "status"]
+    return max(times, default=0.0)
 
 
 def readiness(key: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool | None:

@@ -155,7 +155,7 @@ class _Listing:
             await self._list(on_pull, on_note)
             watching = asyncio.create_task(self._watch(on_pull, on_note))
             try:
-                if await self._wait(watching, on_pull):
+                if await self._wait(watching, on_pull, on_note):
                     return
             finally:
                 await end_tasks([watching])
@@ -202,12 +202,12 @@ class _Listing:
                 ) from exc
             raise
 
-    async def _wait(self, watching: asyncio.Task[None], on_pull: _OnPull) -> bool:
+    async def _wait(self, watching: asyncio.Task[None], on_pull: _OnPull, on_note: _OnNote) -> bool:
         """Wait until a new list is due; return True if there is nothing left to wait for."""
         idle_since: float | None = None
         while not watching.done():
             await asyncio.wait([watching], timeout=_TICK_S)
-            await self._look_for_lost(on_pull)
+            await self._look_for_lost(on_pull, on_note)
             if self._is_endless or not self._pulls.has_not_begun:
                 idle_since = None
             elif idle_since is None:
@@ -219,11 +219,15 @@ class _Listing:
         watching.result()
         return False
 
-    async def _look_for_lost(self, on_pull: _OnPull) -> None:
+    async def _look_for_lost(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         """Report whether the pulls that are no longer listed succeeded."""
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
             error = await in_thread(partial(ending_of, self._kubectl, pull))
+            if error is None:
+                on_note(f"pod {pull.namespace}/{pull.name} is gone, and what it waited for")
+                self._tracker.forget(pull.pull.name)
+                continue
             # If it never began, no pull was needed: its pod waited for something else.
             phase = Phase.FAILED if error else Phase.DONE if pull.has_begun else Phase.PRESENT
             known = self._tracker.pulls.get(pull.pull.name)

@@ -171,14 +171,17 @@ def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]],
     return namespace, pods, selectors
 
 
-def ending_of(kubectl: Kubectl, pull: PullObject) -> str:
-    """Return why a pull that is no longer reported did not succeed; empty if it did."""
+def ending_of(kubectl: Kubectl, pull: PullObject) -> str | None:
+    """Return why a pull that is no longer reported did not succeed.
+
+    Empty if it did; None if its pod is gone, so that nobody waits for it any more.
+    """
     try:
         pod = kubectl.documents(
             "get", "pod", pull.name, f"--namespace={pull.namespace}", "--output=json"
         )
     except NotFound:
-        return "its pod is gone"
+        return None
     except PycrictlError as exc:
         return f"it is not reported any more, and the pod cannot be read: {exc.message}"
     status = mapping(pod, "status")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
@@ -42,6 +42,7 @@ from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
+from pycrictl.pulls.registries.manifests import Answers
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
@@ -100,6 +101,8 @@ class _LeasePull:
     recheck_at: float = -math.inf
     pods: tuple[str, ...] = ()
     expected: Expected | None = None
+    candidates: tuple[str, ...] = ()
+    question: Answers[str, str | None] | None = None
     is_shown: bool = False
     is_missed: bool = False
     error: str = ""
@@ -119,6 +122,7 @@ class _LeasePull:
         return PullState(
             image=self.image,
             digest=self.index_digest or self.manifest_digest,
+            candidates=self.candidates,
             layers=tuple(
                 layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers
             ),
@@ -141,17 +145,20 @@ class ContentWatcher:
     """Polls a containerd and feeds a tracker with every layer of every running pull.
 
     ``snapshotter`` is assumed until a pull shows which one it unpacks to;
-    ``max_concurrent_downloads`` is 0 for no limit. Only ``expect`` and ``forget`` are thread-safe.
+    ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
+    of a reference: None if it is unknown, empty if there is no such image. Only ``expect`` and
+    ``forget`` are thread-safe.
     """
 
     client: ContainerdClient
     snapshotter: str = "overlayfs"
     max_concurrent_downloads: int = 3
     owners: ImageOwners | None = None
+    find_digest: Callable[[str], str | None] | None = None
 
     def __post_init__(self) -> None:
         self._documents = Documents(self.client)
-        self._names = Names(self.owners)
+        self._names = Names()
         self._daemon = CurrentDaemon(self.client)
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[EndedPull] = []
@@ -299,15 +306,50 @@ class ContentWatcher:
 
     def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
         infos = self.client.infos(pull.digests).values()
+        sources = repositories(info.labels for info in infos)
+        images = self._images(pull)
+        candidates = self._candidates(pull, sources, images)
+        if len(candidates) > 1 and pull.question is not None and not pull.question.are_complete:
+            return
         pull.image = self._names.choose(
             pull.lease_id,
             pull.started_s,
             digests=pull.digests,
-            repositories=repositories(info.labels for info in infos),
-            images=self._images(pull),
+            repositories=sources,
+            images=images,
             is_final=is_final,
+            candidates=candidates,
         )
+        pull.candidates = tuple(candidates) if pull.image not in candidates else ()
         pull.expected = self._names.expected_of(pull.lease_id)
+
+    def _candidates(
+        self, pull: _LeasePull, sources: Sequence[str], images: Sequence[str]
+    ) -> list[str]:
+        """Return the images of waiting pods that a pull may be for; ask the registry if needed."""
+        if self.owners is None:
+            return []
+        found = self.owners.candidates(
+            pull.digests,
+            sources,
+            images,
+            began_s=pull.started_s,
+            taken={other.image for other in self._pulls.values() if other is not pull},
+        )
+        if len(found) > 1 and pull.question is None and self.find_digest is not None:
+            pull.question = Answers(found, self.find_digest)
+        if pull.question is not None:
+            answers = pull.question.known
+            exact = [one for one in found if answers.get(one) in pull.digests]
+            found = exact or [one for one in found if answers.get(one) is None]
+        return found
+
+    def _narrow(self, pull: _LeasePull) -> None:
+        """Look again for which of its candidates a pull is."""
+        infos = self.client.infos(pull.digests).values()
+        sources = repositories(info.labels for info in infos)
+        if found := self._candidates(pull, sources, self._images(pull)):
+            pull.candidates = tuple(found)
 
     def _images(self, pull: _LeasePull) -> list[str]:
         """Return the node's names for the pulled image, including its ID."""
@@ -321,6 +363,8 @@ class ContentWatcher:
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
             pull.recheck_at = now + _RECHECK_S
+            if len(pull.candidates) > 1:
+                self._narrow(pull)
         reads_left = _TRAILERS_PER_POLL
         for layer in pull.layers:
             if layer.wants_trailer and reads_left:

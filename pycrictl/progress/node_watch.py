@@ -46,8 +46,8 @@ from pycrictl.errors import (
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
 from pycrictl.progress.failures import Failures
+from pycrictl.progress.identity import may_be
 from pycrictl.progress.pull_names import ImageOwners
-from pycrictl.progress.reference import is_same_image
 from pycrictl.progress.sources import Causes, ContentWatch, ImageTracker, open_watcher
 from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.pulls.messages import WHOLE_NODE
@@ -174,7 +174,7 @@ def _watch(
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
     # The client may be connected to a proxy whose admin socket is not at the usual path.
     if not is_inside:
-        tracker = ImageTracker(request.image, partial(_is_one_of, references=own) if own else None)
+        tracker = ImageTracker(_both(request.image, own or None))
         open_url = partial(target.open_stream, knowledge.proxy or client)
         try:
             return watch_stream(open_url, tracker, sink, timeout_s=client.timeout_s, pace=pace)
@@ -223,15 +223,16 @@ def _watch_inside(
         known = "; pycrictl proxy knows" if is_crio else ""
         every = f"showing every pull on the node{known}"
         sink.note(f"{runtime} does not say which pod a pull is for: {every}")
-    causes = is_wanted = None
-    if references is not None:
-        is_wanted = partial(_is_one_of, references=references)
+    causes = None
     if knowledge.read_journal is not None:
         pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         causes = Causes(Failures(knowledge.read_journal, pods))
-    tracker = ImageTracker(image, is_wanted)
+    tracker = ImageTracker(_both(image, references))
     return ContentWatch(watcher, settings, sink, causes).run(tracker, pace)
 
 
-def _is_one_of(image: str, references: Sequence[str]) -> bool:
-    return any(is_same_image(one, image) for one in references)
+def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:
+    """Return those of the references that may be ``image``, if it is given; None for all images."""
+    if not image or references is None:
+        return [image] if image else references
+    return [one for one in references if may_be(one, image) or may_be(image, one)]

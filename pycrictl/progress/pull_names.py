@@ -6,20 +6,22 @@ already has under the same digest; the repository in containerd's labels, with a
 short digest alone.
 
 For a running pull, containerd shows its repository, without the registry's port and the tag, and
-the digest of its manifest. A pod names a repository and a tag. So pulls are matched to the images
-of waiting pods by repository; if several of their tags fit, only an image that the node has under
-the same digest decides.
+the digest of its manifest. A pod names a repository and a tag. So the images of waiting pods that
+are of this repository are a pull's *candidates*, except those that other running pulls are for, and
+those that failed after it had begun. If there are several, an image that the node has under the
+same digest decides, or the registry; otherwise the pull may be for any of them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pycrictl.containerd.store import is_digest
 from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.progress.failures import REASONS
 from pycrictl.progress.reference import canonical, parse, repository, short_digest
 from pycrictl.pulls.registries.credentials import Credentials
 
@@ -45,7 +47,6 @@ class Expected:
 class Names:
     """Names pulls; a name never changes, as it is a key for watchers."""
 
-    owners: ImageOwners | None = None
     _expected: list[Expected] = field(default_factory=list)
     _known: OrderedDict[str, str] = field(default_factory=OrderedDict)
 
@@ -74,6 +75,7 @@ class Names:
         repositories: Sequence[str],
         images: Iterable[str],
         is_final: bool,
+        candidates: Sequence[str] = (),
     ) -> str:
         """Return a name for a pull whose manifest is known; empty if it is too early to decide.
 
@@ -82,6 +84,7 @@ class Names:
             repositories: where its documents come from, ``host/path``, best first; containerd adds
                 them a moment after the documents themselves.
             is_final: no more information will come; the result is not empty.
+            candidates: of the images that pods wait for.
         """
         open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
         by_digest = [one for one in open_ if parse(one.reference).digest in digests]
@@ -97,11 +100,8 @@ class Names:
             return ""
         if (known := self._known.get(digests[0])) is not None:
             return known
-        images = list(images)
-        if self.owners is not None:
-            name = self.owners.name(digests, repositories, images)
-            if name and name not in self._known.values():  # else it is another pull than the pod's
-                return self._remember(digests, name)
+        if len(candidates) == 1 and candidates[0] not in self._known.values():
+            return self._remember(digests, candidates[0])
         if image := _best(images, repositories):
             return self._remember(digests, image)
         short = short_digest(digests[0])
@@ -132,21 +132,37 @@ class ImageOwners:
     pods: Callable[[], Sequence[Pod]]
     names_pods: bool = True
 
-    def name(
-        self, digests: Sequence[str], repositories: Sequence[str], images: Iterable[str]
-    ) -> str:
-        """Return the name that waiting pods use for an image; empty if none or several fit."""
-        needed = self.wanted()
-        parsed = {reference: parse(reference) for reference in needed}
-        if exact := [one for one in needed if parsed[one].digest in digests]:
-            return exact[0]
-        found = [
-            one for one in needed if not parsed[one].digest and repository(one) in repositories
+    def candidates(
+        self,
+        digests: Sequence[str],
+        repositories: Sequence[str],
+        images: Iterable[str],
+        *,
+        began_s: float = 0.0,
+        taken: Collection[str] = (),
+    ) -> list[str]:
+        """Return the waiting images that a pull may be for; one if that is certain.
+
+        Args:
+            images: the node's names for the image that is pulled.
+            began_s: when the pull began (Unix time).
+            taken: images of other running pulls.
+        """
+        open_ = [
+            one.image
+            for pod, one in self._waiting()
+            if one.reason not in REASONS or pod.status_s <= began_s
         ]
-        if len(found) > 1:
-            known = set(map(canonical, images))
-            found = [one for one in found if canonical(one) in known]
-        return found[0] if len(found) == 1 else ""
+        parsed = {reference: parse(reference) for reference in open_}
+        if exact := [one for one in parsed if parsed[one].digest in digests]:
+            return exact[:1]
+        found = [
+            one
+            for one, parts in parsed.items()
+            if not parts.digest and repository(one) in repositories and one not in taken
+        ]
+        known = set(map(canonical, images))
+        return [one for one in found if canonical(one) in known] or found
 
     def wanted(self) -> list[str]:
         return list(dict.fromkeys(one.image for _, one in self._waiting()))
@@ -161,5 +177,5 @@ class ImageOwners:
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
         for pod in self.pods():
             for one in pod.images:
-                if not one.has_started:
+                if one.is_due and not one.has_started:
                     yield pod, one

@@ -8,7 +8,6 @@ what the grammar of ``github.com/distribution/reference`` does not allow.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -137,28 +136,15 @@ def short_digest(digest: str) -> str:
     return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
 
 
-def is_same_image(wanted: str, known: str) -> bool:
-    """Return whether ``known``, a runtime's name for an image, may mean the same as ``wanted``.
-
-    Parts missing from ``known`` match anything: containerd names a running pull without the
-    registry's port and the tag, by the manifest's digest alone.
-    """
-    if wanted == known:
-        return True
-    want, have = parse(wanted), parse(known)
-    if want.path != have.path or _host(want.host) != _host(have.host):
+def is_same_repository(one: Reference, other: Reference) -> bool:
+    """Return whether two references name one repository; a registry's port may be missing."""
+    if one.path != other.path or _host(one.host) != _host(other.host):
         return False
-    if ":" in want.host and ":" in have.host and want.host != have.host:
-        return False
-    if want.digest and have.digest:
-        return have.digest.startswith(want.digest) or want.digest.startswith(have.digest)
-    if have.tag or not have.digest:
-        return (want.tag or DEFAULT_TAG) == (have.tag or DEFAULT_TAG) or bool(want.digest)
-    return True
+    return one.host == other.host or ":" not in one.host or ":" not in other.host
 
 
-def is_among(wanted: str, names: Iterable[str]) -> bool:
-    return any(is_same_image(wanted, name) for name in names)
+def tag_of(reference: Reference) -> str:
+    return reference.tag or DEFAULT_TAG
 
 
 def _host(host: str) -> str:

@@ -8,7 +8,7 @@ its views to a sink. ``pycrictl.progress.node_watch`` chooses between them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -39,9 +39,12 @@ from pycrictl.progress.endings import (
     failures_in,
 )
 from pycrictl.progress.failures import Failure, Failures
+from pycrictl.progress.identity import Match, is_among, match, may_be
 from pycrictl.progress.pull_names import ImageOwners
-from pycrictl.progress.reference import is_among, is_same_image
+from pycrictl.pulls.registries.access import access_of
+from pycrictl.pulls.registries.endpoint import RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.pulls.registries.manifests import ManifestRequest, find_digest
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
@@ -50,18 +53,17 @@ from pycrictl.units import format_duration
 class ImageTracker(Tracker):
     """Leaves out pulls of unwanted images; pulls that name no image are kept."""
 
-    def __init__(self, image: str = "", is_wanted: Callable[[str], bool] | None = None) -> None:
+    def __init__(self, wanted: Sequence[str] | None = None) -> None:
         super().__init__()
-        self._wanted = image
-        self._is_wanted = is_wanted
+        self._wanted = wanted
 
-    def wants(self, image: str) -> bool:
-        if self._is_wanted is not None and image and not self._is_wanted(image):
-            return False
-        return not self._wanted or not image or is_same_image(self._wanted, image)
+    def wants(self, pull: PullState) -> bool:
+        if not pull.image or self._wanted is None:
+            return True
+        return any(match(image, pull) is not Match.NO for image in self._wanted)
 
     def apply(self, pull: PullState, *, now: float) -> None:
-        if self.wants(pull.image):
+        if self.wants(pull):
             super().apply(pull, now=now)
 
 
@@ -70,7 +72,7 @@ class ImageTracker(Tracker):
 
 def awaited(result: PollResult, tracker: ImageTracker) -> tuple[PullState, ...]:
     """Return the wanted running pulls, for when there is nothing to track yet."""
-    return tuple(pull for pull in result.active if tracker.wants(pull.image))
+    return tuple(pull for pull in result.active if tracker.wants(pull))
 
 
 def open_watcher(
@@ -83,7 +85,7 @@ def open_watcher(
     """Return a watcher for containerd or CRI-O, and settings; else raise ``Unimplemented``."""
     native = ContainerdClient(client.path, timeout_s=client.timeout_s)
     try:
-        native.version()
+        version = native.version()
     except Unimplemented:
         crio = open_crio(client, owners, wants_manifests=wants_manifests, keyring=keyring)
         if crio is None:
@@ -99,8 +101,24 @@ def open_watcher(
         snapshotter=settings.snapshotter or "overlayfs",
         max_concurrent_downloads=3 if downloads is None else downloads,
         owners=owners,
+        find_digest=_finder_of_digests(client.endpoint, version, keyring)
+        if wants_manifests
+        else None,
     )
     return watcher, settings
+
+
+def _finder_of_digests(
+    endpoint: str, version: str, keyring: Keyring | None
+) -> Callable[[str], str | None]:
+    access: list[RegistryAccess] = []
+
+    def find(reference: str) -> str | None:
+        if not access:  # found out only once it is needed
+            access.append(access_of(endpoint, "containerd", version))
+        return find_digest(ManifestRequest(reference, access=access[0], keyring=keyring))
+
+    return find
 
 
 # Causes of failures, including pulls that left no trace in containerd
@@ -120,16 +138,17 @@ class Causes:
         self._held: list[EndedPull] = []
         self._look_at: float | None = None
         self._next_look = 0.0
-        self._shown: dict[str, None] = {}
+        self._shown: dict[str, Failure] = {}
 
     def add(self, result: PollResult, tracker: ImageTracker, now: float) -> PollResult:
         """Return the result of a poll without the endings whose cause is still being sought."""
-        active = [pull.image for pull in result.active if pull.image]
+        active = [pull for pull in result.active if pull.image]
         done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
-        for name in [name for name in self._shown if is_among(name, active + done)]:
-            del self._shown[name]
-            if name not in active + done:  # else its layers have replaced it
-                tracker.forget(name)
+        names = [pull.image for pull in active] + done
+        for failure in [one for one in self._shown.values() if _is_outdated(one, active, done)]:
+            del self._shown[failure.image]
+            if failure.image not in names:  # else its layers have replaced it
+                tracker.forget(failure.image)
         held = [one for one in result.ended if one.ending is not PullEnding.DONE]
         if held:
             self._held += held
@@ -146,7 +165,7 @@ class Causes:
         return PollResult(result.active, ended, is_settling=self._look_at is not None)
 
     def _explained(
-        self, tracker: ImageTracker, active: list[str], now: float
+        self, tracker: ImageTracker, active: list[PullState], now: float
     ) -> Iterable[EndedPull]:
         held, self._held = self._held, []
         self._failures.look(self._clock())
@@ -155,7 +174,7 @@ class Causes:
             if not one.image and found:
                 self._show(found, tracker, active, now)
                 continue
-            failure = next((each for each in found if is_among(each.image, [one.image])), None)
+            failure = next((each for each in found if may_be(each.image, one.image)), None)
             if failure is not None:
                 error = failure.text(self._clock())
                 tracker.replace_error(one.image, error)
@@ -163,11 +182,15 @@ class Causes:
             yield one
 
     def _show(
-        self, failures: Iterable[Failure], tracker: ImageTracker, active: list[str], now: float
+        self,
+        failures: Iterable[Failure],
+        tracker: ImageTracker,
+        active: list[PullState],
+        now: float,
     ) -> None:
         for failure in failures:
-            if tracker.wants(failure.image) and not is_among(failure.image, active):
-                self._shown[failure.image] = None
+            if not _is_outdated(failure, active):
+                self._shown[failure.image] = failure
                 pull = PullState(
                     image=failure.image,
                     layers=(LayerState(phase=Phase.FAILED),),
@@ -175,6 +198,14 @@ class Causes:
                     error=failure.text(self._clock()),
                 )
                 tracker.apply(pull, now=now)
+
+
+def _is_outdated(failure: Failure, active: Iterable[PullState], done: Iterable[str] = ()) -> bool:
+    """Return whether the image has been pulled since, or may be being pulled again."""
+    is_pulled = any(
+        match(failure.image, pull, failed_s=failure.at_s) is not Match.NO for pull in active
+    )
+    return is_pulled or is_among(failure.image, done)
 
 
 # A whole source
@@ -219,7 +250,7 @@ class ContentWatch:
 
     def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
         """Record ended pulls; return whether a wanted pull is running."""
-        runs = any(tracker.wants(pull.image) for pull in result.active)
+        runs = any(map(tracker.wants, result.active))
         if runs:
             self._nameless.clear()  # it was tried again
         for pull in result.ended:
@@ -229,7 +260,9 @@ class ContentWatch:
                 self._nameless.append(pull.reason)
             else:
                 self.sink.note(pull.reason)
-        self._has_seen |= runs or any(tracker.wants(pull.image) for pull in result.ended)
+        self._has_seen |= runs or any(
+            tracker.wants(PullState(image=pull.image)) for pull in result.ended
+        )
         return runs
 
     def _poll(self, tracker: Tracker) -> PollResult:

@@ -61,7 +61,7 @@ class _StreamWatch:
 
     def __post_init__(self) -> None:
         self._endings = Endings(self.tracker, self.sink)
-        self._has_news = self._has_begun = False
+        self._has_news = self._has_begun = self._has_seen = False
         self._broken_at: float | None = None
         self.tracker.is_known = False
 
@@ -81,7 +81,7 @@ class _StreamWatch:
             )
             if self._broken_at is not None:
                 failures = {**dict.fromkeys(unfinished, _LOST), **failures}
-        return WatchOutcome(seen=bool(view.pulls), failures=tuple(failures.items()))
+        return WatchOutcome(seen=self._has_seen, failures=tuple(failures.items()))
 
     async def _tick(self) -> None:
         while True:
@@ -141,6 +141,7 @@ class _StreamWatch:
     async def _follow_once(self) -> None:
         def receive(pull: PullState) -> None:
             self._has_news = self._has_begun = self.tracker.is_known = True
+            self._has_seen |= bool(pull.layers)
             if pull.error:
                 pull = replace(pull, error=cause(pull.error))
             self.tracker.apply(pull, now=time.monotonic())

@@ -19,7 +19,8 @@ The two processes exchange JSON objects, one per line::
     new: {"call": "take-over"}
     old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
     new: {"socket": "/run/…", "port": true}   where it listens; whether it needs the stream port
-    old: {"running": […], "waiting": 3}    it gives out no more slots and has released the port
+    old: {"running": […], "waiting": 3, "failures": […]}
+                                           it gives out no more slots and has released the port
     new: {"serving": true}                 new clients reach the new process
     old: {}                                it forwards its waiting calls
     old: {"ended": 7, "error": "…"}        once per running pull; a null error means given up
@@ -259,7 +260,8 @@ class HandOver:
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
         waiting = len(self._limiter.in_line())
-        lines.send({"running": running, "waiting": waiting})
+        failures = self._book.handed_over()
+        lines.send({"running": running, "waiting": waiting, "failures": failures})
         answer = await lines.receive(STEP_S)
         if answer is None or not answer.get("serving"):
             lines.send({"error": "it took too long"})
@@ -373,6 +375,10 @@ class Predecessor:
                 runtime_handler=document["runtimeHandler"],
                 takes_slot=document["takesSlot"],
             )
+        for failure in state.get("failures", ()):
+            pod = failure["pod"]
+            key = PodKey(*map(str, pod)) if pod else None
+            limiter.queue.book.inherit({**failure, "pod": key})
         if state["waiting"]:
             limiter.hold()
         return int(state["waiting"])

@@ -24,8 +24,9 @@ from pycrictl.errors import (
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Endings, PollResult, Sink
+from pycrictl.progress.identity import Match, match, may_be
 from pycrictl.progress.pull_names import Expected
-from pycrictl.progress.reference import flaw, is_same_image
+from pycrictl.progress.reference import flaw
 from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.registries.access import access_of
@@ -42,12 +43,22 @@ FIRST_LOOK_S: Final = 0.3
 """Pulls that end sooner, such as those of images already present, are not shown."""
 
 
+LINE_S: Final = 1.0
+"""How often the limiter's line is read while a pull has not begun."""
+
+
 class Show(NamedTuple):
-    """How to show pulls that take long enough; ``interval_s`` is the pause between two polls."""
+    """How to show pulls that take long enough.
+
+    Attributes:
+        interval_s: the pause between two polls.
+        line: returns the pulls of a limiter in front of the runtime, if there is one.
+    """
 
     open_sink: Callable[[], ClosableSink]
     interval_s: float
     wants_manifests: bool = True
+    line: Callable[[], Sequence[PullState]] = tuple
 
 
 class SharedLimit(NamedTuple):
@@ -167,13 +178,14 @@ class PullDisplay:
     def __init__(
         self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink
     ) -> None:
-        self._images = images
         self._sink = sink
-        self._tracker = ImageTracker("", self._is_ours)
+        self._tracker = ImageTracker(images)
         self._endings = Endings(self._tracker, sink)
         self._watcher: ContentWatcher | CrioWatcher | None = None
         self._expected: dict[str, Expected] = {}
         self._begun: set[str] = set()
+        self._read_line, self._line_at = show.line, -LINE_S
+        self._line: Sequence[PullState] = ()
         try:
             self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
         except Unimplemented:
@@ -219,24 +231,39 @@ class PullDisplay:
             self._watcher.forget(expected)
 
     def _names(self, image: str) -> list[str]:
-        return [name for name in self._tracker.pulls if is_same_image(image, name)]
+        return [name for name in self._tracker.pulls if may_be(image, name)]
 
     def _show(self, awaited: tuple[PullState, ...]) -> None:
         view = self._tracker.view(time.monotonic(), time.time())
         self._sink.show(view if view.pulls else replace(view, awaited=awaited))
-
-    def _is_ours(self, name: str) -> bool:
-        return any(is_same_image(image, name) for image in self._images)
 
     def _awaited(self, result: PollResult) -> tuple[PullState, ...]:
         """Return the expected pulls, which are shown until a source reports any."""
         # Never removed: a lease that stays empty for long no longer counts as a pull.
         self._begun |= {one.image for one in awaited(result, self._tracker)}
         return tuple(
-            PullState(
-                image=redact_text(image),
-                is_begun=any(not name or is_same_image(image, name) for name in self._begun),
-                began_s=expected.since_s,
+            self._placed(
+                image,
+                PullState(
+                    image=redact_text(image),
+                    is_begun=any(not name or may_be(image, name) for name in self._begun),
+                    began_s=expected.since_s,
+                ),
             )
             for image, expected in self._expected.items()
         )
+
+    def _placed(self, image: str, pull: PullState) -> PullState:
+        """Return a pull that has not begun with its place in the line, if it is in one."""
+        if pull.is_begun:
+            return pull
+        if (now := time.monotonic()) - self._line_at >= LINE_S:
+            self._line_at = now
+            with suppress(PycrictlError):
+                self._line = self._read_line()
+        own = [one for one in self._line if one.place and match(image, one) is Match.YES]
+        own.sort(key=lambda one: bool(one.pods))  # this call has no pod
+        if not own:
+            return pull
+        place, behind, starts_in_s = own[0].place, own[0].behind, own[0].starts_in_s
+        return replace(pull, place=place, behind=behind, starts_in_s=starts_in_s)

@@ -256,7 +256,8 @@ class PullState:
     def has_bytes(self) -> bool:
         """Whether something has arrived or is arriving, or was present."""
         still = (Phase.WAITING, Phase.FAILED)
-        return any(layer.phase not in still or layer.progress for layer in self.layers)
+        is_moving = any(layer.phase not in still or layer.progress for layer in self.layers)
+        return is_moving or self.sums.progress > 0
 
     @property
     def is_queued(self) -> bool:

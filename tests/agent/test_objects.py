@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pycrictl.agent.api.answers import fits_labels, parse_fields
-from pycrictl.agent.api.table import age, cells
+from pycrictl.agent.api.table import age, cells, table
 from pycrictl.agent.object_store import ObjectStore, VersionGone
 from pycrictl.agent.objects import is_waiting, objects_of, pulls_of, wanted
 from pycrictl.kube.pods import Pod, parse_pod
@@ -87,7 +87,8 @@ def test_phases(state: dict[str, Any], pulls: list[PullState], phase: str) -> No
 @pytest.mark.parametrize("state", [RUNNING, CRASHED])
 def test_images_that_are_there(state: dict[str, Any]) -> None:
     assert status(pod(state=state)) == {}
-    assert status(pod(state=state), wants_all=True) == {"phase": "Succeeded", "percent": 100}
+    found = status(pod(state=state), wants_all=True)
+    assert (found["phase"], found["percent"]) == ("Succeeded", 100)
     assert not is_waiting(pod(state=state))
 
 
@@ -106,6 +107,75 @@ def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> No
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
     (shown,), runs = pulls_of(evicted, [failed])
     assert (shown.has_failed, shown.error, runs) == (True, "reset", False)
+
+
+def test_until_bytes_arrive_the_last_error_stays() -> None:
+    begun = replace(pull(layer("waiting")), error="")
+    found = status(pod(state=BACK_OFF), begun, PullState(image=IMAGE))
+    assert (found["phase"], found["error"]) == ("BackOff", 'Back-off pulling "x"')
+    assert status(pod(state=WAITING), begun)["phase"] == "Pulling"
+
+
+def with_init(state: dict[str, Any], *, image: str = IMAGE) -> Pod:
+    """Return a pod whose init container, of ``image``, has this state; the others wait."""
+    document = standing.pod("web", image=IMAGE, state=WAITING)
+    document["spec"]["initContainers"] = [{"name": "first", "image": image}]
+    document["spec"]["containers"].append({"name": "side", "image": "registry.test/side:1"})
+    document["status"]["initContainerStatuses"] = [{"name": "first", "state": state}]
+    found = parse_pod(document)
+    assert found is not None
+    return found
+
+
+def test_while_an_init_container_runs_nothing_is_waited_for() -> None:
+    """Its image is there, and nobody has asked for those of the containers behind it."""
+    running = with_init(RUNNING)
+    assert objects_of([running], (), "n1") == []
+    assert not is_waiting(running)
+    found = objects_of([running], (), "n1", wants_all=True)
+    phases = {one["metadata"]["name"]: one["status"]["phase"] for one in found}
+    assert phases == {"web.first": "Succeeded", "web.side": "Waiting"}
+    assert pulls_of(wanted(running, ""), ()) == ([], False)
+    over = with_init({"terminated": {"exitCode": 0}}, image="registry.test/init:1")
+    found = objects_of([over], (), "n1")
+    assert [one["metadata"]["name"] for one in found] == ["web.main", "web.side"]
+
+
+def test_a_pull_that_may_be_of_either_image_is_claimed_by_none() -> None:
+    one, two = IMAGE, IMAGE.replace(":1", ":2")
+    either = replace(
+        pull(layer("downloading", 50), image="registry.test/team/app@sha256:01"),
+        candidates=(one, two),
+    )
+    for image in (one, two):
+        assert status(pod(image=image), either)["phase"] == "Waiting"
+    assert status(pod(image=two), replace(either, candidates=(two,)))["phase"] == "Pulling"
+
+
+def test_an_image_that_does_not_exist_is_not_the_pull_of_another() -> None:
+    """What the kubelet says after the pull of the other image has begun wins."""
+    missing = pod(state=FAILED, image=IMAGE.replace(":1", ":nosuch"))
+    running = pull(layer("downloading", 33), image="registry.test/team/app@sha256:01")
+    assert status(missing._replace(status_s=NOW_S), running) == status(missing)
+    # Before that, the pull may be its next attempt.
+    assert status(missing._replace(status_s=NOW_S - 60), running)["phase"] == "Pulling"
+
+
+@pytest.mark.parametrize(
+    ("state", "pulls", "conditions"),
+    [
+        (WAITING, [pull(layer("downloading", 50))], {"Pulled": "False", "Failed": "False"}),
+        (RUNNING, [], {"Pulled": "True", "Failed": "False"}),
+        (BACK_OFF, [], {"Pulled": "False", "Failed": "True"}),
+    ],
+)
+def test_conditions(
+    state: dict[str, Any], pulls: list[PullState], conditions: dict[str, str]
+) -> None:
+    found = status(pod(state=state), *pulls, wants_all=True)["conditions"]
+    assert {one["type"]: one["status"] for one in found} == conditions
+    unknown = status(pod(), problem="the node does not answer")["conditions"]
+    assert {one["status"] for one in unknown} == {"Unknown"}
 
 
 def test_numbers() -> None:
@@ -127,12 +197,13 @@ def test_an_image_that_another_pod_pulled() -> None:
     late = parse_pod(document)
     assert late is not None
     theirs = pull(layer("done", 100), is_running=False)
-    assert status(late, theirs) == {"phase": "Succeeded", "percent": 100}
+    shown = status(late, theirs)
+    assert (shown["phase"], shown["percent"], "sums" in shown) == ("Succeeded", 100, False)
     found, runs = pulls_of(wanted(late, ""), [theirs])
     assert found == [PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))]
     assert not runs
     failed = pull(layer("failed", 5, error="reset"), is_running=False)
-    assert status(late, failed) == {"phase": "Waiting"}
+    assert status(late, failed)["phase"] == "Waiting"
 
 
 def test_what_had_arrived_before_somebody_watched() -> None:
@@ -173,7 +244,7 @@ def test_one_object_for_each_image_of_a_pod() -> None:
     document["status"]["containerStatuses"] = []
     found = parse_pod(document)
     assert found is not None
-    objects = objects_of([found], (), "n1")
+    objects = objects_of([found], (), "n1", wants_all=True)
     assert {one["metadata"]["name"]: one["spec"]["containers"] for one in objects} == {
         "web.first": ["first", "b"],
         "web.a": ["a", "c"],
@@ -204,6 +275,14 @@ def test_rows() -> None:
     row = cells(document, datetime.fromtimestamp(NOW_S, UTC))
     assert row[:5] == ["web.main", "team/app:1", "Pulling", "39%", "40 of 100 B"]
     assert row[6:9] == ["10s", "n1", "4 B/s"]
+
+
+def test_the_line_has_a_column_where_there_is_one() -> None:
+    queued = pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))
+    for pulls, priority in (((), 1), ((queued,), 0)):
+        found = table(objects_of([pod()], pulls, "n1"), {})
+        (column,) = [one for one in found["columnDefinitions"] if one["name"] == "Queue"]
+        assert column["priority"] == priority
 
 
 @pytest.mark.parametrize(

@@ -57,3 +57,22 @@ def test_an_event_in_the_cluster(cluster: Cluster) -> None:
     assert body["reason"] == "PullProgress"
     assert body["involvedObject"]["name"] == "web"
     assert body["message"].startswith(f"Pulling image {IMAGE}: 39 % (40 of 100 B)")
+
+
+def test_an_event_ends_although_nobody_knows_the_pull_any_more(cluster: Cluster) -> None:
+    rules = [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
+    cluster.api.grants.append(Grant(OWN, rules))
+    agent = cluster.start(writes_events=True)
+    agent.pulls.keep([replace(shown(layer("downloading", 40)), ended_s=2e9)])
+    pod = cluster.add_pod("web")
+
+    def messages() -> list[str]:
+        bodies = [body for _, path, body in cluster.api.asked if "/events" in path]
+        return [body["message"] for body in bodies if body and "message" in body]
+
+    wait_until(messages)
+    pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    pod["status"]["phase"] = "Running"
+    cluster.api.objects.add("", "pods", pod)
+    agent.pulls._ended = {}
+    wait_until(lambda: "was pulled in" in messages()[-1])

@@ -195,6 +195,11 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         'is not running: image "reg.example/web:1": there is no space',
     ),
     # Bytes arrive while the kubelet still reports a back-off; the last failure is outdated.
+    "the last error stays until bytes arrive": (
+        waits_for(pull=PullState(image="x"), says="ImagePullBackOff", failure="no such host"),
+        "registry-down",
+        'is not running: image "reg.example/web:1": ',
+    ),
     "what the kubelet says stands beside what is": (
         waits_for(
             pull=PullState(sums=sums(1, 2, 1.0)), says="ImagePullBackOff", failure="i/o timeout"

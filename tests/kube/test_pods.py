@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pycrictl.foreign import moment
 from pycrictl.kube import node_pods
 from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.node_pods import NodePods, Origin
@@ -92,6 +94,48 @@ def test_readiness_is_of_containers_that_can_have_probes() -> None:
         *(("app", False), ("debugger", None)),
     ]
     assert [one.container for one in pod.images if one.is_ephemeral] == ["debugger"]
+
+
+@pytest.mark.parametrize(
+    ("states", "due"),
+    [
+        ([{}, {}], ["first"]),
+        ([{"running": {}}, {}], ["first"]),
+        ([{"terminated": {"exitCode": 1}}, {}], ["first"]),
+        ([{"terminated": {"exitCode": 0}}, {}], ["first", "sidecar"]),
+        ([{"terminated": {"exitCode": 0}}, {"running": {}}], ["first", "sidecar", "app"]),
+    ],
+)
+def test_which_images_the_kubelet_pulls_by_now(
+    states: list[dict[str, Any]], due: list[str]
+) -> None:
+    names = "first", "sidecar"
+    statuses = [{"name": name, "state": state} for name, state in zip(names, states, strict=True)]
+    pod = parse_pod(
+        {
+            "metadata": {"name": "a"},
+            "spec": {
+                "initContainers": [
+                    {"name": "first", "image": "i"},
+                    {"name": "sidecar", "image": "i", "restartPolicy": "Always"},
+                ],
+                "containers": [{"name": "app", "image": "i"}],
+            },
+            "status": {"initContainerStatuses": statuses},
+        }
+    )
+    assert pod is not None
+    assert [one.container for one in pod.images if one.is_due] == due
+
+
+def test_when_the_kubelet_last_wrote_the_status() -> None:
+    writers = [
+        {"manager": "kubectl", "time": "2026-11-22T22:00:00Z"},
+        {"manager": "kubelet", "subresource": "status", "time": "2026-11-22T22:38:30Z"},
+    ]
+    pod = parse_pod({"metadata": {"name": "a", "managedFields": writers}})
+    assert pod is not None
+    assert pod.status_s == moment("2026-11-22T22:38:30Z")
 
 
 def test_the_volume_of_a_pod_that_has_finished_was_there() -> None:

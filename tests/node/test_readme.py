@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from pycrictl.agent.api.table import COLUMNS
+from pycrictl.agent.api.table import columns
 from pycrictl.proxy import settings
 from tests.waiting import wait_until
 from tools import surface
@@ -233,7 +233,7 @@ def test_the_first_commands_print_what_is_shown() -> None:
 
 def test_the_table_of_pulls_has_the_columns_of_kubectl() -> None:
     (text,) = [text for line, text in examples(FIRST) if line.startswith("kubectl ")]
-    narrow = [column["name"].upper() for column in COLUMNS if column["priority"] == 0]
+    narrow = [column["name"].upper() for column in columns() if column["priority"] == 0]
     assert re.split(r"\s{2,}", text.splitlines()[0]) == ["NAMESPACE", *narrow]
 
 

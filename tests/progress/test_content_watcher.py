@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import grpc
@@ -10,14 +11,17 @@ import pytest
 
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import Unavailable
+from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress import content_watcher
 from pycrictl.progress.endings import PullEnding
-from pycrictl.progress.pull_names import Expected
+from pycrictl.progress.identity import Match, match
+from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import Phase
 from tests.containerd.fakectd import Blob, FakeContainerd, Ingest, Lease, Replay, Snapshot
 from tests.containerd.fixtures import client, fake
 from tests.containerd.made import START_S, Made, digest_of
 from tests.containerd.watching import Watch
+from tests.waiting import wait_until
 
 __all__ = ["client", "fake"]
 
@@ -489,3 +493,65 @@ def test_garbage_in_a_lease_is_no_pull(watch: Watch, fake: FakeContainerd) -> No
     reads = fake.calls["read"]
     watch.poll(0.3, START_S + 1.3)
     assert fake.calls["read"] == reads  # each was read once
+
+
+# Two tags of one repository
+
+
+def of_tag(fake: FakeContainerd, tag: str) -> Made:
+    made = Made(fake, "pair", [f"layer of {tag}"])
+    made.manifest, made.config = digest_of(f"manifest of {tag}"), digest_of(f"config of {tag}")
+    return made
+
+
+def begin(made: Made, lease_id: str, *, at_s: float = START_S) -> None:
+    made.lease = made.fake.leases[lease_id] = Lease(at_s)
+    made.add_manifest(at_s, source="localhost")
+    made.add_config(at_s)
+
+
+def pods_of_tags(*tags: str) -> list[Pod]:
+    images = [PodImage("c", f"localhost:5000/pair:{tag}") for tag in tags]
+    return [Pod("default", "web", "u", "Pending", (image,), ()) for image in images]
+
+
+def of_image(watch: Watch, tag: str) -> dict[Match, list[str]]:
+    """Return the first layers of the running pulls, by whether they are of this tag."""
+    found: dict[Match, list[str]] = {}
+    for pull in watch.tracker.pulls.values():
+        found.setdefault(match(f"localhost:5000/pair:{tag}", pull), []).append(pull.layers[0].name)
+    return found
+
+
+def test_a_second_tag_is_another_pull(watch: Watch, fake: FakeContainerd) -> None:
+    pods = pods_of_tags("v1")
+    watch.watcher.owners = ImageOwners(lambda: pods)
+    first, second = of_tag(fake, "v1"), of_tag(fake, "v2")
+    begin(first, "lease-1")
+    watch.poll(0.0, START_S + 1)
+    pods += pods_of_tags("v2")
+    begin(second, "lease-2", at_s=START_S + 3)
+    watch.poll(4.0, START_S + 5)
+    assert of_image(watch, "v1") == {Match.YES: first.layers, Match.NO: second.layers}
+    assert of_image(watch, "v2") == {Match.YES: second.layers, Match.NO: first.layers}
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_two_tags_at_once_are_told_apart_by_their_registry_or_not_at_all(
+    watch: Watch, fake: FakeContainerd, is_reachable: bool
+) -> None:
+    made = {tag: of_tag(fake, tag) for tag in ("v1", "v2")}
+    tags = {f"localhost:5000/pair:{tag}": one.manifest for tag, one in made.items()}
+    watch.watcher.owners = ImageOwners(lambda: pods_of_tags("v1", "v2", "nosuch"))
+    watch.watcher.find_digest = lambda name: tags.get(name, "") if is_reachable else None
+    for tag, one in made.items():
+        begin(one, f"lease-{tag}")
+    watch.poll(0.0, START_S + 1)
+    wait_until(lambda: all(not one.name.startswith("manifest") for one in threading.enumerate()))
+    watch.poll(0.3, START_S + 1.3)
+    layers = {tag: one.layers for tag, one in made.items()}
+    if is_reachable:
+        assert of_image(watch, "v1") == {Match.YES: layers["v1"], Match.NO: layers["v2"]}
+        assert of_image(watch, "v2") == {Match.YES: layers["v2"], Match.NO: layers["v1"]}
+    else:
+        assert set(of_image(watch, "v1")) == set(of_image(watch, "v2")) == {Match.MAYBE}

@@ -154,7 +154,7 @@ class Scene:
         self.wall_s = 1000.0
         failures = Failures(lambda since_s: self.lines, lambda: self.pods)
         self.causes = Causes(failures, clock=lambda: self.wall_s)
-        self.tracker = ImageTracker(image)
+        self.tracker = ImageTracker([image] if image else None)
 
     def add(
         self, now: float, active: tuple[str, ...] = (), ended: tuple[EndedPull, ...] = ()

@@ -155,7 +155,13 @@ def test_a_failure_reaches_the_caller_and_the_new_program(fake: FakeServer, star
     assert future.exception(60) is not None
     assert future.details() == "no such image"
     wait_until(lambda: status(proxy)["running"] == [])
-    assert [one["error"] for one in status(proxy)["failures"]] == ["no such image"]
+    (failure,) = status(proxy)["failures"]
+    assert failure["error"] == "no such image"
+    second = proxy.reload()
+    wait_until(lambda: status(proxy)["predecessor"] is None)
+    assert is_running(second)
+    (kept,) = status(proxy)["failures"]
+    assert {**kept, "ago": ""} == {**failure, "ago": ""}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -16,7 +16,7 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConfigError, Interrupted
 from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import MAX_IMAGES, images_in
-from pycrictl.pulls.state import View
+from pycrictl.pulls.state import PullState, View
 from tests.containerd.fakectd import FakeContainerd, Lease
 from tests.progress.test_sources import Recorder
 
@@ -87,6 +87,23 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
     assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]
     assert len({one.began_s for one in awaited}) == 1
     assert 0.3 <= sink.views[0].wall_s - awaited[0].began_s < WAIT_S
+
+
+def test_a_pull_behind_a_limit_is_shown_with_its_place(
+    fake: FakeContainerd, answered: Event
+) -> None:
+    line = [
+        PullState(image=REFERENCE, place=1, pods=("default/web",)),
+        PullState(image=REFERENCE, place=2, behind="default/db", starts_in_s=121.0),
+        PullState(image="other:1", place=3),
+    ]
+    sink = Display(lambda view: answered.set() if len(sink.views) == 3 else None)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    show = Show(lambda: sink, 0.01, line=lambda: line)
+    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
+        pull(client, request, timeout_s=WAIT_S, show=show)
+    (waits,) = sink.views[1].awaited
+    assert (waits.place, waits.behind, waits.starts_in_s) == (2, "default/db", 121.0)
 
 
 def test_an_interrupt_while_the_call_begins_cancels_the_pull(

@@ -81,6 +81,19 @@ _SPEC: Final = {
     },
 }
 
+_CONDITION: Final = {
+    "type": "object",
+    "description": "A condition, for kubectl wait.",
+    "required": ["type", "status"],
+    "properties": {
+        "type": _text("Pulled: the image is there. Failed: the last attempt failed."),
+        "status": _text("Whether it holds.", enum=["True", "False", "Unknown"]),
+        "reason": _text("The phase of the pull."),
+        "message": _text("Why the pull failed, or why nothing is known of it."),
+        "lastTransitionTime": _text("Since when it holds or not.", format="date-time"),
+    },
+}
+
 _STATUS: Final = {
     "type": "object",
     "description": "How far the pull is.",
@@ -120,6 +133,12 @@ _STATUS: Final = {
         },
         "startTime": _text("When the pull began.", format="date-time"),
         "stalledSeconds": _number("For how long no byte has come; absent below ten seconds."),
+        "conditions": {
+            "type": "array",
+            "items": _CONDITION,
+            "maxItems": 8,
+            "description": "Whether the image is there, and whether the pull has failed.",
+        },
         "error": _text("Why the pull failed, or why nothing is known of it."),
         "nextRetryTime": _text("When the kubelet tries again, if known.", format="date-time"),
         "kubeletReason": _text(

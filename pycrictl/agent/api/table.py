@@ -28,10 +28,20 @@ _COLUMNS: Final = (
     ("Error", "string", "", _WIDE, "Why the pull failed, or why nothing is known of it."),
 )
 
-COLUMNS: Final[list[Document]] = [
-    {"name": name, "type": kind, "format": form, "description": text, "priority": priority}
-    for name, kind, form, priority, text in _COLUMNS
-]
+
+def columns(*, with_queue: bool = False) -> list[Document]:
+    """Return the definitions of the columns; ``with_queue``: a pull is in the line."""
+    return [
+        {
+            "name": name,
+            "type": kind,
+            "format": form,
+            "description": text,
+            "priority": _ALWAYS if with_queue and name == "Queue" else priority,
+        }
+        for name, kind, form, priority, text in _COLUMNS
+    ]
+
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
@@ -52,11 +62,12 @@ def table(
         has_header: whether to define the columns, which a watch does once.
     """
     when = now or datetime.now(UTC)
+    is_queued = any(one.get("status", {}).get("queuePosition") for one in objects)
     return {
         "kind": "Table",
         "apiVersion": f"{META}/v1",
         "metadata": metadata,
-        "columnDefinitions": COLUMNS if has_header else [],
+        "columnDefinitions": columns(with_queue=is_queued) if has_header else [],
         "rows": [{"cells": cells(one, when), **_included(one, include)} for one in objects],
     }
 

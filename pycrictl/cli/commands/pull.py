@@ -168,7 +168,7 @@ def pull(
             partial(pull_one, outlet=replace(outlet, form="none")),
             parallel=at_once,
             keeps_going=keep_going or not from_,
-            show=shown(outlet),
+            show=shown(client, outlet),
         )
     if not from_:
         for outcome in found:

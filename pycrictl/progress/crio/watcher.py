@@ -30,10 +30,10 @@ from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
 from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
+from pycrictl.progress.identity import is_among, may_be
 from pycrictl.progress.pull_names import Expected, ImageOwners
-from pycrictl.progress.reference import is_among, is_same_image
 from pycrictl.pulls.registries.keyring import Keyring
-from pycrictl.pulls.registries.manifests import Inquiry, ManifestRequest, ask
+from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, ask
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
@@ -63,7 +63,7 @@ class PullFolder:
     images_before: list[StoredImage]
     image: str = ""
     began_s: float = 0.0
-    inquiry: Inquiry | None = None
+    inquiry: Answers[ManifestRequest, Manifest | None] | None = None
     layers: FileLayers | None = None
     open_numbers: set[int] = field(default_factory=set)
     pods: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class PullFolder:
 
     @property
     def manifest(self) -> Manifest | None:
-        return self.inquiry.manifest if self.inquiry is not None else None
+        return next(iter(self.inquiry.known.values()), None) if self.inquiry is not None else None
 
     def made_image(self) -> StoredImage | None:
         images = self.owner.storage.images()
@@ -92,7 +92,7 @@ class PullFolder:
             if found := [image for image in images if image.id == wanted]:
                 return found[0]
         for image in images:
-            is_its = self.is_unknown or any(is_same_image(self.image, one) for one in image.names)
+            is_its = self.is_unknown or any(may_be(self.image, one) for one in image.names)
             if is_its and image not in self.images_before:
                 return image
         return None
@@ -142,7 +142,7 @@ class CrioWatcher:
                 continue
             if not pull.image:
                 self._assign_name(pull, tracker, wall_s)
-            is_known = pull.inquiry is None or pull.inquiry.is_over
+            is_known = pull.inquiry is None or pull.inquiry.are_complete
             if pull.layers is None and pull.image and is_known:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
@@ -176,7 +176,7 @@ class CrioWatcher:
             if self.wants_manifests:
                 access = pull.owner.access
                 question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
-                pull.inquiry = Inquiry(question, self.find_manifest)
+                pull.inquiry = Answers([question], self.find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
             pull.is_unknown = True

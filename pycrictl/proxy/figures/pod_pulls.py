@@ -35,7 +35,7 @@ def recorder(
         kubelet = Kubelet(kubeconfig=kubeconfig) if kubeconfig else find_kubelet()
         return find_credential(kubelet=kubelet)
 
-    async def states() -> list[PodPullState]:
+    async def states(is_writing: bool) -> list[PodPullState]:
         found = pulls.states(loop.time())
         if found:
             await layers.refresh()

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import Exhausted
-from pycrictl.progress.reference import is_same_image
+from pycrictl.progress.reference import canonical
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -145,7 +145,7 @@ class Reporter:
         found = [
             self._of_image(calls, now, () if target.pod else _pods(calls))
             for calls in images
-            if not target.image or is_same_image(target.image, calls[0].name)
+            if not target.image or canonical(target.image) == canonical(calls[0].name)
         ]
         known = {calls[0].pull.reference for calls in images}
         if target.pod is None:

@@ -6,15 +6,16 @@ pull, in a thread of its own and for two seconds at most; the pull itself never 
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
 from pycrictl.errors import ConfigError
@@ -47,24 +48,33 @@ class ManifestRequest:
     keyring: Keyring | None = None
 
 
-class Inquiry:
-    """A manifest being fetched in the background; it stays None on failure."""
+KeyT = TypeVar("KeyT")
+AnswerT = TypeVar("AnswerT")
 
-    def __init__(
-        self, question: ManifestRequest, ask: Callable[[ManifestRequest], Manifest | None]
-    ) -> None:
-        self.manifest: Manifest | None = None
+
+class Answers(Generic[KeyT, AnswerT]):
+    """Answers being fetched in the background, all within ``TIMEOUT_S``; late ones are dropped.
+
+    Attributes:
+        known: the answers so far, by question.
+    """
+
+    def __init__(self, questions: Iterable[KeyT], ask: Callable[[KeyT], AnswerT]) -> None:
+        self.known: dict[KeyT, AnswerT] = {}
         self._until = time.monotonic() + TIMEOUT_S
 
         def run() -> None:
-            self.manifest = ask(question)
+            for question in questions:
+                answer = ask(question)
+                if not self.are_complete:
+                    self.known[question] = answer
 
         self._thread = threading.Thread(target=run, name="manifest", daemon=True)
         self._thread.start()
 
     @property
-    def is_over(self) -> bool:
-        """Whether the manifest will not change any more."""
+    def are_complete(self) -> bool:
+        """Whether no more answers will come."""
         return not self._thread.is_alive() or time.monotonic() >= self._until
 
 
@@ -79,6 +89,23 @@ def ask(question: ManifestRequest) -> Manifest | None:
         if isinstance(document, Manifest):
             return document
     return None
+
+
+def find_digest(question: ManifestRequest) -> str | None:
+    """Return the digest that an image has in its registry; empty if it is not there, or None."""
+    until = time.monotonic() + TIMEOUT_S
+    is_absent = False
+    for reference in question.access.meanings(question.reference):
+        for endpoint in question.access.endpoints(reference):
+            try:
+                client = _client(question, reference, endpoint)
+                answer = client.fetch(f"manifests/{_name(reference)}", until=until)
+            except OSError:
+                continue
+            if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
+                return f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
+            is_absent = is_absent or answer.status == HTTPStatus.NOT_FOUND
+    return "" if is_absent else None
 
 
 def _fetch(question: ManifestRequest, reference: Reference, until: float) -> bytes:

@@ -20,7 +20,7 @@ from pycrictl.pulls.registries.credentials import AuthFile, Credentials, credent
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.manifests import (
-    Inquiry,
+    Answers,
     ManifestRequest,
     answers,
     ask,
@@ -154,11 +154,11 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "TIMEOUT_S", 0.3)
     server.delay_s = 2.0
-    inquiry = Inquiry(question(server), ask)
-    assert not inquiry.is_over
+    answers = Answers([question(server)], ask)
+    assert not answers.are_complete
     time.sleep(0.35)
-    assert inquiry.is_over
-    assert inquiry.manifest is None
+    assert answers.are_complete
+    assert not any(answers.known.values())
 
 
 def test_machines() -> None:

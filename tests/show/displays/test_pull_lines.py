@@ -111,6 +111,21 @@ def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> 
     assert plain(*again, *again) == ["an image waiting for the runtime, 11 s"] * 2
 
 
+def test_each_place_in_the_line_is_told() -> None:
+    waits = PullState(image=DEMO, place=2, behind="default/web", starts_in_s=121.0, began_s=99.0)
+    first = replace(waits, place=1, starts_in_s=18.0)
+    views = [view([], now=100.0 + now, awaited=[waits if now < 3 else first]) for now in range(5)]
+    assert plain(*views) == [
+        f"{DEMO} queued, 2nd, behind default/web, starts in 2 min 1 s",
+        f"{DEMO} queued, 1st, behind default/web, starts in 18 s",
+    ]
+    found = objects(*views)
+    assert [(one["queue_position"], one["behind"], one["starts_in_s"]) for one in found] == [
+        (2, "default/web", 121.0),
+        (1, "default/web", 18.0),
+    ]
+
+
 def test_the_end_of_an_image_is_told_once_and_a_later_pull_begins_anew() -> None:
     stderr = io.StringIO()
     display = PlainLines(stderr)
