@@ -7,11 +7,9 @@ extension: the size of compressed data is not known before it is decompressed.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from websockets import frames
 from websockets.exceptions import PayloadTooBig, ProtocolError
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
 from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
@@ -23,16 +21,6 @@ __all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel
 
 _EMPTY_BYTES: Final = 1
 """A message of this length, a channel's number alone, has no content."""
-
-_LARGE_BYTES: Final = 64 * 1024
-"""From this size on, the length field of a frame has eight bytes."""
-
-_apply_mask: Final[Callable[..., bytes]] = frames.apply_mask  # type: ignore[attr-defined]
-"""The fastest implementation that the library has on this machine."""
-
-_LARGE: Final = bytes((0x80 | Opcode.BINARY, 0xFF))
-_LARGE_UNMASKED: Final = bytes((0x80 | Opcode.BINARY, 0x7F))
-"""The start of a large frame; its length in eight bytes follows, then a client's masking key."""
 
 _GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
 
@@ -69,8 +57,6 @@ class Messages:
         max_bytes: the longest message accepted; it is buffered until complete.
         peer: the peer's name in errors.
         takes_text: whether text messages are accepted; otherwise they break the protocol.
-        is_local: both ends are on this machine. A client's large frames then use masking key 0:
-            masking is for intermediaries (RFC 6455, 10.3), and takes a tenth of a copy's time.
 
     Attributes:
         is_over: the peer closed, disconnected or broke the protocol; no more messages will follow.
@@ -85,10 +71,8 @@ class Messages:
         max_bytes: int = limits.STREAM_MESSAGE_BYTES,
         peer: str = "the peer",
         takes_text: bool = False,
-        is_local: bool = False,
     ) -> None:
         self.is_over = False
-        self._is_local = is_local
         self.error: StreamError | None = None
         self._protocol = Protocol(side, max_size=max_bytes)
         self._max_bytes = max_bytes
@@ -96,7 +80,7 @@ class Messages:
         self._takes_text = takes_text
         self._messages: list[memoryview] = []
         self._fragments = bytearray()
-        self._output: list[bytes | memoryview] = []
+        self._output: list[bytes] = []
         self._answer = b""
         self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
 
@@ -106,16 +90,11 @@ class Messages:
         The message is dropped once either side has closed.
 
         Args:
-            data: must not change before it is sent.
             head: the start of the message, before ``data``.
         """
-        if self._protocol.state is not OPEN:
-            return
-        if len(data) >= _LARGE_BYTES:
-            self._output += _large_frame(self._protocol.side, head, data, is_local=self._is_local)
-            return
-        self._protocol.send_binary(b"".join((head, data)))
-        self._output += self._protocol.data_to_send()
+        if self._protocol.state is OPEN:
+            self._protocol.send_binary(b"".join((head, data)))
+            self._output += self._protocol.data_to_send()
 
     def close(self) -> None:
         """Send our close. Has no effect once either side has closed."""
@@ -137,18 +116,15 @@ class Messages:
             read: returns the given number of bytes, or raises EOFError.
             now: as for ``receive_data``.
         """
-        protocol, head, is_masked = self._protocol, b"", False
-        most_bytes = self._max_bytes - len(self._fragments)
+        protocol = self._protocol
 
         def read_exact(count: int) -> Generator[None, None, Any]:
-            nonlocal head
             yield from ()  # the library's interface also allows sources that wait
-            data, head = head[:count], head[count:]
-            return data or read(count)
+            return read(count)
 
         try:
-            if protocol.side is SERVER:
-                head, is_masked = _client_head(read)
+            most_bytes = self._max_bytes - len(self._fragments)
+            is_masked = protocol.side is SERVER
             parsing = Frame.parse(read_exact, mask=is_masked, max_size=most_bytes)
             protocol.recv_frame(_result(parsing))
         except EOFError:
@@ -193,7 +169,7 @@ class Messages:
         messages, self._messages = self._messages, []
         return messages
 
-    def data_to_send(self) -> list[bytes | memoryview]:
+    def data_to_send(self) -> list[bytes]:
         """Return the bytes to send that were added since the last call."""
         output, self._output = self._output, []
         if self._answer:
@@ -230,20 +206,6 @@ class Messages:
         return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
 
 
-def _client_head(read: Callable[[int], bytes | memoryview]) -> tuple[bytes, bool]:
-    """Read the start of a client's frame; return it, and whether to unmask its content.
-
-    A large frame with masking key 0 becomes an unmasked one: its content need not be copied.
-    """
-    head = bytes(read(2))
-    if head != _LARGE:
-        return head, True
-    length, key = (bytes(read(count)) for count in (8, 4))
-    if any(key):
-        return head + length + key, True
-    return _LARGE_UNMASKED + length, False
-
-
 def _result(parsing: Generator[None, None, Frame]) -> Frame:
     try:
         next(parsing)
@@ -251,21 +213,6 @@ def _result(parsing: Generator[None, None, Frame]) -> Frame:
         frame: Frame = end.value
         return frame
     raise AssertionError("its source waits for nothing")
-
-
-def _large_frame(
-    side: Side, head: bytes, data: bytes | memoryview, *, is_local: bool
-) -> list[bytes | memoryview]:
-    """Return a frame in pieces; the library would produce the same bytes with two copies."""
-    length = (len(head) + len(data)).to_bytes(8, "big")
-    if side is SERVER:
-        return [_LARGE_UNMASKED + length + head, data]
-    start = _LARGE + length
-    if is_local:
-        return [start + bytes(4) + head, data]
-    mask = secrets.token_bytes(4)
-    done = len(head) % 4
-    return [start + mask + _apply_mask(head, mask), _apply_mask(data, mask[done:] + mask[:done])]
 
 
 def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:

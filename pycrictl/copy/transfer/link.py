@@ -63,14 +63,13 @@ class SocketLink:
         self.deadline = deadline
         self._sock = sock
         self._label = label
-        is_local = sock.family == socket.AF_UNIX
-        self._core = Messages(side, max_bytes=max_bytes, peer=label, is_local=is_local)
+        self._core = Messages(side, max_bytes=max_bytes, peer=label)
         self._buffer = memoryview(bytearray(_FIRST_BYTES))
         self._messages: deque[ChannelMessage] = deque()
         self._early = early
         self.set_idle(idle_s)
         bytes(_KEPT_BYTES)
-        if is_local:
+        if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _AHEAD_BYTES)
 
     def __enter__(self) -> SocketLink:
