@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Final, TextIO
+from typing import Final, Protocol, TextIO
 
 from pycrictl.errors import StreamError
 from pycrictl.streaming.bytestream import ByteStream
@@ -41,7 +41,23 @@ def _descriptor(stream: TextIO) -> int | None:
         return None
 
 
+class ByteSource(Protocol):
+    """Where a command's input comes from."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes, empty at the end. May be cancelled without losing any."""
+
+
+class ByteSink(Protocol):
+    """Where a command's output goes."""
+
+    async def write(self, *pieces: _Piece) -> None:
+        """Write pieces in order; wait while too many bytes are queued."""
+
+
 class Input:
+    """Reads a standard stream of any kind; a ``ByteSource``."""
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._fd = _descriptor(stream)
@@ -50,7 +66,6 @@ class Input:
             self._poll.register(self._fd, select.POLLIN)
 
     async def read(self) -> bytes:
-        """Return the next bytes, empty at the end. May be cancelled without losing any."""
         if self._fd is None:
             return self._stream.read(PIECE_BYTES).encode()
         while True:
@@ -75,7 +90,7 @@ class Input:
 
 
 class Output:
-    """Writes bytes to a standard stream of any kind.
+    """Writes bytes to a standard stream of any kind; a ``ByteSink``.
 
     A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
     shared with other programs must not be made non-blocking.
@@ -99,7 +114,6 @@ class Output:
             self._may_wait = not (stat.S_ISREG(mode) or is_device)
 
     async def write(self, *pieces: _Piece) -> None:
-        """Write pieces in order; wait while too many bytes are queued."""
         if self._may_wait:
             self._hold(b"".join(pieces))  # a copy, as a view may keep a larger buffer alive
             await self._until_held(HELD_BYTES)
@@ -168,9 +182,9 @@ def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
 class Ends:
     """Our ends of a command's streams. A terminal is made raw once the streams are open."""
 
-    stdout: Output
-    stderr: Output
-    stdin: Input | None = None
+    stdout: ByteSink
+    stderr: ByteSink
+    stdin: ByteSource | None = None
     terminal: Terminal | None = None
     note: Callable[[str], None] = lambda text: None
 
@@ -267,7 +281,7 @@ class Pump:
         return await self._connection.read()
 
     async def _handle_events(self) -> None:
-        output: Output | None = None
+        output: ByteSink | None = None
         held: list[_Piece] = []
         for event in self._core.events_received():
             match event:
@@ -313,7 +327,7 @@ class Pump:
             self._core.resize(width=width, height=height)
             self._flush()
 
-    async def _send_stdin(self, stdin: Input) -> None:
+    async def _send_stdin(self, stdin: ByteSource) -> None:
         keys = DetachKeys() if self._ends.terminal is not None else None
         while data := await stdin.read():
             if keys is not None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Final
@@ -17,6 +16,7 @@ from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.remote import CommandResult, Remote
+from pycrictl.copy.exec.watchdog import watched
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import (
@@ -85,7 +85,7 @@ class OverExec:
 
         def packed() -> Generator[bytes, None, None]:
             remote.refuse_kernel_file_system(folder if is_several else text.path)
-            with _watched(remote) as mark:
+            with watched(remote) as mark:
                 where = ["-C", os.fsdecode(folder) + mark, "--", *map(os.fsdecode, members)]
                 with remote.stream(*words, *where, stdin=False) as tar:
                     yield from in_large_pieces(tar.pieces())
@@ -249,38 +249,3 @@ def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: O
         if name and reason != _CHANGED:  # the other methods do not notice that either
             said = quote(reason.decode(errors="replace"))
             on_skip(Skipped(name, "tar", f"tar says {said}"))
-
-
-@contextmanager
-def _watched(remote: Remote) -> Iterator[str]:
-    """Make a ``tar`` end soon after this block, or after the death of this program.
-
-    When the reader disconnects, the runtime keeps the output of ``tar`` open: ``tar`` would block
-    on a write for as long as the container runs. If the container lacks the programs that this
-    needs, nothing happens.
-
-    Yields:
-        A suffix for the path of the directory that ``tar`` enters. It does not change the path, but
-        marks the command.
-    """
-    mark = "".join(random.choices(("/.", "//."), k=32))
-    with remote.stream(*watchdog(mark), stdin=True) as dog:
-        dog.wait_for_streams()  # a tar started earlier might outlive this program
-        yield mark
-
-
-def watchdog(mark: str) -> list[str]:
-    """Return a command that waits for the end of its input, then kills the marked process.
-
-    It uses programs that containers have: ``xargs`` waits, ``find`` and ``grep`` find the process,
-    and ``start-stop-daemon`` (BusyBox, Debian) or ``pkill`` (procps) kills it. The former reads
-    ``/proc/PID/stat`` as a PID file, since that begins with the PID.
-    """
-    pattern = mark.replace(".", "[.]")  # does not match itself
-    return [
-        *("xargs", "-0", "find", "/proc", "-maxdepth", "1"),
-        *("-path", "/proc", "-exec", "sleep", "1", ";", "-o"),  # tar may be about to start
-        *("-name", "[1-9]*", "-exec", "grep", "-qsz", pattern, "{}/cmdline", ";"),
-        *("(", "-exec", "start-stop-daemon", "-K", "-s", "KILL", "-p", "{}/stat", ";"),
-        *("-o", "-exec", "pkill", "-KILL", "-f", pattern, ";", ")"),
-    ]

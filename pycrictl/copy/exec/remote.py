@@ -23,7 +23,7 @@ from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.cri import sessions
 from pycrictl.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
 from pycrictl.streaming.loop import end_tasks, new_loop
-from pycrictl.streaming.pump import Ends, Input, Output
+from pycrictl.streaming.pump import Ends
 from pycrictl.streaming.remote_command import Choice, run_command
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
@@ -190,7 +190,9 @@ class Running:
         self._task.cancel()
 
 
-class _ToFunction(Output):
+class _ToFunction:
+    """Output to a function."""
+
     def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
         self._take = take
 
@@ -198,7 +200,7 @@ class _ToFunction(Output):
         await self._take(b"".join(pieces))
 
 
-class _QueuedInput(Input):
+class _QueuedInput:
     """Input from a queue; an empty piece marks its end."""
 
     def __init__(self) -> None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from pycrictl.copy import ends
-from pycrictl.copy.exec.over_exec import OverExec, watchdog
+from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import CommandResult, Remote, Running
+from pycrictl.copy.exec.watchdog import watchdog
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
