@@ -72,8 +72,10 @@ def find_keyring(
     """
     if no_credentials and (authfile or docker_config):
         raise UsageError("--no-credentials cannot be combined with files of credentials")
-    if no_credentials or (crictl.is_called() and not (authfile or docker_config)):
+    if no_credentials:
         return None
+    if crictl.is_called():
+        return keyring_of({}, app.env.warn, authfile, docker_config, of_node=False)
     return keyring_of(app.env.environ, app.env.warn, authfile, docker_config)
 
 

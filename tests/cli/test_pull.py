@@ -243,9 +243,13 @@ def test_crictl_takes_no_credentials_of_the_environment(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["/usr/bin/crictl"])
     fake.prepare("PullImage", pulled())
-    environ = {"REGISTRY_AUTH_FILE": logins(tmp_path)}
+    file = logins(tmp_path)
+    environ = {"REGISTRY_AUTH_FILE": file}
     assert Run("-r", fake.endpoint, "pull", "r.test/a", environ=environ).code == 0
     assert not requests(fake)[0].HasField("auth")
+    fake.prepare("PullImage", pulled())
+    assert Run("-r", fake.endpoint, "pull", "--authfile", file, "r.test/a").code == 0
+    assert requests(fake)[1].auth.username == "me"
 
 
 def test_a_time_limit_of_the_environment(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -254,6 +254,9 @@ class House:
         (self.folder / "pod.yaml").write_text(json.dumps(pod, indent=2))
         (self.folder / "container.yaml").write_text(json.dumps(container, indent=2))
         (self.folder / "password").write_text(f"{LOGIN[1]}\n")
+        entry = {"username": LOGIN[0], "password": LOGIN[1]}
+        logins = {"auths": {"registry.example": entry}}
+        (self.folder / "auth.json").write_text(json.dumps(logins))
         (self.folder / "nginx.conf").write_text("events {}\n")
         (self.folder / "images.txt").write_text("docker.io/library/busybox:1.36\n")
         (self.folder / "packaging").symlink_to(ROOT / "packaging")

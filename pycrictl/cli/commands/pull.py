@@ -137,12 +137,15 @@ def pull(
         limit = _shared_limit(app, max_parallel_image_pulls, when_full, retry_interval, retries)
     results = Results(app.env)
     at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
+    keyring = None
+    if not (creds or auth or username):
+        keyring = find_keyring(app, authfile, docker_config, no_credentials=no_credentials)
     pull_one = partial(
         pull_image,
         timeout_s=pull_timeout,
         limit=limit,
         wants_manifests=not no_manifest,
-        keyring=find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
+        keyring=keyring,
     )
 
     def report(outcome: PullOutcome) -> None:

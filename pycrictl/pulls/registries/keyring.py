@@ -72,18 +72,24 @@ class Keyring:
 
 
 def keyring_of(
-    environ: Mapping[str, str], warn: Callable[[str], None], authfile: str, docker_config: str
+    environ: Mapping[str, str],
+    warn: Callable[[str], None],
+    authfile: str,
+    docker_config: str,
+    *,
+    of_node: bool = True,
 ) -> Keyring:
-    """Return the keyring of a user and this node; ``authfile`` and ``docker_config`` may be empty.
+    """Return the keyring of a user and, with ``of_node``, of this node.
 
-    A Docker configuration is a folder with ``config.json``, or such a file.
+    ``authfile`` and ``docker_config`` may be empty. A Docker configuration is a folder with
+    ``config.json``, or such a file.
     """
     folder = docker_config or environ.get("DOCKER_CONFIG", "")
     named = [authfile, "", environ.get("REGISTRY_AUTH_FILE", "")]
     if folder:
         named[1] = f"{folder}/config.json" if Path(noderoot.given(folder)).is_dir() else folder
     given = [AuthFile(noderoot.given(path), path, is_given=True) for path in named if path]
-    return Keyring([*given, *_kubelets()], warn)
+    return Keyring([*given, *(_kubelets() if of_node else ())], warn)
 
 
 # The kubelet's
