@@ -72,6 +72,11 @@ class CurrentDaemon:
         self._daemon: Daemon | None = None
         self._must_look = True
 
+    @property
+    def pid(self) -> int:
+        """Its PID; 0 if it cannot be seen."""
+        return 0 if self._daemon is None else self._daemon.pid
+
     def refresh(self) -> None:
         """Detect the current process; call this before listing its contents."""
         if self._must_look or (self._daemon is not None and not self._daemon.still_runs()):

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
+from pycrictl.containerd import arrivals
 from pycrictl.containerd.daemon import CurrentDaemon
 from pycrictl.containerd.grpc_client import ContainerdClient, Documents, seconds
 from pycrictl.containerd.store import (
@@ -43,7 +44,7 @@ from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
 from pycrictl.progress.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.registries.manifests import Answers
-from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.state import STALLED_S, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
 
@@ -62,6 +63,7 @@ _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease to
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
+_QUIET_PAUSE_S: Final = 1.0
 _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
@@ -164,6 +166,7 @@ class ContentWatcher:
         self._ended: list[EndedPull] = []
         self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
         self._offset_s = -math.inf
+        self._quiet: tuple[float | None, float] = (None, -math.inf)
 
     def expect(self, expected: Expected) -> None:
         """Announce a pull before it is requested, to have it shown by its name.
@@ -258,7 +261,17 @@ class ContentWatcher:
                 if pull.is_shown and pull.is_ready(now):
                     if self.owners is not None and not pull.pods:
                         pull.pods = self.owners.pods_of(pull.image)
-                    tracker.apply(pull.state(), now=now)
+                    tracker.apply(pull.state(self._quiet_for(pull, now)), now=now)
+
+    def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
+        """Return for how long containerd has received nothing, if a layer seems to have stalled."""
+        idle = [layer.idle_s for layer in pull.layers if layer.phase is Phase.DOWNLOADING]
+        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S / 2:
+            return None
+        quiet_s, at = self._quiet
+        if now - at >= _QUIET_PAUSE_S:
+            quiet_s, at = self._quiet = arrivals.quiet_s(self._daemon.pid), now
+        return None if quiet_s is None else quiet_s + now - at
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S

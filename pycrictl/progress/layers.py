@@ -23,7 +23,7 @@ from pycrictl.pulls.state import STALLED_S, LayerState, Phase
 STEP_BYTES: Final = 1 << 20
 """containerd writes a blob in steps of this size, and shows a layer's offset only after each."""
 
-SLOWEST: Final = 10 * 1024
+SLOWEST: Final = 4 * 1024
 """Bytes per second that a download is assumed to have at least, until it has shown a step."""
 
 PATIENCE_STEPS: Final = 4.0

@@ -26,6 +26,7 @@ from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.pulls.meter import ETA_AFTER_S
+from pycrictl.pulls.state import STALLED_S
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, write_kubeconfig
 from tests.waiting import wait_until
@@ -92,7 +93,7 @@ def scene(lab: Lab, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return Scene(lab, api, tmp_path)
 
 
-def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_is_slow(scene: Scene) -> None:
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
     reference = lab.push(image)
@@ -104,8 +105,7 @@ def test_an_image_that_is_slow(scene: Scene, monkeypatch: pytest.MonkeyPatch) ->
     time.sleep(ETA_AFTER_S)
     line = scene.why()
     lab.registry.limit(0)
-    monkeypatch.setattr("pycrictl.pulls.state.STALLED_S", 1.0)
-    time.sleep(1.0)
+    time.sleep(STALLED_S)
     stalled = scene.why()
     lab.registry.limit(None)
     pull.result(100)

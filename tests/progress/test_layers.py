@@ -115,3 +115,36 @@ def test_whatever_is_seen_the_numbers_hold(
             assert settled.get(layer.digest, layer.phase) is layer.phase
             if layer.is_settled:
                 settled[layer.digest] = layer.phase
+
+
+@pytest.mark.parametrize(
+    ("idle_s", "quiet_s", "stalled_s"),
+    [
+        (30.0, None, 0.0),  # the last step took 35 s
+        (139.0, None, 0.0),
+        (141.0, None, 141.0),
+        (30.0, 2.0, 0.0),
+        (30.0, 12.0, 12.0),  # containerd itself has received nothing
+        (11.0, 12.0, 11.0),
+    ],
+)
+def test_a_stall_begins_after_what_a_step_may_take(
+    idle_s: float, quiet_s: float | None, stalled_s: float
+) -> None:
+    layers = make("a", size_bytes=10 << 20)
+    for number in range(3):
+        seen = stores()
+        at_s = STARTED_S + 35.0 * number
+        seen.ingests["a"] = Ingest(number << 20, at_s, is_held=True)
+        look(layers, seen, at_s)
+    look(layers, seen, at_s + idle_s)
+    (layer,) = layers
+    assert layer.state(quiet_s=quiet_s).stalled_s == stalled_s
+
+
+@pytest.mark.parametrize(("size_bytes", "stalled_s"), [(1000, 20.0), (10 << 20, 0.0)])
+def test_before_the_first_step_a_slow_network_is_assumed(size_bytes: int, stalled_s: float) -> None:
+    layers = make("a", size_bytes=size_bytes)
+    look(layers, stores({"a": 0}), STARTED_S + 20.0)
+    (layer,) = layers
+    assert layer.state().stalled_s == stalled_s

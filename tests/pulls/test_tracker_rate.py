@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pycrictl.pulls.meter import Speed
-from pycrictl.pulls.state import View
+from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from tests.pulls.tracking import MIB, Report, Tracker, pull
 
 
@@ -182,3 +182,48 @@ def test_the_time_left_of_a_pull(layers: list[tuple[int, int]], rate: float) -> 
     whole_s = (len(shown) - 1) * STEP_S
     for left_s in (whole_s / 2, whole_s / 4, 3.0):
         assert shown[int((whole_s - left_s) / STEP_S)] == pytest.approx(left_s, abs=2.0)
+
+
+# Steps of 1 MiB, as containerd tells them
+
+
+def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, PullState, float]]:
+    """Yield time, state and true time left; three layers are downloaded at once."""
+    got, shown, moved = [0.0] * count, [0] * count, [0.0] * count
+    size, now = size_mib * MIB, 0.0
+    while open_ := [n for n in range(count) if got[n] < size][:3]:
+        left_s = sum(size - one for one in got) / (kib_per_s * 1024)
+        layers = tuple(
+            LayerState(
+                name=f"l{n}",
+                phase=Phase.DONE if shown[n] == size else Phase.DOWNLOADING
+                if n in open_ else Phase.WAITING,
+                progress=shown[n],
+                total=size,
+                idle_s=now - moved[n] if n in open_ else 0.0,
+                patience_s=1e9,
+            )
+            for n in range(count)
+        )  # fmt: skip
+        yield now, PullState(image="a", layers=layers, began_s=1000.0), left_s
+        now += STEP_S
+        for n in open_:
+            got[n] = min(got[n] + kib_per_s * 1024 * STEP_S / len(open_), size)
+            whole = size if got[n] == size else int(got[n] // MIB) * MIB
+            moved[n] = now if whole != shown[n] or not got[n] else moved[n]
+            shown[n] = whole
+        for n in range(count):
+            moved[n] = now if n not in open_ else moved[n]
+
+
+@pytest.mark.parametrize("count", [1, 3, 20])
+@pytest.mark.parametrize("kib_per_s", [30, 100, 1000])
+def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, count: int) -> None:
+    tracker = Tracker()
+    states = list(stepped(kib_per_s, count, 24 // min(count, 12)))
+    for number, (now, state, left_s) in enumerate(states):
+        tracker.apply(state, now=now)
+        sums = tracker.view(now, 1000.0 + now).sums
+        if number > len(states) / 4 and left_s > 5:
+            assert sums.eta_s == pytest.approx(left_s, rel=0.3), now
+            assert not sums.stalled_s
