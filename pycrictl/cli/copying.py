@@ -49,13 +49,18 @@ def copy(
     destination: str,
     options: CopyOptions,
     *,
+    qualify: Callable[[str], str] = str,
     quiet: bool = False,
     progress: Mode = "auto",
 ) -> int:
+    """Copy to or from a container of this node; ``qualify`` completes its name."""
+
     @contextmanager
     def opened(container: spec.ContainerPath, watch: Watch) -> Iterator[Iterable[Method]]:
+        name = qualify("/".join(filter(None, (container.pod, container.container))))
+        pod, _, within = name.rpartition("/")
         with app.open_client("runtime") as client:
-            yield on_this_node(client, container, options)
+            yield on_this_node(client, container._replace(pod=pod, container=within), options)
 
     request = spec.parse(sources, destination)
     way = app.copies_elsewhere or opened

@@ -12,6 +12,7 @@ from pycrictl.cli.options import formats
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
 from pycrictl.show.columns import sort_paths
+from pycrictl.units import parse_int
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -64,8 +65,23 @@ Labels = Annotated[
     list[str] | None,
     typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; repeatable."),
 ]
+
+
+def _last(text: str) -> int:
+    try:
+        return parse_int(text)
+    except ValueError as exc:
+        raise ValueError(f"{exc}; a namespace is given with --namespace") from None  # kubectl's -n
+
+
 Last = Annotated[
-    int, options.int_option("--last", "-n", help="Only the N newest, in any state; 0: all.")
+    int,
+    options.int_option(
+        "--last",
+        "-n",
+        parser=options.parser(_last),
+        help="Only the N newest, in any state; 0: all.",
+    ),
 ]
 Latest = Annotated[bool, typer.Option("--latest", "-l", help="Only the newest, in any state.")]
 Name = Annotated[

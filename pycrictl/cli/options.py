@@ -225,6 +225,22 @@ ContainerFile = Annotated[
         help="Container configuration, a JSON or YAML file.",
     ),
 ]
+OfContainer = Annotated[
+    str | None,
+    typer.Option("--container", "-c", metavar="NAME", help="Which container of the pod."),
+]
+InNamespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", metavar="NAMESPACE", help="The pod's namespace."),
+]
+
+
+def qualified(word: str, *, container: str | None = None, namespace: str | None = None) -> str:
+    """Return a pod's or container's name with what kubectl's options ``-n`` and ``-c`` add."""
+    words = named(namespace, "namespace"), word, named(container, "container")
+    return "/".join(filter(None, words))
+
+
 RunningContainer = Annotated[
     str,
     typer.Argument(

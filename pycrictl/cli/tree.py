@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 HELP: Final = ("--help", "-h")
 
+_SELECTING: Final = frozenset(("image", "labels", "last", "latest", "name", "pod", "state"))
+"""Options of ``exec`` in place of a container."""
+
 Sections = dict[str, list[tuple[str, str]]]
 """Two-column rows by heading."""
 
@@ -88,12 +91,28 @@ class Command(TyperCommand):
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
         grammar, options = self.entry.grammar, specs(self.get_params(ctx))
         is_kubectls = grammar is Grammar.KUBECTL
-        return argv.parse(
+        line = argv.parse(
             args,
             plugins.SPECS | options if is_kubectls else options,
             interspersed=crictl.is_interspersed(self.entry.name, grammar.is_interspersed),
             attached=is_kubectls,
         )
+        # kubectl takes options between a container and a command. No command begins with a dash.
+        word = "".join(line.positionals[1:2])
+        if (
+            grammar is Grammar.REMOTE
+            and not crictl.is_called()
+            and word.startswith("-")
+            and word != "--"
+            and args[: -len(line.positionals)][-1:] != ["--"]
+            and not _SELECTING & line.values.keys()
+        ):
+            container, *rest = line.positionals
+            more = argv.parse(rest, options, interspersed=False)
+            line.values.update(more.values)
+            line.spellings.update(more.spellings)
+            line = line._replace(positionals=[container, *more.positionals])
+        return line
 
     def _help(self, ctx: Context, topics: list[str], *, by_option: bool) -> NoReturn:
         """Show the page of the subcommand that is asked for, else of this command."""

@@ -8,6 +8,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Final
@@ -19,6 +20,7 @@ from pycrictl.wire.logline import Chunk, LogDecoder, LogStream, is_before, times
 from pycrictl.wire.logtime import parse_time
 
 _SECOND_NS: Final = 10**9
+_DAY_S: Final = 86400
 
 _CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 """How far the node's clock may have been set back while the log was written."""
@@ -72,21 +74,24 @@ class Selection:
 def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     """Parse a start time: a duration before ``now``, or a point in time.
 
-    The start of a duration is rounded down to whole seconds, as in crictl; ``0`` means 1970.
+    The start of a duration is rounded down to whole seconds, as in crictl; ``0`` means 1970. Days
+    and a space before the time of day are accepted unless ``is_strict``.
     """
+    found = None if is_strict else re.fullmatch(r"([0-9]{1,5})d(.*)", text, re.ASCII)
+    if found is None:
+        with suppress(UsageError):
+            moment = text if is_strict else re.sub("(?<=[0-9]) (?=[0-9])", "T", text, count=1)
+            return parse_time(moment)
+    days, rest = (int(found[1]), found[2] or "0") if found else (0, text)
     try:
-        return parse_time(text)
-    except UsageError:
-        pass
-    try:
-        ago_s = parse_duration(text)
+        ago_s = days * _DAY_S + parse_duration(rest)
         if ago_s < 0 and not is_strict:
             raise ValueError(text)
         return int((now - ago_s) // 1) * _SECOND_NS
     except ValueError:
         raise UsageError(
             f"{quote(text)} is not a valid start time",
-            hint="give a duration, 10m, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
+            hint="give a duration, 10m or 1d, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
         ) from None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import grpc
 import pytest
 
@@ -131,6 +133,42 @@ def test_a_whole_id_costs_no_call(fake: FakeServer, line: str, call: str) -> Non
     fake.prepare(call, None)
     run(fake, *line.replace("ID", WEB_ID).split())
     assert fake.methods() == [call]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("exec -s -c main web -- id -u", "exec web -s -c main -- id -u"),
+        *("exec web -s -c main id -u", "exec -s --namespace shop web/main id -u"),
+        *("exec web -c main -s --namespace=shop -- id -u", "exec -s main -- id -u"),
+    ],
+)
+def test_containers_and_commands_as_kubectl_has_them(node: FakeServer, line: str) -> None:
+    node.prepare("ExecSync", None)
+    assert run(node, *line.split()).code == 0
+    request = node.calls[-1].request
+    assert (request.container_id, [*request.cmd]) == (WEB_ID, ["id", "-u"])
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("exec -s -c nope web id", 'no container "web/nope"'),
+        ("exec -s web -c '' id", "the name of the container is empty"),
+        ("exec -s --name web -c main id", "--container and --namespace need the name of a pod"),
+        ("exec -n shop web id", '"shop" is not an integer; a namespace is given with --namespace'),
+        ("attach -n shop -c nope web", 'no container "shop/web/nope"'),
+        ("cp -n nope -c main web:/etc/passwd .", 'no container "nope/web/main"'),
+        ("cp -c nope . web:/etc", 'no container "web/nope"'),
+        ("debug -n nope web", 'no container "nope/web"'),
+        ("why -n nope web", 'no pod "nope/web"'),
+        ("image-pull-progress -n nope web", 'no pod "nope/web"'),
+    ],
+)
+def test_what_kubectls_options_do_not_find(node: FakeServer, line: str, error: str) -> None:
+    done = run(node, *shlex.split(line))
+    assert (done.code, done.stdout) == (1, "")
+    assert error in done.stderr
 
 
 def test_names_of_pods(node: FakeServer) -> None:

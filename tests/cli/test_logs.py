@@ -293,6 +293,9 @@ def test_a_pod_with_one_container_is_that(fake: FakeServer, pods: Path) -> None:
         (["--all"], ["shop/web/main", "shop/web/side", "prod/db/main"]),
         (["-l", "app=db"], ["prod/db/main"]),
         (["-l", "app=web", "--tail", "1"], ["shop/web/main", "shop/web/side"]),
+        (["--all", "-n", "prod"], ["prod/db/main"]),
+        (["--all", "-c", "main"], ["shop/web/main", "prod/db/main"]),
+        (["-l", "app=web", "-n", "shop", "-c", "side"], ["shop/web/side"]),
     ],
 )
 def test_the_logs_of_many(fake: FakeServer, pods: Path, words: list[str], names: list[str]) -> None:
@@ -301,6 +304,13 @@ def test_the_logs_of_many(fake: FakeServer, pods: Path, words: list[str], names:
     assert [each.split("] ")[0].removeprefix("[") for each in lines] == names
     times = [each.split()[1] for each in lines]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize("line", ["web -c side", "-c side -n shop web", "--all web -c side"])
+def test_a_container_of_a_pod_as_kubectl_names_it(fake: FakeServer, pods: Path, line: str) -> None:
+    assert run("-r", fake.endpoint, "logs", *line.split()).stdout == b"from 2\n"
+    other = run("-r", fake.endpoint, "logs", "-n", "prod", *line.split())
+    assert (other.code, other.stdout) == ((0, b"from 2\n") if "-n" in line else (1, b""))
 
 
 def test_no_pod_has_the_label(fake: FakeServer, pods: Path) -> None:

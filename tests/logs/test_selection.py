@@ -27,12 +27,30 @@ def test_since(text: str, seconds: int) -> None:
     assert parse_since(text, now=NOW, is_strict=True) == seconds * SECOND_NS
 
 
+@pytest.mark.parametrize(("text", "ago_s"), [("1d", 86400), ("2d12h", 216000), ("0d30s", 30)])
+def test_since_some_days(text: str, ago_s: int) -> None:
+    assert parse_since(text, now=NOW) == (1_704_164_645 - ago_s) * SECOND_NS
+    with pytest.raises(UsageError, match="is not a valid start time"):
+        parse_since(text, now=NOW, is_strict=True)
+
+
+def test_since_a_day_and_a_time_as_journalctl_writes_them() -> None:
+    for text in ("2024-01-02 03:04:05", "2024-01-02 03:04", "2024-01-02 05:04:05+02:00"):
+        assert parse_since(text, now=NOW) == parse_since(text.replace(" ", "T"), now=NOW)
+        with pytest.raises(UsageError, match="is not a valid start time"):
+            parse_since(text, now=NOW, is_strict=True)
+
+
 def test_since_keeps_nanoseconds() -> None:
     assert parse_since("2024-01-02T03:04:05.000000001Z", now=NOW) == 1_704_164_645 * SECOND_NS + 1
 
 
 @pytest.mark.parametrize(
-    "text", ["soon", "2024-13-01", "10 m", "5x", "", "9" * 40, "9" * 30 + "h", "-10s"]
+    "text",
+    [
+        *("soon", "2024-13-01", "10 m", "5x", "", "9" * 40, "9" * 30 + "h", "-10s"),
+        *("d", "1d1d", "1 d", "0d1704164645"),
+    ],
 )
 def test_what_is_no_time(text: str) -> None:
     with pytest.raises(UsageError, match="is not a valid start time"):

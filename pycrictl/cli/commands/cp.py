@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Literal
 
 import typer
@@ -17,6 +18,7 @@ def cp(
     ctx: typer.Context,
     paths: Annotated[list[str] | None, options.copy_ends(complete.container_paths)] = None,
     archive: options.Archive = False,
+    of_container: options.OfContainer = None,
     follow_link: options.FollowLink = False,
     max_entries: Annotated[
         int,
@@ -28,6 +30,7 @@ def cp(
         ),
     ] = 1_000_000,
     max_size: options.MaxSize = None,
+    namespace: options.InNamespace = None,
     method: Annotated[
         Literal["auto", "rpc", "node", "exec"],
         typer.Option(
@@ -72,4 +75,8 @@ def cp(
         choice=transport,
         tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
     )
-    raise typer.Exit(copying.copy(app, sources, destination, how, quiet=quiet, progress=progress))
+    qualify = partial(options.qualified, container=of_container, namespace=namespace)
+    code = copying.copy(
+        app, sources, destination, how, qualify=qualify, quiet=quiet, progress=progress
+    )
+    raise typer.Exit(code)

@@ -45,6 +45,8 @@ def debug(
     busybox: Annotated[
         str, options.file_option("--busybox", help="A static busybox (default: the host's).")
     ] = "",
+    of_container: options.OfContainer = None,
+    namespace: options.InNamespace = None,
     tools: Annotated[
         str,
         typer.Option(
@@ -74,7 +76,8 @@ def debug(
     program = None if tools else _find_busybox(busybox)
     with nsenter.Helper() as helper:
         with app.open_client("runtime") as client:
-            target = Lookup(client).found(container, "container")
+            word = options.qualified(container, container=of_container, namespace=namespace)
+            target = Lookup(client).found(word, "container")
             try:
                 process = locate_here(client, target.id)
             except FailedPrecondition as error:

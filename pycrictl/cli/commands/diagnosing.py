@@ -19,6 +19,7 @@ from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
+from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import UsageError
@@ -40,6 +41,7 @@ def why(
             help="ID, start of an ID, name, or NAMESPACE/NAME (default: all pods).",
         ),
     ] = None,
+    namespace: options.InNamespace = None,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     no_kube: list_options.NoKube = False,
@@ -69,11 +71,17 @@ def why(
             proxy.status if proxy is not None else None,
         )
         survey = Survey(client, images, sources, wall_s=app.env.wall_clock)
+
+        def look() -> Look:
+            seen = survey.look()
+            reports = [each for each in seen.reports if namespace in (None, each.facts.namespace)]
+            return seen._replace(reports=reports)
+
         if pod is None:
             pause_s = WATCH_PAUSE_S if watch else None
-            list_options.show_survey(app, chosen, survey.look, watch_pause_s=pause_s)
+            list_options.show_survey(app, chosen, look, watch_pause_s=pause_s)
             return
-        found = pod_document(survey.look_at(pod))
+        found = pod_document(survey.look_at(options.qualified(pod, namespace=namespace)))
     list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     if not found["healthy"]:
         raise typer.Exit(1)

@@ -62,6 +62,7 @@ def exec_(
             autocompletion=complete.remote_paths,
         ),
     ] = None,
+    of_container: options.OfContainer = None,
     ignore_errors: Annotated[
         bool,
         typer.Option(
@@ -78,6 +79,10 @@ def exec_(
     last: list_options.Last = 0,
     latest: list_options.Latest = False,
     name: list_options.Name = "",
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="The namespace of the pod."),
+    ] = None,
     parallel: Annotated[
         bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
     ] = False,
@@ -125,6 +130,8 @@ def exec_(
     if not words:
         where = "" if is_selected else " after the container ID"
         raise MissingArgument(f"no command is given{where}")
+    if is_selected and (of_container or namespace):
+        raise UsageError("--container and --namespace need the name of a pod")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     if sync and (interactive or tty):
@@ -185,7 +192,8 @@ def exec_(
                 raise list_options.nothing_selected(client, pod, hint)
     else:
         with app.open_client("runtime") as client:
-            code = run(client, [lookup.Lookup(client).found(target, "container")])
+            word = options.qualified(target, container=of_container, namespace=namespace)
+            code = run(client, [lookup.Lookup(client).found(word, "container")])
     raise typer.Exit(0 if ignore_errors else code)
 
 
@@ -239,6 +247,8 @@ def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: 
 def attach(
     ctx: typer.Context,
     container: options.RunningContainer,
+    of_container: options.OfContainer = None,
+    namespace: options.InNamespace = None,
     stdin: Annotated[
         bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
     ] = False,
@@ -269,7 +279,8 @@ def attach(
         app.open_client("runtime") as client,
         stream_options.first_signal_ignored(tty=tty) as spares,
     ):
-        target = Lookup(client).found(container, "container")
+        word = options.qualified(container, container=of_container, namespace=namespace)
+        target = Lookup(client).found(word, "container")
         ask_url = partial(
             sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
         )
@@ -307,6 +318,7 @@ def port_forward(
             "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
         ),
     ] = None,
+    namespace: options.InNamespace = None,
     tls_ca: stream_options.TlsCa = "",
     tls_cert: stream_options.TlsCert = "",
     tls_key: stream_options.TlsKey = "",
@@ -339,7 +351,7 @@ def port_forward(
 
     with app.open_client("runtime") as client:
         listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
-        target = Lookup(client).found(pod, "pod")
+        target = Lookup(client).found(options.qualified(pod, namespace=namespace), "pod")
         forwarder = Forwarder(
             partial(sessions.forward_url, client, target.id, shown=target.shown),
             transport="websocket" if transport == "websocket" else "spdy",

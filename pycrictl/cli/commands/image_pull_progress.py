@@ -14,6 +14,7 @@ from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import find_keyring
+from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.progress import node_watch
@@ -41,6 +42,7 @@ def image_pull_progress(
             autocompletion=complete.containers,
         ),
     ] = None,
+    namespace: options.InNamespace = None,
     image: Annotated[
         str | None,
         typer.Option(
@@ -79,8 +81,11 @@ def image_pull_progress(
     Example: pycrictl image-pull-progress default/web
     """
     app: AppContext = ctx.obj
+    if namespace is not None and pod is None:
+        raise UsageError("--namespace needs the name of a pod")
+    named_pod = options.named(pod, "pod")
     request = node_watch.WatchRequest(
-        pod=options.named(pod, "pod"),
+        pod=options.qualified(named_pod, namespace=namespace),
         container=options.named(container, "container"),
         image=options.named(image, "image"),
         source=source,

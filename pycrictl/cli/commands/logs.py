@@ -39,6 +39,7 @@ def logs(
             "--all", "-a", help="All containers: of the pod that is named, else of the node."
         ),
     ] = False,
+    of_container: options.OfContainer = None,
     follow: Annotated[
         bool,
         typer.Option("--follow", "-f", help="Keep following until the container or the pod ends."),
@@ -56,6 +57,7 @@ def logs(
         int,
         options.int_option("--limit-bytes", help="Stop after this many bytes; negative: no limit."),
     ] = -1,
+    namespace: options.InNamespace = None,
     previous: Annotated[
         bool, typer.Option("--previous", "-p", help="Show the log of the previous attempt.")
     ] = False,
@@ -67,8 +69,8 @@ def logs(
         typer.Option(
             "--since",
             metavar="TIME",
-            help="Only lines since a time: 10m, 2024-01-31, 2024-01-31T15:04:05Z or seconds since"
-            " 1970.",
+            help="Only lines since a time: 10m, 1d, 2024-01-31, 2024-01-31T15:04:05Z or seconds"
+            " since 1970.",
         ),
     ] = "",
     stream: Annotated[
@@ -118,9 +120,14 @@ def logs(
         )
     with app.open_client("runtime") as client:
         output = _Output(app.env, client, wanted, follow, previous, reopen)
-        found: str | containerlog.PodFilter = containerlog.PodFilter(labels=pods)
+        found: str | containerlog.PodFilter = containerlog.PodFilter(
+            labels=pods,
+            namespace=options.named(namespace, "namespace"),
+            container=options.named(of_container, "container"),
+        )
         if container is not None:
-            found = containerlog.find(client, container, whole_pod=all_)
+            word = options.qualified(container, container=of_container, namespace=namespace)
+            found = containerlog.find(client, word, whole_pod=all_ and of_container is None)
         if isinstance(found, containerlog.PodFilter):
             output.show_pods(found)
         else:

@@ -110,13 +110,25 @@ def life(
 
 @dataclass(frozen=True, slots=True)
 class PodFilter:
+    """Selects containers by their pods and names; empty texts select all.
+
+    Attributes:
+        name: the pod's NAMESPACE/NAME.
+        labels: labels that the pod must have.
+        namespace: the pod's namespace.
+        container: the container's name.
+    """
+
     name: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
+    container: str = ""
 
     def match(self, pod: cri_pb2.PodSandbox) -> bool:
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         has_labels = all(pod.labels.get(key) == value for key, value in self.labels.items())
-        return has_labels and self.name in ("", name)
+        in_namespace = self.namespace in ("", pod.metadata.namespace)
+        return has_labels and in_namespace and self.name in ("", name)
 
 
 def find(client: CriClient, text: str, *, whole_pod: bool = False) -> str | PodFilter:
@@ -215,7 +227,8 @@ class PodLogs:
         self, lookup: Lookup, containers: Iterable[cri_pb2.Container], *, previous: bool = False
     ) -> Iterator[ContainerLog]:
         for each in sorted(containers, key=lambda each: each.created_at):
-            if each.state == cri_pb2.CONTAINER_CREATED:
+            is_other = self._pods.container not in ("", each.metadata.name)
+            if is_other or each.state == cri_pb2.CONTAINER_CREATED:
                 continue
             self._known.add(each.id)
             name = lookup.full_name(each)
