@@ -68,6 +68,20 @@ def test_serious_findings_come_first(fake: FakeServer) -> None:
     assert lines.index(refused) < lines.index("")
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("https://reg.test/a", 'it begins with "https://"\nhint: leave that out: reg.test/a'),
+        ("reg.test/A", '"A" has upper-case letters\nhint: use lower case: reg.test/a'),
+        ("reg:x", 'its registry "reg:x" is invalid'),
+    ],
+)
+def test_an_invalid_registry(fake: FakeServer, name: str, said: str) -> None:
+    done = run(fake.endpoint, "--registry", name)
+    assert (done.code, done.stdout) == (1, "")
+    assert done.stderr.startswith(f'pycrictl: --registry "{name}": {said}')
+
+
 def test_sources_that_fail_are_named(fake: FakeServer) -> None:
     for name in ("Version", "Status", "ImageFsInfo", "ListImages"):
         fake.offer(name, Status(grpc.StatusCode.INTERNAL, "broken"))

@@ -25,8 +25,10 @@ from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
+from pycrictl.progress.reference import flaw
 from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format
+from pycrictl.units import quote
 
 WATCH_PAUSE_S: Final = 2.0
 
@@ -117,8 +119,13 @@ def doctor(
     app: AppContext = ctx.obj
 
     chosen = Format(output, template=template)
+    registries = checked(options.split_list(registry), "registry")
+    for name in registries:
+        wrong = flaw(name if "/" in name else f"{name}/repository")
+        if wrong is not None:
+            raise UsageError(f"--registry {quote(name)}: {wrong.text}", hint=wrong.advice)
     collector = NodeCollector(
-        checked(options.split_list(registry), "registry"),
+        registries,
         tries_registries=not no_registry,
         keyring=find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
     )

@@ -42,7 +42,7 @@ class CrioAccess(RegistryAccess):
         folder = flags.get("registries-conf-dir") or environ.get("CONTAINER_REGISTRIES_CONF_DIR")
         main = flags.get("registries-conf") or environ.get("CONTAINER_REGISTRIES_CONF")
         self._folders = [folder] if folder else [f"{REGISTRIES_CONF}.d", f"{user}.d"]
-        if not main and Path(f"{root}{user}").exists():
+        if not main and Path(self._local(user)).exists():
             main, self._folders = user, self._folders[-1:]
         self._main = main or REGISTRIES_CONF
         self._auth_files = [
@@ -96,7 +96,7 @@ class CrioAccess(RegistryAccess):
         there = Reference(host, endpoint.repository, "", "")
         for path in self._auth_files:
             with suppress(ConfigError):
-                if login := AuthFile(f"{self._root}{path}", path).find(there):
+                if login := AuthFile(self._local(path), path).find(there):
                     return login
         return None
 
@@ -112,7 +112,7 @@ class CrioAccess(RegistryAccess):
 
     def _endpoint(self, location: str, rest: str, settings: Mapping[str, Any]) -> Endpoint:
         host, _, repository = f"{location}{rest}".partition("/")
-        pairs = [certificates_in(Path(f"{self._root}{folder}/{host}")) for folder in _CERTIFICATES]
+        pairs = [certificates_in(Path(self._local(f"{folder}/{host}"))) for folder in _CERTIFICATES]
         is_insecure = settings.get("insecure") is True
         return Endpoint(
             server_of(host),
@@ -131,13 +131,16 @@ class CrioAccess(RegistryAccess):
                 yield document, file
 
     def _in(self, folder: str) -> list[str]:
-        files = sorted(Path(f"{self._root}{folder}").glob("**/*.conf"))
-        return [str(file).removeprefix(self._root) for file in files]
+        here = Path(self._local(folder))
+        return [f"{folder}/{file.relative_to(here)}" for file in sorted(here.glob("**/*.conf"))]
 
     def _document(self, file: str) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):
-            return tomli.loads(noderoot.read_named(f"{self._root}{file}").decode())
+            return tomli.loads(noderoot.read_named(self._local(file)).decode())
         return {}
+
+    def _local(self, path: str) -> str:
+        return noderoot.below(self._root, path) if self._root else path
 
 
 def _end_of(prefix: str, name: str) -> int:

@@ -132,6 +132,13 @@ def test_a_later_file_overrides_an_earlier_one_and_a_bad_one_changes_nothing(
     assert urls(CrioAccess({}, {}, str(tmp_path)), "a.test/x") == ["https://c.test x"]
 
 
+def test_links_are_those_of_the_node(tmp_path: Path) -> None:
+    write(tmp_path, "/nix/own.conf", '[[registry]]\nprefix = "a.test"\nlocation = "b.test"\n')
+    (tmp_path / "etc/containers").mkdir(parents=True)
+    (tmp_path / "etc/containers/registries.conf").symlink_to("/nix/own.conf")
+    assert urls(CrioAccess({}, {}, str(tmp_path)), "a.test/x") == ["https://b.test x"]
+
+
 def test_short_names(tmp_path: Path) -> None:
     access = CrioAccess({}, {}, str(tmp_path))
     assert access.meanings("x:1") == [parse("docker.io/library/x:1")]
