@@ -38,6 +38,14 @@ _DECIMAL_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
+_UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_NOISE: Final = (
+    (r"\b([0-9a-f]{13})[0-9a-f]{51}\b", r"\1"),
+    (rf"\({_UID}\)", ""),
+    (rf"\b{_UID}\b", "…"),
+    (r"\bpycrictl proxy: |rpc error: code = \w+ desc = ", ""),
+)
+
 _ORDINALS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 
@@ -252,6 +260,13 @@ def quote(text: str, limit: int = 120) -> str:
 def short_id(text: str) -> str:
     """Return the beginning of a full ID, as tables show it; any other text unchanged."""
     return text[:13] if len(text) == 64 and not text.strip("0123456789abcdef") else text
+
+
+def readable(text: str) -> str:
+    """Return an error without what people do not need: ends of IDs, UIDs, and who passed it on."""
+    for pattern, shown in _NOISE:
+        text = re.sub(pattern, shown, text)
+    return text
 
 
 def plural(number: int, noun: str, several: str = "") -> str:

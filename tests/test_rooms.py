@@ -74,7 +74,13 @@ copy.transfer: _proto copy.archive copy.method copy.rules copy.transfer copy.tre
     streaming.blocking streaming.target wire.limits wire.websocket
 copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree cri noderoot
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
-diagnosis.pod: diagnosis.facts diagnosis.findings diagnosis.troubles progress.reference pulls
+diagnosis.pod: diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.wording kube.nodes
+  kube.workloads
+diagnosis.causes: diagnosis.conditions diagnosis.facts diagnosis.findings diagnosis.troubles
+diagnosis.conditions: diagnosis.facts diagnosis.troubles kube.nodes kube.workloads
+  progress.failures pulls
+diagnosis.wording: diagnosis.conditions diagnosis.facts diagnosis.troubles kube.nodes
+    kube.workloads progress.failures progress.reference pulls
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
     pulls.registries.registry_client
 show: _proto environ pulls show
@@ -94,9 +100,9 @@ agent: agent copy.rules.quotas cri.calls.client kube memory metricspage ownprogr
     pycrictl servicelog serviceoptions streaming.loop tls
 agent.api: agent.api progress.reference pulls pycrictl
 agent.copies: _proto agent copy cri.calls.client kube.pods servicelog wire
-kubectl: agent.api.names diagnosis.facts diagnosis.findings diagnosis.pod kube.pods kubectl
-    progress.endings progress.failures progress.report_stream progress.stream_watch pulls pycrictl
-    streaming
+kubectl: agent.api.names diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.pod
+    kube.nodes kube.pods kube.workloads kubectl progress.endings progress.failures
+    progress.report_stream progress.stream_watch pulls pycrictl streaming
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube

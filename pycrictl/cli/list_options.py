@@ -244,8 +244,7 @@ def show_survey(
         return
     seen = look()
     if is_named and len(seen.reports) == 1:
-        found = document_of(seen.reports[0].facts, seen.reports[0].findings)
-        write_diagnosis(app, chosen, found, write_pod)
+        write_diagnosis(app, chosen, document_of(seen.reports[0]), write_pod)
     else:
         write_diagnosis(app, chosen, survey_document(seen), write_pods)
     if any(one.is_sick for one in seen.reports):

@@ -1,11 +1,25 @@
-"""Facts about a pod at one moment: plain data, independent of its collector."""
+"""Facts about a pod at one moment: plain data, whatever their source."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.kube.nodes import Node
+from pycrictl.kube.pods import Pod
+from pycrictl.kube.workloads import Claim
 from pycrictl.pulls.state import PullState
+
+
+class Source(StrEnum):
+    """Where facts come from; a source that was seen may still have nothing to say."""
+
+    RUNTIME = "runtime"
+    API = "API server"
+    JOURNAL = "journal"
+    """The kubelet's and the runtime's, or the Events that replace it in a cluster."""
+    NODES = "nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +34,12 @@ class Sandbox:
 class Container:
     """A container of the pod; ``state`` is empty before it exists.
 
-    ``exit_code``, ``reason`` and ``message`` are of the last exit; ``waiting`` and ``is_ready`` are
-    from the kubelet. ``has_crashed_before``: a listed earlier attempt failed. ``is_ephemeral``:
-    ``kubectl debug`` added it, which does not concern the pod's health.
+    ``exit_code``, ``reason`` and ``message`` are of the last exit, which ended a run of ``ran_s``;
+    ``message`` is the termination message, or the runtime's error if it could not start.
+    ``waiting``, ``is_ready`` and ``is_started`` (no startup probe is left to succeed) are from the
+    kubelet, as is ``role``: ``app``, ``init``, ``sidecar``, ``debug`` (``kubectl debug`` added it,
+    which does not concern the pod's health), or empty if unknown. ``has_crashed_before``: an
+    earlier run failed.
     """
 
     name: str
@@ -35,11 +52,13 @@ class Container:
     restarts: int = 0
     started_s: float = 0.0
     finished_s: float = 0.0
+    ran_s: float = 0.0
     has_crashed_before: bool = False
     waiting: str = ""
     waiting_message: str = ""
     is_ready: bool | None = None
-    is_ephemeral: bool = False
+    is_started: bool | None = None
+    role: str = ""
     lines: tuple[str, ...] = ()
 
 
@@ -66,22 +85,23 @@ class Line:
 class PodFacts:
     """All known facts about a pod.
 
-    ``phase`` is empty if the API server was not queried; ``reason`` and ``message`` are the pod's.
-    ``unscheduled`` is the scheduler's message on a pod without a node. ``stray_pulls`` and
-    ``stray_failures`` are not known to be the pod's, ``problems`` are runtime conditions that do
-    not hold.
+    ``pod`` is what the API server has, ``node`` the pod's node, and ``closed`` are nodes that are
+    cordoned or tainted, for a pod without a node. ``unbound`` are the pod's claims without a
+    volume. ``stray_pulls`` and ``stray_failures`` are not known to be the pod's, ``problems`` are
+    runtime conditions that do not hold. ``journal`` has Events as well.
     """
 
     namespace: str
     name: str
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    unscheduled: str = ""
+    seen: tuple[Source, ...] = ()
+    pod: Pod | None = None
     now_s: float = 0.0
     sandbox: Sandbox | None = None
     containers: tuple[Container, ...] = ()
     images: tuple[Image, ...] = ()
+    node: Node | None = None
+    closed: tuple[Node, ...] = ()
+    unbound: tuple[Claim, ...] = ()
     stray_pulls: dict[str, PullState] = field(default_factory=dict)
     stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
@@ -92,3 +112,17 @@ class PodFacts:
     @property
     def full_name(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def phase(self) -> str:
+        return self.pod.phase if self.pod is not None else ""
+
+    @property
+    def api(self) -> Pod:
+        """What the API server has, for causes that need it."""
+        assert self.pod is not None
+        return self.pod
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ("Succeeded", "Failed")

@@ -40,8 +40,9 @@ class Weight(IntEnum):
 class Finding(NamedTuple):
     """One finding.
 
-    ``kind`` is a keyword for scripts, ``rank`` orders findings of one weight, ``container`` is the
-    name of the container if it is about only one.
+    ``kind`` is a keyword for scripts. ``rank`` is that of the cause in the table: of two findings
+    of one weight, the higher comes first. ``container`` is the name of the container if it is about
+    only one, ``subject`` is what the fault lies with if not with the pod, such as ``node n1``.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Finding(NamedTuple):
     advice: str = ""
     rank: int = 0
     container: str = ""
+    subject: str = ""
 
     def document(self) -> dict[str, Any]:
         return {
@@ -75,11 +77,11 @@ class Condition(NamedTuple):
 def no_sandbox_image(name: str) -> Finding:
     text = f"the image of every pod sandbox (pause), {quote(name)}, is not on the node"
     advice = f"'pycrictl pull {name}' shows whether the next pod can get it"
-    return Finding("sandbox-image", Weight.WARNING, text, advice, 60)
+    return Finding("sandbox-image", Weight.WARNING, text, advice)
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
-    """Return findings without duplicates, the most serious first."""
+    """Return findings without duplicates, the most serious first, else in their order."""
     return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))
 
 
@@ -128,7 +130,7 @@ def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
         advice = "'pycrictl rmi --prune' removes images that no container uses"
         if disk.free_share < FULL or disk.free_inodes_share < FULL:
             what = "full" if disk.free_share < FULL else "out of inodes"
-            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice, 95)
+            yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice)
         elif disk.free_share < LOW_BYTES or disk.free_inodes_share < LOW_INODES:
             text = f"{where} is nearly full; the kubelet evicts pods: {disk}"
-            yield Finding("disk-pressure", Weight.WARNING, text, advice, 50)
+            yield Finding("disk-pressure", Weight.WARNING, text, advice)

@@ -80,15 +80,16 @@ class NodeFacts:
 
 
 def examine(facts: NodeFacts) -> list[Finding]:
+    """Return the findings: the most serious first, else in the order of the rules."""
     found = [
         *_runtime(facts),
         *disk_findings(facts.disks),
-        *_clock(facts),
-        *_settings(facts),
         *_proxy(facts),
-        *_leftovers(facts),
-        *_certificate(facts),
+        *_clock(facts),
         *_registries(facts),
+        *_certificate(facts),
+        *_settings(facts),
+        *_leftovers(facts),
     ]
     return ranked(found)
 
@@ -104,17 +105,17 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
     if facts.is_forbidden:
         text = f"the runtime could not be looked at: {facts.problem}"
         advice = "run it as root; what else was not seen stands below"
-        yield Finding("not-allowed", Weight.SERIOUS, text, advice, 99)
+        yield Finding("not-allowed", Weight.SERIOUS, text, advice)
     elif not facts.endpoint:
         advice = "'systemctl status containerd' (or crio) shows whether the runtime is running"
-        yield Finding("runtime-down", Weight.SERIOUS, facts.problem, advice, 99)
+        yield Finding("runtime-down", Weight.SERIOUS, facts.problem, advice)
     if facts.silent:
         text = f"the runtime at {facts.endpoint} does not answer: {', '.join(facts.silent)}"
         advice = (
             f"'journalctl -u {service} -n 50' may say why; 'systemctl restart {service}' leaves"
             " containers running"
         )
-        yield Finding("runtime-hung", Weight.SERIOUS, text, advice, 99)
+        yield Finding("runtime-hung", Weight.SERIOUS, text, advice)
     for condition, why in facts.conditions:
         advice = "'pycrictl info' shows the runtime's status"
         if condition == "NetworkReady":
@@ -122,13 +123,13 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
         text = f"the runtime says that {condition} does not hold: {why}"
         is_needed = condition in NEEDED
         weight = Weight.SERIOUS if is_needed else Weight.NOTE
-        yield Finding("condition", weight, text, advice, 90 if is_needed else 13)
+        yield Finding("condition", weight, text, advice)
     if name := facts.missing_sandbox_image:
         yield no_sandbox_image(name)
     if facts.endpoint and facts.is_kubelets is False and not facts.proxy:
         text = f"the kubelet uses {facts.kubelet_endpoints[0]}, and this is {facts.endpoint}"
         advice = "name the kubelet's with -r, or as runtime-endpoint in /etc/crictl.yaml"
-        yield Finding("other-runtime", Weight.WARNING, text, advice, 45)
+        yield Finding("other-runtime", Weight.WARNING, text, advice)
 
 
 def _clock(facts: NodeFacts) -> Iterator[Finding]:
@@ -139,38 +140,38 @@ def _clock(facts: NodeFacts) -> Iterator[Finding]:
         weight = Weight.SERIOUS if abs(skew_s) > BAD_SKEW_S else Weight.WARNING
         how = "ahead of" if skew_s > 0 else "behind"
         text = f"the clock is {format_duration(round(abs(skew_s)))} {how} the registry's"
-        yield Finding("clock", weight, text, advice, 80)
+        yield Finding("clock", weight, text, advice)
     elif facts.is_clock_synchronized is False:
         text = "the clock is not synchronized, the kernel reports"
-        yield Finding("clock", Weight.NOTE, text, advice, 20)
+        yield Finding("clock", Weight.NOTE, text, advice)
 
 
 def _settings(facts: NodeFacts) -> Iterator[Finding]:
+    if facts.timeout_s == 0:
+        text = "containerd never gives a pull up that has stalled (image_pull_progress_timeout)"
+        advice = "remove the setting: the default is 5m"
+        yield Finding("no-timeout", Weight.WARNING, text, advice)
     where = facts.kubelet_config or "the kubelet's configuration"
     limit = facts.kubelet_limit
     if limit == 1 and facts.proxy_limit not in (None, 1):
         text = "the kubelet pulls one image at a time, so the proxy's limit is never reached"
         advice = f"set serializeImagePulls: false in {where} and restart the kubelet"
-        yield Finding("kubelet-serial", Weight.WARNING, text, advice, 40)
+        yield Finding("kubelet-serial", Weight.WARNING, text, advice)
     elif limit == 1:
         text = "the kubelet pulls one image at a time: one slow image holds all others up"
         advice = f"set serializeImagePulls: false and maxParallelImagePulls: 3 in {where}"
-        yield Finding("kubelet-serial", Weight.NOTE, text, advice, 15)
+        yield Finding("kubelet-serial", Weight.NOTE, text, advice)
     elif limit == 0 and not facts.proxy:
         text = "the kubelet pulls any number of images at once, and nothing else limits that"
         advice = f"set maxParallelImagePulls in {where}, or run 'pycrictl proxy'"
-        yield Finding("no-limit", Weight.WARNING, text, advice, 30)
+        yield Finding("no-limit", Weight.WARNING, text, advice)
     elif limit and facts.downloads and limit * facts.downloads > 20:
         text = (
             f"up to {limit * facts.downloads} layers are downloaded at once: {limit} images"
             f" (maxParallelImagePulls), {facts.downloads} layers of each"
             " (max_concurrent_downloads)"
         )
-        yield Finding("many-downloads", Weight.NOTE, text, "lower one of the two", 14)
-    if facts.timeout_s == 0:
-        text = "containerd never gives a pull up that has stalled (image_pull_progress_timeout)"
-        advice = "remove the setting: the default is 5m"
-        yield Finding("no-timeout", Weight.WARNING, text, advice, 35)
+        yield Finding("many-downloads", Weight.NOTE, text, "lower one of the two")
 
 
 def _proxy(facts: NodeFacts) -> Iterator[Finding]:
@@ -180,18 +181,18 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
             if "pycrictl" in endpoint:
                 text = f"the kubelet is configured to use the proxy at {endpoint}, which is not up"
                 advice = "'systemctl start pycrictl-proxy', then look at its log"
-                yield Finding("proxy-down", Weight.SERIOUS, text, advice, 85)
+                yield Finding("proxy-down", Weight.SERIOUS, text, advice)
                 return
         return
     used = [name for name, at in (("runtime", runtime), ("image", images)) if at == facts.proxy]
     if used == ["runtime"]:
         text = "the proxy is in the kubelet's runtime endpoint only: pulls do not go through it"
         advice = f"set imageServiceEndpoint: unix://{facts.proxy}"
-        yield Finding("proxy-half", Weight.WARNING, text, advice, 42)
+        yield Finding("proxy-half", Weight.WARNING, text, advice)
     elif not used and runtime:
         text = f"a proxy runs at {facts.proxy}, but the kubelet does not use it"
         advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} in {facts.kubelet_config}"
-        yield Finding("proxy-unused", Weight.WARNING, text, advice, 41)
+        yield Finding("proxy-unused", Weight.WARNING, text, advice)
 
 
 def _certificate(facts: NodeFacts) -> Iterator[Finding]:
@@ -201,10 +202,10 @@ def _certificate(facts: NodeFacts) -> Iterator[Finding]:
     advice = "renew it: --tls-cert of 'pycrictl agent' names its file, which is read again"
     if left_s <= 0:
         text = "the certificate of the node's agent has expired"
-        yield Finding("certificate", Weight.SERIOUS, text, advice, 72)
+        yield Finding("certificate", Weight.SERIOUS, text, advice)
     else:
         text = f"the certificate of the node's agent ends in {format_duration(round(left_s))}"
-        yield Finding("certificate", Weight.WARNING, text, advice, 43)
+        yield Finding("certificate", Weight.WARNING, text, advice)
 
 
 def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
@@ -217,11 +218,11 @@ def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
             parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
         text = f"pulls that were killed have left {' and '.join(parts)}"
         advice = "nothing: a new pull of the same image goes on from them; containerd drops them"
-        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day", 10)
+        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day")
     if facts.stages:
         text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
         advice = "'pycrictl cp --sweep' removes it, as does the next copy to the same container"
-        yield Finding("dead-copies", Weight.NOTE, text, advice, 11)
+        yield Finding("dead-copies", Weight.NOTE, text, advice)
 
 
 _ADVICE: Final = {
@@ -239,7 +240,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         text = f"containerd reads no hosts.toml: it takes its config_path, {path}, for one folder"
         first = path.partition(":")[0]
         advice = f'set config_path = "{first}" in its configuration, and restart it'
-        yield Finding("config-path", Weight.WARNING, text, advice, 71)
+        yield Finding("config-path", Weight.WARNING, text, advice)
     for place, route in enumerate(facts.routes):
         if (step := route.trouble) is None:
             continue
@@ -262,4 +263,4 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         elif used is not None:
             weight = Weight.WARNING if place < used else Weight.NOTE
             text += f"; pulls {'go on to' if place < used else 'use'} {facts.routes[used].url}"
-        yield Finding("registry", weight, text, advice, 70)
+        yield Finding("registry", weight, text, advice)

@@ -6,13 +6,14 @@ simply running, and only once after it has ended. Failed sources are recorded an
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.containerlog import container_log
@@ -20,14 +21,24 @@ from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
+from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
-from pycrictl.diagnosis.pod import Look, PodReport, diagnose
+from pycrictl.diagnosis.journal_lines import about, pod_named, waiting_in, whole, without_sandbox
+from pycrictl.diagnosis.pod import Look, report
 from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
 from pycrictl.kube.node_pods import Origin
-from pycrictl.kube.pods import Pod
+from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.log_reader import LogReader, Selection
-from pycrictl.progress.failures import HISTORY_S, REASONS, Failure, Failures, as_text, awaited
+from pycrictl.progress.failures import (
+    HISTORY_S,
+    REASONS,
+    Failure,
+    Failures,
+    as_text,
+    awaited,
+    cause,
+)
 from pycrictl.progress.reference import canonical
 from pycrictl.pulls.messages import pulls_in_line
 
@@ -38,13 +49,7 @@ if TYPE_CHECKING:
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300
-JOURNAL_LINES: Final = 200
-JOURNAL_CHARS: Final = 2000
 
-_SANDBOX: Final = (
-    r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
-)
-_KUBELET: Final = r'pods?="(?P<ns>[^"/]+)/(?P<name>[^"/]+)"'
 
 _STATES: Final = {
     cri_pb2.CONTAINER_CREATED: "created",
@@ -57,6 +62,11 @@ KEEP_S: Final = 10.0
 
 RECENT_S: Final = 600.0
 """The kubelet retries creating a sandbox at least every five minutes."""
+
+MESSAGE_CHARS: Final = 4096
+"""The kubelet's limit for a termination message."""
+
+_MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Finds pulls, given the missing images; returns a function from a pod's name to its pulls."""
@@ -98,27 +108,27 @@ class Survey(Asking):
         lookup = Lookup(self._client)
         self._look_at_the_slow()
         pods = []
-        for sandbox, pod in self._pods(lookup):
+        for sandbox, known in self._pods(lookup):
+            pod = self._with_journal(sandbox, known)
             containers = self._containers(lookup, sandbox, asks_all=False)
             there = {one.name for one in containers}
-            wanted = pod.images if pod is not None else ()
-            needed = [
-                one.image for one in wanted if one.container not in there and not one.has_started
-            ]
+            needed = [one.image for one in _images_of(pod) if one.container not in there]
             pods.append(_Seen(sandbox, pod, containers, needed))
-        reports = [PodReport(found, diagnose(found)) for found in self._facts(pods)]
+        reports = [report(found) for found in self._facts(pods)]
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
         reports.sort(key=lambda one: one.severity_key)
-        return Look(reports, self._filesystems, self._unavailable(), self._findings)
+        return Look(reports, len(reports), self._filesystems, self._unavailable(), self._findings)
 
     def look_at(self, text: str) -> facts.PodFacts:
         lookup = Lookup(self._client)
         self._look_at_the_slow()
-        sandbox, pod = self._find(lookup, text)
+        sandbox, listed = self._find(lookup, text)
+        pod = self._with_journal(sandbox, listed)
         containers = self._containers(lookup, sandbox, asks_all=True)
-        wanted = [one.image for one in pod.images] if pod is not None else []
-        wanted += [one.image for one in containers]
+        roles = {one.container: one.role for one in pod.images} if pod is not None else {}
+        wanted = [one.image for one in _images_of(pod)]
+        wanted += [one.image for one in containers if roles.get(one.name) != "debug"]
         needed = list(dict.fromkeys(filter(None, wanted)))
         (found,) = self._facts([_Seen(sandbox, pod, containers, needed)])
         if (known := found.sandbox) is not None:
@@ -129,10 +139,6 @@ class Survey(Asking):
 
     def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
         failures = self._failures(self._lines)
-        for one in pods:
-            if not one.needed and not (one.pod is not None and one.pod.images):
-                awaited_images = (image for image, pod in awaited(self._lines) if pod == one.owner)
-                one.needed.extend(awaited_images)
         names = dict.fromkeys(chain.from_iterable(one.needed for one in pods))
         present = {name: self._is_present(name) for name in names}
         pulls_of = self._look_for_pulls(
@@ -159,19 +165,24 @@ class Survey(Asking):
             known = facts.Sandbox(sandbox.id, is_ready, began_s)
         others = {**pulls.others, **pulls.stray}  # another pod's pull brings the image here, too
         own = {each: others[each] for each in needed if each in others}
-        of_pod = [one for one in failures if not one.pod or one.pod == seen.owner]
         images = self._image_facts(
-            needed, pod, of_pod, present, pulls._replace(own={**pulls.own, **own})
+            needed, seen, failures, present, pulls._replace(own={**pulls.own, **own})
         )
         ids = (known.id if known is not None else "", *(one.id for one in containers))
         failed = (one.reference for one in images if one.failure)
-        lines = self._probes if seen.is_calm else self._lines
+        journal = about(
+            self._probes if seen.is_calm else self._lines, namespace, name, uid, (*ids, *failed)
+        )
+        is_known = pod is not None and bool(pod.phase)
         return facts.PodFacts(
             namespace=namespace,
             name=name,
-            phase=pod.phase if pod is not None else "",
-            reason=pod.reason if pod is not None else "",
-            message=pod.message if pod is not None else "",
+            seen=(
+                Source.RUNTIME,
+                *((Source.API,) if is_known else ()),
+                *((Source.JOURNAL,) if self._lines else ()),
+            ),
+            pod=pod if is_known else None,
             now_s=self._wall_s(),
             sandbox=known,
             containers=self._with_kubelets(containers, pod),
@@ -184,7 +195,7 @@ class Survey(Asking):
             },
             disks=() if seen.is_calm else self._filesystems,
             problems=self._conditions,
-            journal=about(lines, namespace, name, uid, (*ids, *failed)),
+            journal=journal,
         )
 
     def _brief_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
@@ -224,6 +235,18 @@ class Survey(Asking):
                     there.add(owner)
                     yield None, pod
 
+    def _with_journal(self, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None) -> Pod | None:
+        """Return a pod that is not from the API server with what the kubelet's log says of it."""
+        if pod is not None and pod.phase:
+            return pod
+        if sandbox is not None:
+            meta = sandbox.metadata
+            pod = pod or Pod(meta.namespace, meta.name, meta.uid, "", (), ())
+        assert pod is not None  # there is a sandbox, or a pod without one
+        waiting = waiting_in(about(self._lines, pod.namespace, pod.name, pod.uid, ()))
+        kept = (one for one in pod.images if one.container not in waiting)
+        return pod._replace(images=(*kept, *waiting.values()))
+
     def _look_at_the_slow(self) -> None:
         if time.monotonic() - self._slow_at < KEEP_S:
             return
@@ -236,6 +259,11 @@ class Survey(Asking):
         with self._optional("disks"):
             self._filesystems = tuple(disks_of(self._images))
         self._look_at_runtime()
+        if self._sources.pods is not None and (node := self._sources.pods.node()) is not None:
+            about_node = report(node).findings
+            self._findings += tuple(
+                one._replace(text=f"node {node.name} {one.text}") for one in about_node
+            )
         self._slow_at = time.monotonic()
 
     def _look_at_runtime(self) -> None:
@@ -273,7 +301,7 @@ class Survey(Asking):
     def _journal(self) -> list[JournalLine]:
         read = self._sources.read_journal
         lines = list(read(self._wall_s() - HISTORY_S)) if read is not None else []
-        lines = [line._replace(message=as_text(line.message)) for line in lines]
+        lines = [line._replace(message=as_text(line.message)) for line in whole(lines)]
         if not lines:
             why = "it has no lines of the kubelet or the runtime, or cannot be read in time"
             self._missing.append(Missing("journal", why))
@@ -298,25 +326,30 @@ class Survey(Asking):
                 self._known[one.id, one.state] = self._container(one, lookup)
         return [self._known.get((each.id, each.state)) or _as_listed(each) for each in listed]
 
-    @staticmethod
     def _with_kubelets(
-        containers: Iterable[facts.Container], pod: Pod | None
+        self, containers: Iterable[facts.Container], pod: Pod | None
     ) -> tuple[facts.Container, ...]:
         """Return containers with the kubelet's view of them, and those not created yet."""
         found = {one.name: one for one in containers}
         for one in pod.images if pod is not None else ():
-            if not one.is_volume:
-                known = found.pop(one.container, facts.Container(one.container, image=one.image))
-                found[one.container] = replace(
-                    known,
-                    waiting=one.reason,
-                    waiting_message=one.message,
-                    is_ready=one.is_ready,
-                    is_ephemeral=one.is_ephemeral,
-                )
+            if one.is_volume:
+                continue
+            known = found.pop(one.container, facts.Container(one.container, image=one.image))
+            if one.role == "init" and known.state == "running":
+                known = replace(known, lines=self._last_lines(known.id))
+            is_waiting = known.state != "running"
+            found[one.container] = replace(
+                known,
+                waiting=one.reason if is_waiting else "",
+                waiting_message=one.message if is_waiting else "",
+                is_ready=one.is_ready,
+                is_started=one.is_started,
+                role=one.role,
+            )
         return tuple(found.values())
 
     def _container(self, one: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
+        """Return a container as it is, with its last exit, which may be of the attempt before."""
         name, sandboxes = one.metadata.name, self._sandboxes_of(one.id, lookup)
         earlier = [
             each
@@ -326,29 +359,28 @@ class Survey(Asking):
             and each.id != one.id
             and each.state == cri_pb2.CONTAINER_EXITED
         ]
-        has_crashed, last_code = False, one.exit_code
+        before = None
         if earlier:
-            last = max(earlier, key=lambda each: each.created_at)
+            newest = max(earlier, key=lambda each: each.created_at)
             with self._optional("container status"):
-                for answer in statuses.read(self._client, "container", [last.id], is_listed=True):
-                    has_crashed = answer.status.exit_code != 0
-                    if one.state == cri_pb2.CONTAINER_RUNNING:
-                        last_code = answer.status.exit_code
-        state = _STATES.get(one.state, "unknown")
-        has_ended_badly = has_crashed or (state == "exited" and one.exit_code != 0)
+                for answer in statuses.read(self._client, "container", [newest.id], is_listed=True):
+                    before = answer.status
+        has_ended = one.state == cri_pb2.CONTAINER_EXITED
+        last = one if has_ended or before is None else before
         return facts.Container(
             name=name,
             id=one.id,
             image=one.image.user_specified_image or one.image.image,
-            state=state,
-            exit_code=last_code,
-            reason=one.reason,
-            message=one.message,
+            state=_STATES.get(one.state, "unknown"),
+            exit_code=last.exit_code,
+            reason=last.reason,
+            message=last.message or _termination_message(last),
             restarts=one.metadata.attempt,
             started_s=one.started_at / 1e9,
-            finished_s=one.finished_at / 1e9,
-            has_crashed_before=has_crashed,
-            lines=self._last_lines(one.id) if has_ended_badly else (),
+            finished_s=last.finished_at / 1e9,
+            ran_s=max(last.finished_at - last.started_at, 0) / 1e9,
+            has_crashed_before=before is not None and before.exit_code != 0,
+            lines=self._last_lines(last.id) if has_ended or before is not None else (),
         )
 
     @staticmethod
@@ -371,27 +403,35 @@ class Survey(Asking):
     def _image_facts(
         self,
         needed: Iterable[str],
-        pod: Pod | None,
+        seen: _Seen,
         failed: Sequence[Failure],
         present: Mapping[str, bool | None],
         pulls: Pulls,
     ) -> tuple[facts.Image, ...]:
         references = list(dict.fromkeys([*needed, *pulls.own, *pulls.failed]))
-        waiting = {one.image: one for one in pod.images if one.reason} if pod is not None else {}
+        waiting = {one.image: one for one in _images_of(seen.pod) if one.reason in REASONS}
         found = []
         for reference in references:
-            says = waiting[reference].reason if reference in waiting else ""
+            own = waiting.get(reference)
             failure = next(
-                (one for one in failed if canonical(one.image) == canonical(reference)), None
+                (
+                    one
+                    for one in failed
+                    if canonical(one.image) == canonical(reference)
+                    and (own is not None or one.pod in ("", seen.owner))
+                ),
+                None,
             )
-            error = failure.explained if failure is not None else pulls.failed.get(reference, "")
+            error = failure.cause if failure is not None else pulls.failed.get(reference, "")
+            if not error and own is not None:
+                error = cause(own.message) or own.reason
             found.append(
                 facts.Image(
                     reference,
                     present.get(reference),
                     pulls.own.get(reference),
                     "" if present.get(reference) else error,
-                    says if says in REASONS else "",
+                    own.reason if own is not None else "",
                     failure.next_try(self._wall_s()) if failure is not None else "",
                 )
             )
@@ -408,6 +448,23 @@ class Survey(Asking):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=reference))
             return bool(self._images.call("ImageStatus", request).HasField("image"))
         return None
+
+
+def _images_of(pod: Pod | None) -> list[PodImage]:
+    """Return the images that a pod needs to run, without those of debug containers."""
+    images = pod.images if pod is not None else ()
+    return [one for one in images if one.role != "debug"]
+
+
+def _termination_message(one: cri_pb2.ContainerStatus) -> str:
+    """Return what a container wrote to its termination log, where the kubelet reads it."""
+    path = one.annotations.get(_MESSAGE_PATH, "/dev/termination-log")
+    for mount in one.mounts:
+        if mount.container_path == path:
+            with suppress(OSError):
+                content = noderoot.read_named(noderoot.locate(mount.host_path))
+                return content[-MESSAGE_CHARS:].decode("utf-8", "replace")
+    return ""
 
 
 def _as_listed(each: cri_pb2.Container) -> facts.Container:
@@ -443,52 +500,3 @@ class _Seen(NamedTuple):
     @property
     def is_open(self) -> bool:
         return not self.needed and not self.containers
-
-
-# Lines of the journal
-
-
-def about(
-    journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
-) -> tuple[facts.Line, ...]:
-    words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
-    found = [
-        facts.Line(line.at_s, line.unit, line.message[:JOURNAL_CHARS])
-        for line in journal
-        if any(word in line.message for word in words) or _names(line, namespace, name)
-    ]
-    return tuple(found[-JOURNAL_LINES:])
-
-
-def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
-    """Return the pod with a NAME or NAMESPACE/NAME that the journal mentions."""
-    for line in reversed(journal):
-        for pattern in (_SANDBOX, _KUBELET):
-            found = re.search(pattern, line.message)
-            if found and text in (found["name"], f"{found['ns']}/{found['name']}"):
-                uid = found.groupdict().get("uid", "")
-                return Pod(found["ns"], found["name"], uid, "", (), ())
-    return None
-
-
-def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
-    """Return the pods, NAMESPACE/NAME, whose last attempt to create a sandbox failed.
-
-    Attempts before ``since_s`` do not count, as the pod may have been deleted.
-    """
-    failed: dict[str, None] = {}
-    for line in journal:
-        found = re.search(_SANDBOX, line.message)
-        if found is None or line.at_s < since_s or "RunPodSandbox for" not in line.message:
-            continue
-        pod = f"{found['ns']}/{found['name']}"
-        if "returns sandbox id" in line.message:
-            failed.pop(pod, None)
-        elif " failed" in line.message:
-            failed[pod] = None
-    return list(failed)
-
-
-def _names(line: JournalLine, namespace: str, name: str) -> bool:
-    found = re.search(_SANDBOX, line.message)
-    return found is not None and (found["ns"], found["name"]) == (namespace, name)

@@ -15,17 +15,17 @@ from pycrictl.progress.reference import flaw, parse
 class Trouble(NamedTuple):
     """The meaning of an error.
 
-    ``rank`` is how likely it causes all the others; ``text`` follows the image's name. In
-    ``advice``, IMAGE stands for the image, HOST for its registry and REPOSITORY for HOST/PATH;
-    ``retry`` is the advice for a user's own failed pull, if it differs.
+    ``text`` follows the image's name. In the advice, IMAGE stands for the image, HOST for its
+    registry and REPOSITORY for HOST/PATH. ``advice`` is for an administrator on the node; ``retry``
+    for a user's own failed pull and ``elsewhere`` for a user of the cluster, if they differ.
     """
 
     pattern: str
     kind: str
-    rank: int
     text: str
     advice: str
     retry: str = ""
+    elsewhere: str = ""
 
 
 NO_SPACE: Final = "no space left on device"
@@ -33,78 +33,79 @@ FREE_SPACE: Final = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rm
 _REASON_CHARS: Final = 100
 
 _PULLS: Final = (
-    Trouble(NO_SPACE, "disk-full", 95, "there is no space left for it", FREE_SPACE),
+    Trouble(
+        NO_SPACE,
+        "disk-full",
+        "there is no space left for it",
+        FREE_SPACE,
+        elsewhere="free space on the node, or give it a larger disk",
+    ),
     Trouble(
         r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
         "plain-http",
-        88,
         "its registry speaks plain HTTP, and the node expects TLS",
         "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS",
     ),
     Trouble(
         r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
         "x509",
-        88,
         "the certificate of the registry is for another name",
         "correct the image's name, or have the registry's certificate made for HOST",
     ),
     Trouble(
         r"certificate has expired|not yet valid",
         "x509",
-        88,
         "the certificate of the registry is not valid now",
         "'date' shows whether the clock is right; else renew the registry's certificate",
+        elsewhere="renew the registry's certificate, unless the node's clock is wrong",
     ),
     Trouble(
         r"x509:|certificate|tls: (?!handshake timeout)",
         "x509",
-        88,
         "the node does not trust the certificate of the registry",
         "put the registry's CA into certs.d, then 'pycrictl doctor --registry REPOSITORY'",
+        elsewhere="put the registry's CA into certs.d on the nodes",
     ),
     Trouble(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
         "unauthorized",
-        87,
         "the registry refuses access to it",
         "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
         "'pycrictl pull --creds USER IMAGE' takes other credentials, --authfile a file of them",
+        "check the pod's imagePullSecrets",
     ),
     Trouble(
         r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
         r"|server misbehaving|RegistryUnavailable",
         "registry-down",
-        86,
         "it could not be fetched from its registry or a mirror of it",
         "'pycrictl doctor --registry REPOSITORY' tests it and its mirrors",
+        elsewhere="check that the registry HOST is up, and that the nodes reach it",
     ),
     Trouble(
         r"\b429\b|toomanyrequests|too many requests",
         "rate-limited",
-        86,
         "the registry has answered too many requests of this node",
         "pull with credentials, or from a mirror",
     ),
     Trouble(
         r"no match for platform",
         "wrong-platform",
-        86,
         "it does not exist for this machine's platform",
         "build it for this platform, or schedule the pod elsewhere",
     ),
     Trouble(
         r"not found|manifest unknown|name unknown|\b404\b|does not exist",
         "not-found",
-        85,
         "the registry does not have it",
         "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
         "check its name and tag, in upper and lower case",
+        "check its name and tag",
     ),
     Trouble(
         r"InvalidImageName|invalid reference format|couldn't parse image",
         "invalid-name",
-        85,
         "its name is invalid",
         "correct the name in the pod",
         "correct the name",
@@ -112,23 +113,29 @@ _PULLS: Final = (
     Trouble(
         r"ErrImageNeverPull|is not present with pull policy of Never",
         "never-pulled",
-        85,
-        "it is not on the node, and the pod forbids to pull it",
+        "it is not on the node, and its pull policy is Never",
         "'pycrictl pull IMAGE', or change imagePullPolicy",
+        elsewhere="change imagePullPolicy, or load the image onto the node",
     ),
     Trouble(
         r"context canceled",
         "pull-failed",
-        84,
-        "its pull was given up before it had ended",
-        "'pycrictl image-pull-progress --image IMAGE' shows whether bytes come; containerd"
-        " gives a pull up that brings none (image_pull_progress_timeout)",
+        "the pull was cancelled before it finished",
+        "'pycrictl image-pull-progress --image IMAGE' shows whether data is arriving; containerd"
+        " cancels a pull without data (image_pull_progress_timeout)",
+        elsewhere="'kubectl image-pull-progress' shows whether data is arriving",
     ),
 )
 _OF_REGISTRIES: Final = frozenset(
     ("plain-http", "x509", "unauthorized", "registry-down", "rate-limited", "not-found")
 )
-_FAILED: Final = Trouble("", "pull-failed", 84, "its pull fails", "'pycrictl pull IMAGE' tries it")
+_FAILED: Final = Trouble(
+    "",
+    "pull-failed",
+    "its pull fails",
+    "'pycrictl pull IMAGE' tries it",
+    elsewhere="'kubectl describe pod' shows each try",
+)
 
 
 def pull_trouble(cause: str) -> Trouble:
@@ -148,12 +155,15 @@ class Words(NamedTuple):
         return self.kind in _OF_REGISTRIES
 
 
-def words_of(trouble: Trouble, image: str, *, is_own: bool = False) -> Words:
+def words_of(
+    trouble: Trouble, image: str, *, is_own: bool = False, is_on_node: bool = True
+) -> Words:
     """Word a trouble of an image; ``is_own`` is for a user's own failed pull.
 
     Commands in the advice name what the image's reference means, not how it is spelled.
     """
-    advice = (trouble.retry if is_own else "") or trouble.advice
+    special = trouble.retry if is_own else "" if is_on_node else trouble.elsewhere
+    advice = special or trouble.advice
     if trouble.kind == "invalid-name" and (wrong := flaw(image)) is not None:
         return Words(f"{trouble.text}: {wrong.text}", f"{advice}: {wrong.advice}")
     reference = parse(image)
@@ -199,20 +209,22 @@ def last_reason(cause: str) -> str:
     return reason if colon and len(reason) <= _REASON_CHARS else ""
 
 
-_BAD_COMMAND: Final = (
-    r"executable file not found|no such file or directory|permission denied|exec format error"
-    r"|is a directory|not a directory"
+BAD_COMMAND: Final = (
+    r"exec[\s\S]*(?:executable file not found|no such file or directory|permission denied"
+    r"|exec format error|is a directory|not a directory)"
 )
 
 
-def is_bad_command(message: str) -> bool:
-    return "exec" in message and bool(re.search(_BAD_COMMAND, message))
+_WRAPPINGS: Final = (
+    r"rpc error: code = \w+ desc = |\(combined from similar events\): "
+    r"|Failed to create pod sandbox: |^error killing pod: "
+)
 
 
 def shortened(message: str) -> str:
     """Return the end of a chain of wrapped errors, which holds the cause."""
     text = " ".join(message.split()).removesuffix(": unknown")
-    text = re.sub(r"^rpc error: code = \w+ desc = ", "", text)
+    text = re.sub(_WRAPPINGS, "", text)
     if (at := text.rfind("exec: ")) >= 0:
         return text[at + len("exec: ") :].replace('\\"', '"')
     for wrapping in ("failed to setup network for sandbox ", "failed to set up sandbox "):

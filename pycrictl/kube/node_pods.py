@@ -13,6 +13,7 @@ from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
 from pycrictl.kube.credential import find_credential
 from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
+from pycrictl.kube.nodes import Node, parse_node
 from pycrictl.kube.pods import Pod, list_pods, static_pods
 
 REFRESH_S: Final = 5.0
@@ -63,6 +64,15 @@ class NodePods:
         for pod in self.pods():
             if (pod.namespace, pod.name) == (namespace, name) or (uid and pod.uid == uid):
                 return pod
+        return None
+
+    def node(self) -> Node | None:
+        """Query the node's own object; None if the API server does not answer."""
+        if self.origin is Origin.API:
+            try:
+                return parse_node(self._api.get(f"/api/v1/nodes/{self._api.node}"), time.time())
+            except PycrictlError as exc:
+                _debug("the API server does not say how the node is: %s", exc.message)
         return None
 
     def _look(self) -> None:

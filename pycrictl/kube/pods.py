@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.foreign import mapping, mappings, moment, text
+from pycrictl.foreign import count, flag, mapping, mappings, moment, text, texts
 from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
@@ -28,16 +28,31 @@ MAX_MANIFESTS: Final = 1000
 
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
-EPHEMERAL: Final = "ephemeralContainers"
 _LISTS: Final = (
-    ("initContainers", "initContainerStatuses"),
-    ("containers", "containerStatuses"),
-    (EPHEMERAL, "ephemeralContainerStatuses"),
+    ("initContainers", "initContainerStatuses", "init"),
+    ("containers", "containerStatuses", "app"),
+    ("ephemeralContainers", "ephemeralContainerStatuses", "debug"),
 )
 
 
+class Run(NamedTuple):
+    """A run of a container: the current one, or the one before.
+
+    Attributes:
+        state: ``running`` or ``exited``; empty if there was no run.
+        message: the termination message, or the error of a run that could not begin.
+    """
+
+    state: str = ""
+    started_s: float = 0.0
+    finished_s: float = 0.0
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
 class PodImage(NamedTuple):
-    """An image that a pod needs.
+    """An image that a pod needs, and the container that needs it.
 
     Attributes:
         container: the container's name, or the volume's.
@@ -45,7 +60,9 @@ class PodImage(NamedTuple):
         has_started: the container runs or has run, so its image is present.
         is_due: the kubelet pulls it as soon as it can; False behind an unfinished init container.
         is_ready: the result of its probes; None if unknown, or if it cannot have any.
-        is_ephemeral: ``kubectl debug`` added it to the running pod.
+        role: ``app``, ``init``, ``sidecar`` (an init container that keeps running), or ``debug``
+            (``kubectl debug`` added it to the running pod).
+        is_started: its startup probe has succeeded, if it has one; None if unknown.
     """
 
     container: str
@@ -56,20 +73,41 @@ class PodImage(NamedTuple):
     is_due: bool = True
     is_volume: bool = False
     is_ready: bool | None = None
-    is_ephemeral: bool = False
+    role: str = "app"
+    is_started: bool | None = None
+    id: str = ""
+    restarts: int = 0
+    run: Run = Run()
+    before: Run = Run()
+
+    @property
+    def lets_others_begin(self) -> bool:
+        """Whether the containers after it may begin: an init container has to end, or to stay."""
+        if self.role == "init":
+            return self.run.state == "exited" and self.run.exit_code == 0
+        return self.role != "sidecar" or self.has_started
 
 
 class Pod(NamedTuple):
-    """A pod of this node.
+    """A pod as the API server knows it.
 
     Attributes:
         uid: empty for a static pod known from its manifest.
+        phase: empty for a pod that is not from the API server.
         images: in the order in which the kubelet pulls them.
         reason, message: why the kubelet ended it, such as ``Evicted``.
         node, host_ip: empty until they are set.
         created: RFC 3339.
         container: name of the default container.
         status_s: when the kubelet last wrote the status (Unix time); 0 if it has not.
+        owner: KIND/NAME of its controller; empty if it has none.
+        deletion_s: when its grace period ends, in Unix seconds; 0 if it is not being deleted.
+        scheduling_gates: what keeps the scheduler from looking at it.
+        unmet_gates: its readiness gates whose conditions do not hold.
+        unscheduled: why it has no node, in the scheduler's words.
+        is_made: whether its sandbox and network are ready; None if unknown.
+        claims: the names of its PersistentVolumeClaims.
+        source_uid: of a static pod, the UID that the kubelet's Events have.
     """
 
     namespace: str
@@ -85,6 +123,18 @@ class Pod(NamedTuple):
     created: str = ""
     container: str = ""
     status_s: float = 0.0
+    owner: str = ""
+    restart_policy: str = ""
+    deletion_s: float = 0.0
+    grace_s: int = 0
+    finalizers: tuple[str, ...] = ()
+    scheduler: str = ""
+    scheduling_gates: tuple[str, ...] = ()
+    unmet_gates: tuple[str, ...] = ()
+    unscheduled: str = ""
+    is_made: bool | None = None
+    claims: tuple[str, ...] = ()
+    source_uid: str = ""
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -118,41 +168,29 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         return None
     images: list[PodImage] = []
     is_due = True
-    for key, status_key in _LISTS:
+    for key, status_key, role in _LISTS:
         statuses = {text(one.get("name")): one for one in mappings(status.get(status_key))}
-        for one in mappings(spec.get(key)):
-            container = text(one.get("name"))
-            state = mapping(statuses.get(container, {}).get("state"))
-            waiting = mapping(state.get("waiting"))
-            images.append(
-                PodImage(
-                    container,
-                    text(one.get("image")),
-                    text(waiting.get("reason")),
-                    text(waiting.get("message")),
-                    has_started="running" in state or "terminated" in state,
-                    is_due=is_due or key == EPHEMERAL,
-                    is_ready=readiness(key, one, statuses.get(container, {})),
-                    is_ephemeral=key == EPHEMERAL,
-                )
-            )
-            is_due &= key != "initContainers" or _lets_others_begin(one, state)
-    for volume in mappings(spec.get("volumes")):
+        for spec_of_one in mappings(spec.get(key)):
+            one = _container(spec_of_one, statuses.get(text(spec_of_one.get("name")), {}), role)
+            images.append(one._replace(is_due=is_due or role == "debug"))
+            is_due &= one.lets_others_begin
+    volumes = mappings(spec.get("volumes"))
+    for volume in volumes:
         if reference := text(mapping(volume.get("image")).get("reference")):
             has_run = status.get("phase") in ("Running", "Succeeded")
             name_of_volume = text(volume.get("name"))
             images.append(PodImage(name_of_volume, reference, has_started=has_run, is_volume=True))
+    conditions = {text(one.get("type")): one for one in mappings(status.get("conditions"))}
+    scheduled = conditions.get("PodScheduled", {})
+    made = conditions.get("PodReadyToStartContainers", {}).get("status")
+    gates = [text(one.get("conditionType")) for one in mappings(spec.get("readinessGates"))]
     return Pod(
         text(metadata.get("namespace")) or "default",
         name,
         text(metadata.get("uid")),
         text(status.get("phase")),
         tuple(one for one in images if one.image),
-        tuple(
-            secret
-            for one in mappings(spec.get("imagePullSecrets"))
-            if (secret := text(one.get("name")))
-        ),
+        _names(spec.get("imagePullSecrets")),
         text(status.get("reason")),
         text(status.get("message")),
         text(spec.get("nodeName")),
@@ -160,14 +198,25 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         text(metadata.get("creationTimestamp")),
         _default_container(metadata, spec),
         _status_s(metadata),
+        owner=controller_of(metadata),
+        restart_policy=text(spec.get("restartPolicy")),
+        deletion_s=moment(metadata.get("deletionTimestamp")),
+        grace_s=count(metadata.get("deletionGracePeriodSeconds")),
+        finalizers=tuple(texts(metadata.get("finalizers"))),
+        scheduler=text(spec.get("schedulerName")),
+        scheduling_gates=_names(spec.get("schedulingGates")),
+        unmet_gates=tuple(
+            gate for gate in gates if conditions.get(gate, {}).get("status") != "True"
+        ),
+        unscheduled=text(scheduled.get("message")) if scheduled.get("status") == "False" else "",
+        is_made=made == "True" if made else None,
+        claims=tuple(
+            claim
+            for one in volumes
+            if (claim := text(mapping(one.get("persistentVolumeClaim")).get("claimName")))
+        ),
+        source_uid=text(mapping(metadata.get("annotations")).get("kubernetes.io/config.mirror")),
     )
-
-
-def _lets_others_begin(spec: Mapping[str, Any], state: Mapping[str, Any]) -> bool:
-    """Return whether the containers after an init container may begin: it has ended, or stays."""
-    if spec.get("restartPolicy") == "Always":
-        return "running" in state or "terminated" in state
-    return mapping(state.get("terminated")).get("exitCode") == 0
 
 
 def _status_s(metadata: Mapping[str, Any]) -> float:
@@ -176,15 +225,54 @@ def _status_s(metadata: Mapping[str, Any]) -> float:
     return max(times, default=0.0)
 
 
-def readiness(key: str, spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool | None:
-    """Return ``ready`` of a container in the list ``key`` if it can have probes.
+def _container(spec: Mapping[str, Any], status: Mapping[str, Any], role: str) -> PodImage:
+    state = mapping(status.get("state"))
+    waiting = mapping(state.get("waiting"))
+    if role == "init" and spec.get("restartPolicy") == "Always":
+        role = "sidecar"
+    run = _run(state)
+    # The kubelet never sets ``ready`` of debug containers, and of init containers at their end.
+    ready = status.get("ready") if role in ("app", "sidecar") else None
+    return PodImage(
+        text(spec.get("name")),
+        text(spec.get("image")),
+        text(waiting.get("reason")),
+        text(waiting.get("message")),
+        has_started=bool(run.state),
+        is_ready=flag(ready),
+        role=role,
+        is_started=flag(status.get("started")),
+        id=text(status.get("containerID")).rpartition("/")[2],
+        restarts=count(status.get("restartCount")),
+        run=run,
+        before=_run(mapping(status.get("lastState"))),
+    )
 
-    The kubelet never sets it for ephemeral containers, and for init containers only at their end
-    unless they are sidecars.
-    """
-    ready, has_probes = status.get("ready"), key == "containers"
-    has_probes |= spec.get("restartPolicy") == "Always"
-    return ready if isinstance(ready, bool) and has_probes else None
+
+def _run(state: Mapping[str, Any]) -> Run:
+    if "running" in state:
+        return Run("running", moment(mapping(state["running"]).get("startedAt")))
+    if "terminated" not in state:
+        return Run()
+    ended = mapping(state["terminated"])
+    return Run(
+        "exited",
+        moment(ended.get("startedAt")),
+        moment(ended.get("finishedAt")),
+        count(ended.get("exitCode")),
+        text(ended.get("reason")),
+        text(ended.get("message")),
+    )
+
+
+def controller_of(metadata: Mapping[str, Any]) -> str:
+    """Return KIND/NAME of the controller of an object; empty if it has none."""
+    owners = (one for one in mappings(metadata.get("ownerReferences")) if one.get("controller"))
+    return next((f"{text(one.get('kind'))}/{text(one.get('name'))}" for one in owners), "")
+
+
+def _names(objects: object) -> tuple[str, ...]:
+    return tuple(name for one in mappings(objects) if (name := text(one.get("name"))))
 
 
 def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:

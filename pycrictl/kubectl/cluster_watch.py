@@ -24,7 +24,7 @@ from pycrictl.errors import (
 from pycrictl.kube.pods import Pod
 from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
-from pycrictl.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch
 from pycrictl.kubectl.pod_selection import Asked, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.progress import report_stream
@@ -33,16 +33,12 @@ from pycrictl.progress.stream_watch import Follow, watch_pulls
 from pycrictl.pulls.messages import MessageReader, ended
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.streaming.bytestream import dial
 from pycrictl.streaming.loop import end_tasks, in_thread
-from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target
 from pycrictl.units import plural
 
 log = logging.getLogger("pycrictl.kubectl")
 
-TIMEOUT_S: Final = 30.0
-MAX_LIST_BYTES: Final = 64 << 20
 AGAIN_S: Final = 2.0
 """The minimum time from one opening of a stream to the next."""
 
@@ -162,7 +158,7 @@ class _Listing:
             await asyncio.sleep(_TICK_S)
 
     async def _list(self, on_pull: _OnPull, on_note: _OnNote) -> None:
-        body = await _fetch(self._target({}))
+        body = await fetch(self._target({}))
         try:
             pulls = self._pulls.receive_list(body)
         except ValueError:
@@ -237,20 +233,3 @@ class _Listing:
     def _target(self, query: Mapping[str, str]) -> Target:
         words = urlencode({**self._query, **query})
         return self._proxy.target(f"{self._path}?{words}" if words else self._path)
-
-
-async def _fetch(target: Target) -> bytes:
-    connection = await dial(target, timeout_s=TIMEOUT_S)
-    try:
-        exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
-        response = await exchange.request(timeout_s=TIMEOUT_S)
-        if response.status != 200:
-            raise await exchange.refused()
-        body = bytearray()
-        while data := await exchange.read():
-            body += data
-            if len(body) > MAX_LIST_BYTES:
-                raise RemoteProtocolError("the API server's answer is too long")
-        return bytes(body)
-    finally:
-        connection.abort()

@@ -2,7 +2,8 @@
 
 The proxy gives anybody who can connect to its socket the user's rights. So the socket is created in
 a folder that only the user can enter, which is removed once the socket exists: this program keeps a
-descriptor. The proxy forwards only to the agent's API, and always ends with this program.
+descriptor. The proxy forwards only to the paths that its user needs, and always ends with this
+program.
 """
 
 from __future__ import annotations
@@ -16,17 +17,25 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
 from pycrictl.agent.api.names import GROUP
-from pycrictl.errors import ConnectError
+from pycrictl.errors import ConnectError, RemoteProtocolError
 from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.program import Kubectl
+from pycrictl.streaming.bytestream import dial
+from pycrictl.streaming.opening import Exchange
 from pycrictl.streaming.target import Target
 
+AGENTS_ONLY: Final = rf"--accept-paths=^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
+READ_ONLY: Final = "--reject-methods=^(POST|PUT|PATCH|DELETE)$"
+"""Options of ``kubectl proxy``: it forwards to the agents' API, or only requests that read."""
+
+TIMEOUT_S: Final = 30.0
+MAX_LIST_BYTES: Final = 64 << 20
 READY_S: Final = 20.0
 """How long kubectl may take to listen; it starts slowly on a busy machine."""
 
@@ -38,7 +47,6 @@ _LONGEST_PATH: Final = 100
 """Maximum length of a socket's path in bytes (108 with its final NUL), less a few."""
 
 _PR_SET_PDEATHSIG: Final = 1
-_GROUP_ONLY: Final = rf"^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
 _ENDS_S: Final = 2.0
 
 
@@ -50,10 +58,14 @@ class KubectlProxy:
     Args:
         kubectl: has the connection's options.
         environ: environment variables of this process.
+        options: options of ``kubectl proxy`` that limit what it forwards.
     """
 
-    def __init__(self, kubectl: Kubectl, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, kubectl: Kubectl, environ: Mapping[str, str], options: Sequence[str] = (AGENTS_ONLY,)
+    ) -> None:
         self._kubectl = kubectl
+        self._options = options
         self._parent = _parent(environ)
         self._process: subprocess.Popen[bytes] | None = None
         self._running = ExitStack()
@@ -79,7 +91,7 @@ class KubectlProxy:
             tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
             ExitStack() as stack,
         ):
-            words = ["proxy", f"--unix-socket={folder}/s", f"--accept-paths={_GROUP_ONLY}"]
+            words = ["proxy", f"--unix-socket={folder}/s", *self._options]
             process = self._kubectl.start(
                 words,
                 stdin=subprocess.DEVNULL,
@@ -99,6 +111,30 @@ class KubectlProxy:
             stack.callback(os.close, socket)
             self._process, self._socket = process, f"/proc/self/fd/{socket}"
             self._running = stack.pop_all()
+
+
+async def read(target: Target) -> AsyncIterator[bytes]:
+    """Yield the body of a response; raise UpgradeRefused unless its status is 200."""
+    connection = await dial(target, timeout_s=TIMEOUT_S)
+    try:
+        exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
+        response = await exchange.request(timeout_s=TIMEOUT_S)
+        if response.status != 200:
+            raise await exchange.refused()
+        while data := await exchange.read():
+            yield data
+    finally:
+        connection.abort()
+
+
+async def fetch(target: Target) -> bytes:
+    """Return the body of a response, as ``read`` does."""
+    body = bytearray()
+    async for data in read(target):
+        body += data
+        if len(body) > MAX_LIST_BYTES:
+            raise RemoteProtocolError("the API server's answer is too long")
+    return bytes(body)
 
 
 def _sweep(parent: str) -> None:

@@ -147,28 +147,23 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     return PodSelection(kubectl, asked, namespace, pods, selectors)
 
 
-def documents_of(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
-    """Return the namespace, empty for all, and the pods."""
-    namespace, found, selectors = _resolve(kubectl, asked)
+def resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
+    """Return the namespace, empty for all, and the objects given by name."""
     if not asked.names:
-        selectors = [asked.selector]
-    return namespace, found + _select(kubectl, namespace, selectors, asked.node)
+        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
+        return "" if is_everywhere else asked.namespace or namespace_of(kubectl), []
+    documents = _documents(kubectl, asked)
+    namespaces = (text(mapping(one, "metadata").get("namespace")) for one in documents)
+    return next(filter(None, namespaces), ""), documents
 
 
 def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
     """Return the namespace, the pods given by name, and the label selectors of the others."""
+    namespace, documents = resolve(kubectl, asked)
     if not asked.names:
-        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
-        namespace = "" if is_everywhere else asked.namespace or namespace_of(kubectl)
         return namespace, [], [asked.selector] if asked.selector else []
-    namespace, pods, selectors = "", [], []
-    for each in _documents(kubectl, asked):
-        namespace = text(each["metadata"].get("namespace"))
-        if each.get("kind") == "Pod":
-            pods.append(each)
-        else:
-            selectors.append(_selector_of(each))
-    return namespace, pods, selectors
+    pods = [one for one in documents if one.get("kind") == "Pod"]
+    return namespace, pods, [selector_of(one) for one in documents if one not in pods]
 
 
 def ending_of(kubectl: Kubectl, pull: PullObject) -> str | None:
@@ -251,7 +246,7 @@ def _pods(documents: Iterable[dict[str, Any]]) -> list[Pod]:
     return list(filter(None, map(parse_pod, documents)))
 
 
-def _selector_of(document: dict[str, Any]) -> str:
+def selector_of(document: dict[str, Any]) -> str:
     """Return the label selector of an object that selects pods."""
     kind = text(document.get("kind")).lower()
     name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"

@@ -12,9 +12,12 @@ from typing import Any, Final, NamedTuple, TextIO
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
-from pycrictl.units import age_in_words, escape, plural
+from pycrictl.units import age_in_words, escape, plural, readable
 
 JOURNAL_LINES: Final = 4
+MOST_PODS: Final = 5
+"""How many pods of a node are named."""
+
 _JOURNAL_CHARS: Final = 160
 _LABEL_CHARS: Final = 13
 
@@ -25,9 +28,6 @@ _QUIET: Final = (
 """Routine messages of containerd (logrus) and the kubelet (klog), also for a container's end."""
 
 _FIELDS: Final = r'\b(?:msg|error)=("(?:[^"\\]|\\.)*")'
-_NOISE: Final = r"rpc error: code = \w+ desc = |(?<=[0-9a-f]{12})[0-9a-f]{52}\b"
-"""Wrappers of errors, and the ends of IDs and digests."""
-
 _KLOG: Final = r"^[EWF]\d{4} [\d:.]+ +\d+ [^] ]+\] "
 _TONES: Final[Mapping[str, Tone]] = {"serious": "bad", "warning": "warning", "note": ""}
 _SEVERITIES: Final = (*_TONES,)
@@ -54,11 +54,11 @@ def write_pod(
     """Write the most likely cause, what to do next, and the facts; for a healthy pod, one line."""
     cause = document["cause"]
     tone = "" if document["healthy"] else _TONES[cause["severity"]]
-    rows = [TextRow("", f"{document['pod']} {cause['text']}", 0, tone)]
-    if not document["healthy"]:
-        if cause["advice"]:
-            rows.append(TextRow("next", cause["advice"]))
-        rows += [TextRow("also", _alone(one["text"])) for one in document["also"]]
+    rows = [TextRow("", f"{document['pod'] or document['subject']} {cause['text']}", 0, tone)]
+    if not document["healthy"] and cause["advice"]:
+        rows.append(TextRow("next", cause["advice"]))
+    rows += [TextRow("also", _alone(one["text"])) for one in document["also"]]
+    if not document["healthy"] and document["pod"]:
         rows += [TextRow("", "", 0), *_rows(document["facts"], cause["text"])]
     _write(rows, out, columns, is_coloured)
 
@@ -66,13 +66,24 @@ def write_pod(
 def write_pods(
     document: Mapping[str, Any], out: TextIO, columns: int = 0, *, is_coloured: bool = False
 ) -> None:
+    """Write a line for each cause: below one of a node, the pods that it concerns."""
     if (records := records_of(out)) is not None:
         return records.put("pods", document)
     rows = []
-    causes = [(f"{one['pod']} ", one["cause"]) for one in document["findings"]]
-    for whose, cause in [*causes, *(("", one) for one in document["node"])]:
-        advice = f"; next: {cause['advice']}" if cause["advice"] else ""
-        rows.append(TextRow("", f"{whose}{cause['text']}{advice}", 0, _TONES[cause["severity"]]))
+    shared: dict[str, list[str]] = {
+        one["subject"]: [] for one in document["findings"] if one["pod"] is None
+    }
+    for one in document["findings"]:
+        if one["pod"] is not None and one["subject"] in shared:
+            shared[one["subject"]].append(one["pod"])
+    for one in document["findings"]:
+        if one["pod"] is None or one["subject"] not in shared:
+            rows.append(_cause_row(f"{one['pod'] or one['subject']} ", one["cause"]))
+            if pods := shared.get(one["subject"], ()):
+                more = f" and {len(pods) - MOST_PODS} more" if len(pods) > MOST_PODS else ""
+                names = f"{', '.join(pods[:MOST_PODS])}{more}"
+                rows.append(TextRow("", f"{plural(len(pods), 'pod')}: {names}", 2))
+    rows += [_cause_row("", one) for one in document["node"]]
     if not rows:
         count = plural(document["pods"], "pod")
         rows.append(TextRow("", f"{count}: nothing is wrong as far as can be seen", 0))
@@ -81,6 +92,11 @@ def write_pods(
         for one in document["missing"]
     ]
     _write(rows, out, columns, is_coloured)
+
+
+def _cause_row(whose: str, cause: Mapping[str, Any]) -> TextRow:
+    advice = f"; next: {cause['advice']}" if cause["advice"] else ""
+    return TextRow("", f"{whose}{cause['text']}{advice}", 0, _TONES[cause["severity"]])
 
 
 def write_node(
@@ -201,6 +217,8 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
     yield TextRow("Sandbox", _sandbox(facts["sandbox"], now_s))
     for one in facts["containers"]:
         yield TextRow("Container", _container(one, now_s))
+        if one["message"]:
+            yield TextRow("", readable(" / ".join(one["message"].split("\n")).strip(" /")))
         for line in one["lines"]:
             yield TextRow("", f"| {line}")
     for one in facts["images"]:
@@ -217,7 +235,9 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
         when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
         if len(message) > _JOURNAL_CHARS:  # the cause is at the end
             message = "…" + message[-_JOURNAL_CHARS:]
-        yield TextRow("Journal", f"{when} {one['unit']}: {message}")
+        is_event = one["unit"] == "event"
+        source = "" if is_event else f" {one['unit']}"
+        yield TextRow("Event" if is_event else "Journal", f"{when}{source}: {message}")
     for one in facts["missing"]:
         yield TextRow("Unavailable", f"{one['source']}: {one['reason']}")
 
@@ -226,7 +246,7 @@ def _said(message: str) -> str:
     """Return the message of a journal line, without log prefixes and other noise."""
     if fields := re.findall(_FIELDS, message):
         message = ": ".join(map(_unquoted, fields))
-    return re.sub(_NOISE, "", re.sub(_KLOG, "", message))
+    return readable(re.sub(_KLOG, "", message))
 
 
 def _unquoted(text: str) -> str:
@@ -242,7 +262,8 @@ def _sandbox(one: Mapping[str, Any] | None, now_s: float) -> str:
     state = "ready" if one["is_ready"] else "not ready"
     age = f", created {age_in_words(now_s - one['created_s'])} ago" if one["created_s"] else ""
     address = f", {one['address']}" if one["address"] else ""
-    return f"{one['id'][:SHORT_ID_CHARS]}, {state}{age}{address}"
+    name = f"{one['id'][:SHORT_ID_CHARS]}, " if one["id"] else ""
+    return f"{name}{state}{age}{address}"
 
 
 def _container(one: Mapping[str, Any], now_s: float) -> str:

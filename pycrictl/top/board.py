@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
-from pycrictl.diagnosis.pod import PodReport
+from pycrictl.diagnosis.pod import Report
 from pycrictl.diagnosis.troubles import exit_words, last_reason
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document, far, standing
@@ -48,8 +48,14 @@ _WORDS: Final = {
     "cni": "no network",
     "volume": "no volume",
     "sandbox-image": "no pause image",
+    "keeps-ending": "keeps ending",
+    "post-start": "hook fails",
+    "init-running": "initializing",
+    "maybe-debug": "ended",
+    "runtime-class": "no such runtime",
+    "kill-failed": "cannot be stopped",
 }
-_OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown"})
+_OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
 
 
 class Usage(NamedTuple):
@@ -135,7 +141,7 @@ class Board:
 
 
 def rows_of(
-    reports: Iterable[PodReport], usage: Mapping[str, Usage], pulls: Sequence[PullState] = ()
+    reports: Iterable[Report[PodFacts]], usage: Mapping[str, Usage], pulls: Sequence[PullState] = ()
 ) -> list[BoardRow]:
     rows: list[BoardRow] = []
     for report in reports:
@@ -184,7 +190,7 @@ def short_age(seconds: float) -> str:
     return f"{max(seconds, 0):.0f} s"
 
 
-def _rows_of_pod(report: PodReport, usage: Mapping[str, Usage]) -> list[BoardRow]:
+def _rows_of_pod(report: Report[PodFacts], usage: Mapping[str, Usage]) -> list[BoardRow]:
     facts, cause = report.facts, report.cause
     rows = [
         replace(_row(facts, one, report), usage=usage.get(one.id, NOTHING))
@@ -207,7 +213,7 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
     return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, severity_key)
 
 
-def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
+def _row(facts: PodFacts, one: Container, report: Report[PodFacts]) -> BoardRow:
     pod = facts.full_name
     base = BoardRow(
         *(pod, one.name, one.id, one.image, State.RUNNING, ""),
@@ -217,7 +223,11 @@ def _row(facts: PodFacts, one: Container, report: PodReport) -> BoardRow:
     image = next((each for each in facts.images if each.reference == one.image), None)
     if not one.state and image is not None and image.pull is not None:
         return _pull_row(pod, one.name, one.image, image.pull)
-    own = [found for found in report.findings if found.container == one.name]
+    own = [
+        found
+        for found in report.findings
+        if found.container == one.name and found.kind not in _OF_NOTHING
+    ]
     if not one.state and not own and report.is_sick:
         own = [found for found in report.findings if found.kind not in _OF_NOTHING][:1]
         if not own:

@@ -35,7 +35,8 @@ def node(fake: FakeServer, exit_codes: Mapping[str, int | None]) -> None:
     for number, (full_name, code) in enumerate(exit_codes.items()):
         namespace, name = full_name.split("/")
         pod = pods.items.add(id=f"{number:x}" * 64, created_at=made_ns)
-        pod.metadata.namespace, pod.metadata.name, pod.metadata.uid = namespace, name, name
+        pod.metadata.namespace, pod.metadata.name = namespace, name
+        pod.metadata.uid = f"uid-{name}"
         pod_statuses[pod.id] = cri_pb2.PodSandboxStatusResponse(
             status={"id": pod.id, "metadata": pod.metadata, "created_at": made_ns}
         )
@@ -158,7 +159,7 @@ def test_a_runtime_that_logs_json(fake: FakeServer, root: str, tmp_path: Path) -
     lines = run(fake, root, "web").stdout.splitlines()
     journal = [line for line in lines if line.startswith("Journal")]
     assert [line.partition(": ")[2] for line in journal] == [
-        'StopContainer for "0c0c0c0c0c0c" failed: no'
+        'StopContainer for "0c0c0c0c0c0c0" failed: no'
     ]
 
 

@@ -39,14 +39,14 @@ SAYS = {
     "no-settings": 'volume "v" cannot be mounted: configmap "nope" not found',
     "no-secret": 'volume "v" cannot be mounted: secret "nope" not found',
     "no-claim": 'persistentvolumeclaims "nope" not found',
-    "unready": "probe",
-    "killed": "is killed again and again, as its liveness probe fails",
+    "unready": 'the readiness probe of container "c0" fails',
+    "killed": "keeps being killed, as its liveness probe fails",
     "rejected": "the node does not take it (NodeAffinity)",
 }
 """Parts of the answers of ``kubectl why``."""
 
 ON_NODE = {
-    "unready": 'container "c0" runs, but its probe does not succeed',
+    "unready": 'the readiness probe of container "c0" has not succeeded yet',
     "rejected": "the node does not take it (NodeAffinity)",
 }
 """Answers of ``pycrictl why`` on a node without a journal, from the pod's status."""

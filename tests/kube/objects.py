@@ -42,7 +42,13 @@ KINDS = (
     Kind("", "v1", "secrets", "Secret"),
     Kind("", "v1", "events", "Event", short=("ev",)),
     Kind("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice"),
+    Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",)),
     Kind("apps", "v1", "deployments", "Deployment", short=("deploy",)),
+    Kind("apps", "v1", "replicasets", "ReplicaSet", short=("rs",)),
+    Kind("apps", "v1", "statefulsets", "StatefulSet", short=("sts",)),
+    Kind("apps", "v1", "daemonsets", "DaemonSet", short=("ds",)),
+    Kind("batch", "v1", "jobs", "Job"),
+    Kind("batch", "v1", "cronjobs", "CronJob", short=("cj",)),
     Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, verbs=_ASKED),
     Kind(
         *("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"),
@@ -139,12 +145,17 @@ class Objects:
         return self._lists[group, resource]
 
     def select(self, kind: Kind, request: Request, query: Mapping[str, str]) -> Document:
+        """Return a list, or with ``limit`` a page of it; ``continue`` is where the next begins."""
         whole = self.whole(kind.group, kind.resource)
         items = [one for one in whole["items"] if _fits(one, request, query)]
+        begin, limit = int(query.get("continue") or 0), int(query.get("limit") or len(items))
+        end = begin + limit
+        rest = {"continue": str(end)} if end < len(items) else {}
+        items = items[begin:end]
         return {
             "kind": f"{kind.kind}List",
             "apiVersion": kind.group_version,
-            "metadata": {"resourceVersion": str(self.version)},
+            "metadata": {"resourceVersion": str(self.version), **rest},
             **{key: value for key, value in whole.items() if key != "items"},
             "items": items,
         }

@@ -93,7 +93,7 @@ def test_readiness_is_of_containers_that_can_have_probes() -> None:
         *(("init", None), ("sidecar", False)),
         *(("app", False), ("debugger", None)),
     ]
-    assert [one.container for one in pod.images if one.is_ephemeral] == ["debugger"]
+    assert [one.role for one in pod.images] == ["init", "sidecar", "app", "debug"]
 
 
 @pytest.mark.parametrize(

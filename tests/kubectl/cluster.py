@@ -145,7 +145,12 @@ def pod(name: str, *, namespace: str = "default", node: str = "n1", **labels: st
     }
 
 
-NODE: Document = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}}
+NODE: Document = {
+    "kind": "Node",
+    "apiVersion": "v1",
+    "metadata": {"name": "n1"},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+}
 
 
 def pull(

@@ -278,14 +278,14 @@ def test_why_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
         "state": {"waiting": {"reason": "CrashLoopBackOff"}},
         "lastState": {"terminated": ended},
     }
-    cluster.pods = [pod(name) for name in "abcdefg"]
+    cluster.nodes, cluster.pods = [NODE], [pod(name) for name in "abcdefg"]
     for each in cluster.pods:
         each["status"] = {"phase": "Running", "containerStatuses": [crashed]}
     run = plugin.run()
     nothing, *causes, last = run.stderr.splitlines()
     assert (run.code, nothing) == (0, "no image is being pulled")
     assert len(causes) == 5
-    assert all('container "app" crashes again and again' in line for line in causes)
+    assert all('container "app" keeps crashing' in line for line in causes)
     assert last.endswith("2 more pods; 'kubectl why' says what helps")
 
 

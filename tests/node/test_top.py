@@ -156,7 +156,7 @@ KEYS = {
         "p": "not waiting for a pull",
     },
     "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
-    "loop": {"w": "crashes again and again", "l": "connecting"},
+    "loop": {"w": "keeps crashing", "l": "connecting"},
     "slow": {"p": "top0", "c": "no queued pull", "w": "default/slow is waiting"},
     "queued": {"w": "Sandbox", "c": "cancel the pull of"},
     "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},

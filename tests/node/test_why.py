@@ -117,7 +117,7 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
 
 CANNOT_BE_PULLED = {
     "missing": ("the registry does not have it", "; next try about "),
-    "login": ("the registry refuses access to it", "401"),
+    "login": ("the registry refuses access, and the pod has no pull secret", "401"),
     "certificate": ("the node does not trust the certificate of the registry", "x509: "),
     "down": (
         "it could not be fetched from its registry or a mirror of it",

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox
-from pycrictl.diagnosis.pod import PodReport, diagnose
+from pycrictl.diagnosis import pod
+from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox, Source
+from pycrictl.diagnosis.pod import Report
+from pycrictl.kube.pods import Pod
 from pycrictl.pulls.state import PullState, Sums
 from pycrictl.show.displays.phrases import width
 from pycrictl.top.board import (
@@ -37,12 +39,12 @@ CRASHED = replace(
     lines=("no database",),
 )
 TO_COME = Container("main", image="reg.example/web:1")
+EVICTED = Pod("shop", "a", "u", "Failed", (), (), reason="Evicted")
 
 
-def report(name: str, *containers: Container, **more: Any) -> PodReport:
+def report(name: str, *containers: Container, **more: Any) -> Report[PodFacts]:
     known: dict[str, Any] = {"sandbox": READY, "containers": containers, "now_s": NOW}
-    facts = PodFacts("shop", name, **known | more)
-    return PodReport(facts, diagnose(facts))
+    return pod.report(PodFacts("shop", name, **known | more))
 
 
 def image(**more: Any) -> tuple[Image, ...]:
@@ -70,7 +72,7 @@ REPORTS = [
 ]
 
 
-def row(found: PodReport) -> BoardRow:
+def row(found: Report[PodFacts]) -> BoardRow:
     (one,) = rows_of([found], {})
     return one
 
@@ -89,11 +91,11 @@ def row(found: PodReport) -> BoardRow:
             State.SICK,
             "no such image",
         ),
-        (report("a", sandbox=None, phase="Failed", reason="Evicted"), State.SICK, "evicted"),
+        (report("a", sandbox=None, pod=EVICTED, seen=(Source.API,)), State.SICK, "evicted"),
         (report("a", TO_COME), State.WAITING, "to be started"),
     ],
 )
-def test_each_state(found: PodReport, state: State, what: str) -> None:
+def test_each_state(found: Report[PodFacts], state: State, what: str) -> None:
     one = row(found)
     assert (one.state, one.what) == (state, what)
 

@@ -92,11 +92,12 @@ def image_pull_progress(
 
 
 def _note_problems(app: AppContext, asked: Asked) -> None:
-    from pycrictl.kubectl.why import look  # noqa: PLC0415 - only when nothing is pulled
+    from pycrictl.kubectl.why import ClusterView  # noqa: PLC0415 - only when nothing is pulled
 
     quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings have already been shown
     try:
-        seen = look(quiet, asked, app.env.wall_clock())
+        with ClusterView(quiet, asked, app.env.environ) as view:
+            seen = view.look(app.env.wall_clock())
     except PycrictlError:
         return  # the progress itself has been shown
     sick = [one for one in seen.reports if one.is_sick]

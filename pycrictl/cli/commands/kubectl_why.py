@@ -12,7 +12,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.why import look
+from pycrictl.kubectl.why import ClusterView
 from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 5.0
@@ -30,9 +30,9 @@ def why(
     """Show why pods are not running.
 
     The first line is the most likely cause, the others are evidence. If several pods are selected,
-    each pod with a problem has a line, most severe first. Queries their status, events, image pulls
-    and last log lines, and names sources that are not available. Exits with status 0 if no pod has
-    a problem, else 1.
+    each with a problem has a line, most severe first, and so have the nodes, claims and workloads
+    (TYPE/NAME) behind them. Sources that are not available are named. Exits with status 0 if
+    nothing is wrong, else 1.
 
     Example: kubectl why web
     """
@@ -46,12 +46,13 @@ def why(
     chosen = Format(output)
     if watch and not chosen.is_table:
         raise UsageError("--watch works only with the table")
-    kubectl = Kubectl(app.handed_on, app.env.note)
     asked.check()
-    list_options.show_survey(
-        app,
-        chosen,
-        lambda: look(kubectl, asked, app.env.wall_clock()),
-        watch_pause_s=WATCH_PAUSE_S if watch else None,
-        is_named=bool(asked.names),
-    )
+    kubectl = Kubectl(app.handed_on, app.env.note)
+    with ClusterView(kubectl, asked, app.env.environ) as view:
+        list_options.show_survey(
+            app,
+            chosen,
+            lambda: view.look(app.env.wall_clock(), watches=watch),
+            watch_pause_s=WATCH_PAUSE_S if watch else None,
+            is_named=bool(asked.names),
+        )

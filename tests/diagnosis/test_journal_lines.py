@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.diagnosis.survey import JOURNAL_LINES, about, pod_named, without_sandbox
+from pycrictl.diagnosis.journal_lines import JOURNAL_LINES, about, pod_named, without_sandbox
 from pycrictl.logs.journal import JournalLine
 
 SANDBOX = (

@@ -1,0 +1,505 @@
+"""The conditions of causes: each tells from the facts whether it holds. Pure.
+
+A condition takes the facts of a pod and the item in question (a container, an image, the pod), or
+another subject and nothing. It returns a detail for the cause's sentence, or whether it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts
+from pycrictl.diagnosis.troubles import BAD_COMMAND, pull_trouble, sandbox_words, shortened
+from pycrictl.kube.nodes import Node
+from pycrictl.kube.workloads import Claim, Workload
+from pycrictl.progress.failures import REASONS as REASONS
+from pycrictl.units import age_in_words, format_duration, plural, quote
+
+Condition = Callable[[Any, Any], object]
+
+RESTART_S: Final = 600.0
+"""A container running for this long since its last crash is healthy, as it is for the kubelet."""
+
+PROBE_S: Final = 300.0
+LIVENESS_S: Final = 60.0
+"""How long a failed probe counts if the kubelet's view of the container is unknown, and how long if
+the container is running otherwise well: the kubelet reports each failure."""
+
+PROBE_KILLS_S: Final = 900.0
+"""How long a failed probe or hook counts as the cause of a kill, as restarts take a while."""
+
+PATIENCE_S: Final = 60.0
+"""How long the creation, scheduling and deletion of pods may take without being noticed."""
+
+_KILLED: Final = (137, 143, 255)
+"""Exit codes of containers that the kubelet killed, or whose sandbox was removed."""
+
+
+def always(*_: object) -> bool:
+    return True
+
+
+def last_line(facts: PodFacts, pattern: str) -> tuple[re.Match[str], Line] | None:
+    for line in reversed(facts.journal):
+        if match := re.search(pattern, line.message):
+            return match, line
+    return None
+
+
+def said(pattern: str) -> Condition:
+    """Return the groups of a pattern in the last line of the journal that matches."""
+
+    def holds(facts: PodFacts, _: object) -> object:
+        found = last_line(facts, pattern)
+        return found is not None and shortened(": ".join(filter(None, found[0].groups())))
+
+    return holds
+
+
+def noun(one: Container) -> str:
+    kind = {"init": "init container", "sidecar": "sidecar"}.get(one.role, "container")
+    return f"{kind} {quote(one.name)}"
+
+
+# The pod's node, and the pod as a whole
+
+KILL_ERROR: Final = r'with Kill(?:PodSandbox|Container)Error: \\*"(.*?)\\*"(?:" pod=|$)'
+PRE_STOP_ERROR: Final = r'"PreStop hook failed" err="((?:[^"\\]|\\.)*)".* containerName="([^"]*)"'
+
+
+def node_is_gone(facts: PodFacts, _: object) -> object:
+    return facts.node is not None and not facts.node.exists and not facts.has_ended
+
+
+def node_is_not_ready(facts: PodFacts, _: object) -> object:
+    return facts.node is not None and not facts.has_ended and is_not_ready(facts.node, None)
+
+
+def waits_for_finalizers(facts: PodFacts, _: object) -> object:
+    is_running = any(one.state == "running" for one in facts.containers)
+    return not is_running and ", ".join(facts.api.finalizers)
+
+
+def is_terminating_for_long(facts: PodFacts, _: object) -> object:
+    asked_s = facts.api.deletion_s - facts.api.grace_s
+    running = [noun(one) for one in facts.containers if one.state == "running"]
+    what = f"{', '.join(running)} still runs" if running else "the kubelet is not done"
+    limit = f"of a grace period of {format_duration(facts.api.grace_s)}"
+    return facts.now_s - asked_s > PATIENCE_S and f"{since(asked_s, facts.now_s)} {limit}: {what}"
+
+
+def unscheduled(facts: PodFacts) -> str:
+    """Return why no node takes a pod, without what the scheduler says of preemption."""
+    if facts.api.node or not facts.api.unscheduled:
+        return ""
+    words = " ".join(facts.api.unscheduled.split())
+    return re.split(r"\.? (?:no new claims |preemption: )|\. not found$", words)[0].rstrip(".")
+
+
+def lacks_claim(facts: PodFacts, _: object) -> object:
+    found = re.search(r'persistentvolumeclaim "[^"]*" not found', unscheduled(facts))
+    return found and found[0]
+
+
+def waits_for_claims(facts: PodFacts, _: object) -> object:
+    if "unbound immediate PersistentVolumeClaims" not in unscheduled(facts):
+        return False
+    names = [f"{one.name} ({binding_fails(one, None)})" for one in facts.unbound]
+    return ", ".join(names) or "its claims are not bound"
+
+
+def is_blocked_by(pattern: str) -> Condition:
+    """Return why a pod has no node, if what most nodes lack matches a pattern."""
+
+    def holds(facts: PodFacts, _: object) -> object:
+        if not (words := unscheduled(facts)):
+            return False
+        reasons = re.findall(r"(\d+) ([^,]+)", words.partition(": ")[2]) or [("0", words)]
+        most = max(int(number) for number, _ in reasons)
+        is_so = any(re.search(pattern, why) for number, why in reasons if int(number) == most)
+        closed = [f"{node.name} {why}" for node in facts.closed for why in _refusals(node)]
+        also = f" ({', '.join(closed[:5])})" if closed else ""
+        return is_so and words + also
+
+    return holds
+
+
+def is_blocked_by_condition(facts: PodFacts, _: object) -> object:
+    """Return why a pod has no node, if taints stand for conditions of nodes alone."""
+    is_so = any(node.conditions for node in facts.closed) and not any(
+        node.taints for node in facts.closed
+    )
+    return is_so and is_blocked_by("untolerated taint")(facts, None)
+
+
+def _refusals(node: Node) -> list[str]:
+    """Return why a node takes no pods, or only those that tolerate it."""
+    conditions = [one.condition for one in node.conditions if one is not node.unready]
+    cordoned = ["is cordoned"] * node.is_cordoned + ["is not ready"] * bool(node.unready)
+    return cordoned + [f"has {what}" for what in (*conditions, *node.taints)]
+
+
+def no_scheduler_answers(facts: PodFacts, _: object) -> object:
+    is_old = facts.now_s - facts.api.created_s > PATIENCE_S
+    is_open = facts.phase == "Pending" and not facts.api.node and not facts.api.unscheduled
+    return is_open and is_old and quote(facts.api.scheduler)
+
+
+REJECTIONS: Final = (
+    *("UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown"),
+    *("Taints", "AppArmor", "SysctlForbidden", "TopologyAffinityError", "InvalidNodeInfo"),
+    *("PodOSNotSupported", "OutOf"),
+)
+"""The kubelet's reasons for rejecting a pod (``lifecycle.PodAdmitHandler``)."""
+
+
+def kubelet_ended_it(*reasons: str, said: str = "") -> Condition:
+    """Return whether the kubelet ended the pod, for a reason that starts with one of these."""
+
+    def holds(facts: PodFacts, _: object) -> object:
+        reason, message = facts.api.reason, facts.api.message
+        is_so = facts.phase == "Failed" and reason and reason.startswith(reasons or reason)
+        return is_so and re.search(said, message)
+
+    return holds
+
+
+def journal_says_evicted(facts: PodFacts, _: object) -> object:
+    return facts.pod is None and last_line(facts, "Eviction manager: pod is evicted") is not None
+
+
+# The sandbox, and volumes
+
+NETWORK: Final = r"network (?:info )?for sandbox|\bcni\b|plugin type="
+_SANDBOX_ERRORS: Final = (
+    r'RunPodSandbox for .* failed.*?error="(?P<error>(?:[^"\\]|\\.)*)"',
+    r"Failed to create sandbox for pod.*? err=\"(?P<error>(?:[^\"\\]|\\.)*)\"",
+    r"\\?\"(?:Create|Run)PodSandbox(?:Error)?\\?\".*?(?P<error>rpc error: .*?)(?:\\*\"+ pod=|$)",
+)
+
+
+def _sandbox_error(facts: PodFacts) -> str:
+    """Return the last error of creating the sandbox.
+
+    A reserved name is left over from an earlier failure, which is the actual cause.
+    """
+    error = ""
+    if facts.sandbox is not None and facts.sandbox.is_ready:
+        return error
+    for line in reversed(facts.journal):
+        if re.search(r"RunPodSandbox for .*returns sandbox id", line.message):
+            break
+        found = next(filter(None, (re.search(one, line.message) for one in _SANDBOX_ERRORS)), None)
+        if found is not None:
+            error = re.sub(r'\\+"', '"', found["error"])
+            if "failed to reserve sandbox name" not in error:
+                break
+    return error
+
+
+def sandbox_fails(pattern: str) -> Condition:
+    def holds(facts: PodFacts, _: object) -> object:
+        error = _sandbox_error(facts)
+        return re.search(pattern, error) and shortened(error)
+
+    return holds
+
+
+def lacks_sandbox_image(facts: PodFacts, _: object) -> object:
+    words = sandbox_words(_sandbox_error(facts))
+    return words is not None and words.text
+
+
+def node_lacks_network(facts: PodFacts, _: object) -> object:
+    problems = (why for condition, why in facts.problems if condition == "NetworkReady")
+    return facts.sandbox is None and next(problems, False)
+
+
+def sandbox_is_gone(facts: PodFacts, _: object) -> object:
+    if facts.sandbox is None or facts.sandbox.is_ready or facts.has_ended:
+        return False
+    runs = [(one.state, one.exit_code) for one in facts.containers if one.state]
+    was_taken = any(state != "exited" or code in _KILLED for state, code in runs)
+    return bool(facts.phase) or was_taken or not runs
+
+
+MISSING_OBJECT: Final = (
+    r'(?P<kind>configmap|secret|persistentvolumeclaim)s? \\*"(?P<name>[^"\\]+)\\*" not found'
+)
+_MOUNT_ERRORS: Final = (
+    r'(?:Mount|Attach)Volume[^"]* failed for volume \\?"(?P<name>[^"\\]+)\\?".*? : (?P<error>.+)',
+    r"error processing PVC (?P<name>\S+?): (?P<error>[^\n]+)",
+    r"(?P<error>unmounted volumes=\[(?P<name>[^]]*)\].*)",
+)
+
+
+def old_sandbox_stays(facts: PodFacts, _: object) -> object:
+    is_gone = facts.sandbox is not None and not facts.sandbox.is_ready and not facts.has_ended
+    return is_gone and said(KILL_ERROR)(facts, None)
+
+
+def mount_fails(facts: PodFacts, _: object) -> object:
+    if facts.has_ended or any(one.state for one in facts.containers):
+        return False
+    for pattern in _MOUNT_ERRORS:  # the last names only the volumes, so the others come first
+        if found := last_line(facts, pattern):
+            error = shortened(found[0]["error"].split(" pod=")[0].strip(' "'))
+            return f"{quote(found[0]['name'])} cannot be mounted: {error}"
+    return False
+
+
+def mount_lacks_object(facts: PodFacts, item: object) -> object:
+    said = mount_fails(facts, item)
+    return re.search(MISSING_OBJECT, str(said)) and said
+
+
+# Images
+
+
+def is_pulled(_: PodFacts, image: Image) -> bool:
+    """Return whether an image is on its way.
+
+    Until bytes arrive, the last error counts: an attempt may end at once, like those before.
+    """
+    pull = image.pull
+    return pull is not None and bool(pull.has_bytes or pull.place or not image.failure)
+
+
+def pull_is_stalled(facts: PodFacts, image: Image) -> object:
+    stalled_s = image.pull.sums.stalled_s if image.pull is not None else 0.0
+    return is_pulled(facts, image) and stalled_s and format_duration(int(stalled_s))
+
+
+def _is_refused(image: Image) -> bool:
+    return bool(image.failure) and pull_trouble(image.failure).kind == "unauthorized"
+
+
+def lacks_pull_secret(facts: PodFacts, image: Image) -> object:
+    words = r'image pull secrets \(([^)]+)\)|retrieve pull secret.*secret \\*"([^"\\]+)\\*" not'
+    return _is_refused(image) and said(words)(facts, image)
+
+
+def names_no_pull_secret(facts: PodFacts, image: Image) -> object:
+    return _is_refused(image) and not facts.api.pull_secrets
+
+
+def pull_secret_is_refused(facts: PodFacts, image: Image) -> object:
+    return _is_refused(image) and ", ".join(facts.api.pull_secrets)
+
+
+# Containers
+
+
+def is_unsettled(facts: PodFacts, one: Container) -> bool:
+    """Return whether a container that runs may soon crash again.
+
+    It has restarted more than once after short runs, or has not become ready since. After a single
+    restart, as after one of the node, a container that is ready is healthy.
+    """
+    is_young = one.state == "running" and facts.now_s - one.started_s <= RESTART_S
+    if not is_young or not one.restarts or not one.finished_s:  # else its last exit is unknown
+        return False
+    return one.is_ready is False or (one.restarts > 1 and one.ran_s < RESTART_S)
+
+
+def has_ended(facts: PodFacts, one: Container) -> bool:
+    """Return whether the last exit of a container counts: not if it ended with its sandbox."""
+    is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
+    if is_gone and one.exit_code in _KILLED and one.reason != "OOMKilled":
+        return False
+    return one.state == "exited" or is_unsettled(facts, one)
+
+
+def has_failed(facts: PodFacts, one: Container) -> bool:
+    is_bad = one.exit_code != 0 or one.reason not in ("", "Completed")
+    return is_bad and has_ended(facts, one)
+
+
+def was_killed(facts: PodFacts, one: Container) -> bool:
+    is_kill = one.exit_code in _KILLED and one.reason != "OOMKilled"
+    return is_kill and has_failed(facts, one)
+
+
+def post_start_fails(facts: PodFacts, one: Container) -> object:
+    name = re.escape(one.name)
+    pattern = rf'"StartContainer\W+for \W*{name}\W+with PostStartHookError: (.*)'
+    found = last_line(facts, pattern) if was_killed(facts, one) else None
+    if found is None or facts.now_s - found[1].at_s > PROBE_KILLS_S:
+        return False
+    error = re.search(r'error: (.*?): , message: \\*"(.*?)(?:\\*n)?\\*"', found[0][1])
+    return f" ({error[1]}: {error[2]})" if error else True
+
+
+def _probe_failure(facts: PodFacts, one: Container, kinds: str) -> tuple[str, str, float] | None:
+    """Return the probe, its output in brackets, and when it last failed."""
+    pattern = (
+        rf'"?Probe failed"? .*?probeType="({kinds})".*containerName="{re.escape(one.name)}"'
+        r'(?:.*?output="((?:[^"\\]|\\.)*)")?'
+    )
+    if (found := last_line(facts, pattern)) is None:
+        return None
+    output = " ".join(re.sub(r"\\+n", " ", found[0][2] or "").replace('\\"', '"').split())[:200]
+    return f"{found[0][1].lower()} probe", f" ({output})" if output else "", found[1].at_s
+
+
+def probe_kills(facts: PodFacts, one: Container) -> object:
+    found = _probe_failure(facts, one, "Liveness|Startup") if was_killed(facts, one) else None
+    is_recent = found is not None and facts.now_s - found[2] < PROBE_KILLS_S
+    return is_recent and found and f"{found[0]} fails{found[1]}"
+
+
+def probe_fails(kind: str) -> Condition:
+    """Return the last failure of a probe during this run, if the kubelet's view allows for one.
+
+    If the kubelet says that the container has not started or is not ready, the failure may be old:
+    Events become rare. If it says that it is, a failure is over, however recent.
+    """
+
+    def holds(facts: PodFacts, one: Container) -> object:
+        state = one.is_started if kind == "Startup" else one.is_ready
+        if one.state != "running" or state or one.role == "init":
+            return False
+        found = _probe_failure(facts, one, kind)
+        if found is None or found[2] < int(one.started_s):
+            name = f"{kind.lower()} probe of {noun(one)}"
+            return state is False and f"{name} has not succeeded yet"
+        success = rf'"SyncLoop \(probe\)" probe="{kind.lower()}" status="(?:started|ready)"'
+        newer = last_line(facts, success)
+        is_over = newer is not None and newer[1].at_s > found[2]
+        is_recent = facts.now_s - found[2] < PROBE_S and not is_over
+        return (state is False or is_recent) and f"{found[0]} of {noun(one)} fails{found[1]}"
+
+    return holds
+
+
+def liveness_fails(facts: PodFacts, one: Container) -> object:
+    found = _probe_failure(facts, one, "Liveness") if one.state == "running" else None
+    is_new = found is not None and found[2] > max(one.started_s, facts.now_s - LIVENESS_S)
+    return is_new and found and f"{found[0]} of {noun(one)} fails{found[1]}"
+
+
+def cannot_start(pattern: str) -> Condition:
+    def holds(facts: PodFacts, one: Container) -> object:
+        is_error = one.reason in ("StartError", "ContainerCannotRun")
+        is_error |= re.search(BAD_COMMAND, one.message) is not None
+        is_so = is_error and re.search(pattern, one.message)
+        return is_so and has_failed(facts, one) and shortened(one.message)
+
+    return holds
+
+
+def cannot_be_made(pattern: str) -> Condition:
+    errors = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+
+    def holds(_: PodFacts, one: Container) -> object:
+        is_so = one.waiting in errors and one.state != "running"
+        return is_so and re.search(pattern, one.waiting_message) and shortened(one.waiting_message)
+
+    return holds
+
+
+def ends_with_zero(facts: PodFacts, one: Container) -> object:
+    """Return whether a container ends, although the kubelet starts it again whenever it does.
+
+    Without the API server, a second run after an exit with 0 shows that.
+    """
+    if one.exit_code or not has_ended(facts, one) or facts.has_ended:
+        return False
+    is_kept = facts.pod is None and one.restarts > 0 and not one.has_crashed_before
+    is_always = facts.pod is not None and facts.pod.restart_policy == "Always"
+    return is_kept or one.role == "sidecar" or (is_always and one.role == "app")
+
+
+def may_be_debugger(facts: PodFacts, one: Container) -> object:
+    """Return whether ``kubectl debug`` may have added a container, which never restarts.
+
+    It is newer than all others, and they are running. Nothing else in the runtime tells.
+    """
+    others = [each for each in facts.containers if each is not one]
+    is_last = others and all(
+        each.state == "running" and each.started_s + 1 < one.started_s for each in others
+    )
+    is_open = not one.role and not one.restarts and not one.waiting
+    return is_open and is_last and has_failed(facts, one)
+
+
+def keeps_crashing(facts: PodFacts, one: Container) -> object:
+    is_again = one.waiting == "CrashLoopBackOff" or one.has_crashed_before or one.restarts > 0
+    return is_again and has_failed(facts, one)
+
+
+def is_initializing(facts: PodFacts, one: Container) -> object:
+    is_running = one.role == "init" and one.state == "running"
+    return is_running and age_in_words(max(facts.now_s - one.started_s, 0.0))
+
+
+def waiting_containers(facts: PodFacts, _: object) -> object:
+    return ", ".join(quote(one.name) for one in facts.containers if one.state in ("", "created"))
+
+
+def age_of_running(facts: PodFacts, _: object) -> object:
+    running = [one.started_s for one in facts.containers if one.state == "running"]
+    if not running or facts.phase == "Succeeded":
+        return False
+    age = age_in_words(max(facts.now_s - min(running), 0.0))
+    return f"{plural(len(running), 'container')}, for {age}"
+
+
+def waits_for_gates(facts: PodFacts, _: object) -> object:
+    return facts.phase == "Running" and ", ".join(facts.api.unmet_gates)
+
+
+# Nodes, claims and workloads
+
+
+def since(at_s: float, now_s: float) -> str:
+    return f"for {age_in_words(max(now_s - at_s, 0.0))}"
+
+
+def is_not_ready(node: Node, _: object) -> object:
+    why = node.unready
+    return why is not None and f"{since(why.since_s, node.now_s)}: {why.message}"
+
+
+def has_pressure(node: Node, _: object) -> object:
+    return ", ".join(one.condition for one in node.conditions)
+
+
+def binding_fails(claim: Claim, _: object) -> object:
+    if claim.phase != "Pending" or (not claim.warnings and claim.storage_class):
+        return False  # it may wait for its first pod
+    nothing = "it names no storage class, there is no default, and no volume fits"
+    return claim.warnings[-1] if claim.warnings else nothing
+
+
+_REFUSED: Final = (
+    r'^(?:Error creating: |Create .* failed error: |(?:pods|persistentvolumeclaims) "[^"]*" is'
+    r" forbidden: )+"
+)
+
+
+def creation_fails(pattern: str) -> Condition:
+    def holds(work: Workload, _: object) -> object:
+        said = [text for text in work.warnings if re.match("Error creating: |Create ", text)]
+        said += filter(None, [work.conditions.get("ReplicaFailure=True/FailedCreate")])
+        words = re.sub(_REFUSED, "", said[-1]) if said else ""
+        return work.made < work.wanted and re.search(pattern, words) and words
+
+    return holds
+
+
+def has_condition(name: str) -> Condition:
+    """Return the message of a condition of a workload, by the start of TYPE=STATUS/REASON."""
+
+    def holds(work: Workload, _: object) -> object:
+        return next((said for key, said in work.conditions.items() if key.startswith(name)), False)
+
+    return holds
+
+
+def lacks_pods(work: Workload, _: object) -> object:
+    is_old = work.now_s - work.since_s > PATIENCE_S
+    is_gradual = work.kind == "statefulset" and work.made > 0  # one after another
+    return is_old and work.made < work.wanted and not is_gradual and not work.is_suspended

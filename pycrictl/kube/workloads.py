@@ -1,0 +1,124 @@
+"""What makes pods, and the claims that they wait for, as the API server knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from pycrictl.foreign import count, mapping, mappings, moment, text
+from pycrictl.kube.pods import controller_of
+
+
+class Workload(NamedTuple):
+    """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob.
+
+    Attributes:
+        kind: in lower case.
+        wanted, made, ready: numbers of pods; a CronJob wants none itself.
+        conditions: the messages of its conditions, by ``TYPE=STATUS/REASON``.
+        owner: KIND/NAME of its controller.
+        since_s: when it was created, or a CronJob last started a Job, in Unix seconds; Events from
+            before do not count.
+        warnings: messages of its Events, the oldest first.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    wanted: int
+    made: int
+    ready: int
+    is_suspended: bool
+    conditions: Mapping[str, str]
+    owner: str
+    since_s: float
+    now_s: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+class Claim(NamedTuple):
+    """A PersistentVolumeClaim; ``warnings`` are messages of its Events, the oldest first."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    storage_class: str
+    volume: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        return f"persistentvolumeclaim {self.namespace}/{self.name}"
+
+
+def parse_claim(document: Mapping[str, Any]) -> Claim:
+    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
+    return Claim(
+        text(metadata.get("namespace")),
+        text(metadata.get("name")),
+        text(metadata.get("uid")),
+        text(mapping(document.get("status")).get("phase")),
+        text(spec.get("storageClassName")),
+        text(spec.get("volumeName")),
+    )
+
+
+Counts = tuple[int, int, int]
+
+
+def _replicas(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Counts:
+    ready = count(status.get("readyReplicas"))
+    return count(spec.get("replicas", 1)), count(status.get("replicas")), ready
+
+
+def _daemons(_: Mapping[str, Any], status: Mapping[str, Any]) -> Counts:
+    names = ("desiredNumberScheduled", "currentNumberScheduled", "numberReady")
+    wanted, made, ready = (count(status.get(name)) for name in names)
+    return wanted, made, ready
+
+
+def _job(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Counts:
+    """Count a Job as one pod that has been made once any was."""
+    made = any(count(status.get(key)) for key in ("active", "succeeded", "failed"))
+    return int(count(spec.get("parallelism", 1)) > 0), int(made), count(status.get("ready"))
+
+
+_COUNTS: Final[Mapping[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Counts]]] = {
+    "deployment": _replicas,
+    "replicaset": _replicas,
+    "statefulset": _replicas,
+    "daemonset": _daemons,
+    "job": _job,
+    "cronjob": lambda *_: (0, 0, 0),
+}
+
+
+def parse_workload(kind: str, document: Mapping[str, Any]) -> Workload:
+    """Parse an object of a kind, one of those above in lower case."""
+    metadata, spec = mapping(document.get("metadata")), mapping(document.get("spec"))
+    status = mapping(document.get("status"))
+    return Workload(
+        kind,
+        text(metadata.get("namespace")),
+        text(metadata.get("name")),
+        text(metadata.get("uid")),
+        *_COUNTS[kind](spec, status),
+        spec.get("suspend") is True or spec.get("paused") is True,
+        {
+            "{type}={status}/{reason}".format_map({"reason": "", **one}): text(one.get("message"))
+            for one in mappings(status.get("conditions"))
+            if {"type", "status"} <= one.keys()
+        },
+        controller_of(metadata),
+        _since_s(metadata, status),
+    )
+
+
+def _since_s(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> float:
+    return max(moment(metadata.get("creationTimestamp")), moment(status.get("lastScheduleTime")))
