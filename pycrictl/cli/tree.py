@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -137,6 +138,13 @@ class Command(TyperCommand):
         arguments, options = _sections(self, ctx)
         commands = {"Commands": [each.row for each in self.entry.subcommands]}
         _write(arguments | commands | options, formatter)
+        if self.entry.grammar is Grammar.KUBECTL:
+            words = ", ".join(f"--{name}" for name in plugins.HANDED_ON)
+            width = formatter.width - formatter.indent_increment
+            with formatter.section("Handed on to kubectl (see 'kubectl options')"):
+                # Not write_text, which breaks lines within a name.
+                for line in textwrap.wrap(words, width, break_on_hyphens=False):
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
 def resolve(program: Program, ctx: Context, words: list[str]) -> tuple[str, Command, list[str]]:
@@ -277,10 +285,16 @@ def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
         hint = f"see '{ctx.command_path} --help'"
         if line is None or not isinstance(param, TyperOption) or _choices(param):
             raise UsageError(message, hint=hint) from exc
-        name, value = canonical(param).lstrip("-"), exc.message
         if spellings:
-            name, value = spellings[-1], line.values[param.name or ""]
-        flag_error = f'invalid value "{value}" for flag -{name}: parse error'
+            value = line.values[param.name or ""]
+            flag_error = f'invalid value "{value}" for flag -{spellings[-1]}: parse error'
+        else:
+            value, name = param.resolve_envvar_value(ctx), canonical(param).lstrip("-")
+            message = f"the variable {param.envvar}: {exc.message}"
+            flag_error = (
+                f'could not parse "{value}" as {(param.metavar or "").lower()} value from'
+                f' environment variable "{param.envvar}" for flag {name}: {exc.message}'
+            )
         raise OptionError(message, flag_error=flag_error, hint=hint) from exc
 
 

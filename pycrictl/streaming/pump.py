@@ -345,10 +345,6 @@ class Pump:
         if self._core.connection.can_end:
             self._core.connection.end(Channel.STDIN)
             self._flush()
-        else:
-            self._ends.note(
-                "this transport cannot end the input of the command; --transport spdy can"
-            )
 
     def _flush(self) -> None:
         self._connection.send(self._core.connection.data_to_send())

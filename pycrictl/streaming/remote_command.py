@@ -85,16 +85,22 @@ def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> li
     """Return the attempts in order: a transport, and the protocols to offer on it.
 
     Only the newest WebSocket protocol can end a standard input, so for a command with one, the
-    others are offered only if WebSocket is chosen explicitly.
+    others are offered only if WebSocket is chosen and a terminal ends the input by a character.
+    Without them, a command that waits for the end of its input would never end.
 
     With the older protocols, the server treats a standard input that was not requested as open and
     ended. For a command of our own this is the same as no input. But it may end the input that
     keeps a container alive, so those protocols are not offered if we only attach without input.
     """
-    ends_input = is_attach and not streams.stdin
-    is_newest = ends_input or (choice == "auto" and streams.stdin)
-    websocket = _NEWEST_WEBSOCKET if is_newest else _WEBSOCKET
-    return {"spdy": [_SPDY], "websocket": [websocket], "auto": [websocket, _SPDY]}[choice]
+    if choice == "spdy":
+        return [_SPDY]
+    if streams.stdin:
+        only_newest = choice == "auto" or not streams.tty
+    else:
+        only_newest = is_attach
+    websocket = _NEWEST_WEBSOCKET if only_newest else _WEBSOCKET
+    has_other = choice == "auto" or (only_newest and streams.stdin)
+    return [websocket, _SPDY] if has_other else [websocket]
 
 
 async def run_command(
@@ -119,6 +125,8 @@ async def run_command(
     """
     tried = attempts(choice, streams, is_attach=is_attach)
     transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
+    if choice == "websocket" and transport == "spdy":
+        ends.note("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
     try:
         core = remote_command(transport, protocol, streams)
         outcome = await Pump(connection, core, ends, silence_s=silence_s).run()

@@ -12,6 +12,7 @@ from pycrictl.cli import argv, plugins
 from pycrictl.cli.command_table import CommandSpec
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.errors import OptionError
+from tests.cli.run import Run
 
 PLUGIN = plugins.PLUGINS[0]
 OPTIONS = plugins.SPECS | specs(command_of(PLUGIN).params)
@@ -39,6 +40,12 @@ def test_the_name_says_which_plugin_it_is(name: str, called: bool) -> None:
 @pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
 def test_the_summary_is_that_of_the_command(plugin: CommandSpec) -> None:
     assert (command_of(plugin).help or "").startswith(f"{plugin.summary}.\n")
+
+
+@pytest.mark.parametrize("plugin", plugins.PLUGINS, ids=lambda plugin: plugin.name)
+def test_the_help_names_all_options_of_the_connection(plugin: CommandSpec) -> None:
+    page = Run(f"{plugins.PREFIX}{plugin.name}", "--help").stdout
+    assert all(f"--{name}" in page.replace(",", "").split() for name in plugins.HANDED_ON)
 
 
 def test_options_of_the_connection_are_taken_out() -> None:

@@ -133,7 +133,7 @@ def test_variables(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert meant(["pull", "-pt", "3s", "x"])["pull_timeout"] == 3.0
     assert meant(["pull", "-pt", "3s", "x"])["creds"] == text
     if text in ("5", "-1s"):
-        with pytest.raises(UsageError, match="env var: 'CRICTL_PULL_TIMEOUT'"):
+        with pytest.raises(UsageError, match=r"^the variable CRICTL_PULL_TIMEOUT: "):
             meant(["pull", "x"])
     else:
         wanted = {"": 0.0, "5s": 5.0}[text]

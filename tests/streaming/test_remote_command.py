@@ -29,6 +29,7 @@ SpdyTalk = Callable[[SpdyPeer], Awaitable[None]]
 
 OUTPUT_ONLY = Streams()
 PIPED = Streams(stdin=True)
+TERMINAL = Streams(stdin=True, stderr=False, tty=True)
 MIB = 2**20
 
 
@@ -40,7 +41,6 @@ class Scene:
     ) -> None:
         self.heads: list[dict[str, str]] = []
         self.notes: list[str] = []
-        self.is_noted = asyncio.Event()
         self.stdout: Any = io.StringIO()
         self.stderr = io.StringIO()
         self._talk = talk
@@ -58,10 +58,6 @@ class Scene:
         else:
             writer.write(UPGRADE.format(self._protocol).encode())
             await self._talk(reader, writer)
-
-    def _note(self, text: str) -> None:
-        self.notes.append(text)
-        self.is_noted.set()
 
     def websocket(
         self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", **terms: Any
@@ -88,7 +84,7 @@ class Scene:
                     Output(self.stdout),
                     Output(self.stderr),
                     Input(io.TextIOWrapper(file)) if streams.stdin else None,
-                    note=self._note,
+                    note=self.notes.append,
                 )
                 async with serve(self._handle) as address:
                     return await run_command(
@@ -130,23 +126,19 @@ def test_outputs_and_outcome() -> None:
     assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_the_end_of_the_input(version: int) -> None:
+def test_the_end_of_the_input() -> None:
     received: list[bytes] = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         received.append((await read_frame(reader))[1])
-        if version == 5:
-            received.append((await read_frame(reader))[1])
-        else:
-            await scene.is_noted.wait()  # the client notes that it cannot signal the end
+        received.append((await read_frame(reader))[1])
         writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
         await reader.read()
 
-    scene = Scene(talk, protocol=f"v{version}.channel.k8s.io")
+    scene = Scene(talk, protocol="v5.channel.k8s.io")
     assert scene.websocket(Streams(stdin=True), stdin=b"x") == ExitReported(0)
-    assert received == [b"\x00x", b"\xff\x00"][: version - 3]
-    assert len(scene.notes) == (version == 4)
+    assert received == [b"\x00x", b"\xff\x00"]
+    assert scene.notes == []
 
 
 def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
@@ -205,8 +197,11 @@ SPDY = ("spdy", ("v4.channel.k8s.io",))
         ("auto", OUTPUT_ONLY, False, [ANY, SPDY]),
         ("auto", PIPED, False, [NEWEST, SPDY]),
         ("auto", PIPED, True, [NEWEST, SPDY]),
-        ("websocket", PIPED, False, [ANY]),
-        ("websocket", PIPED, True, [ANY]),
+        ("websocket", PIPED, False, [NEWEST, SPDY]),
+        ("websocket", PIPED, True, [NEWEST, SPDY]),
+        ("websocket", TERMINAL, False, [ANY]),
+        ("websocket", TERMINAL, True, [ANY]),
+        ("auto", TERMINAL, False, [NEWEST, SPDY]),
         ("spdy", PIPED, False, [SPDY]),
         # With older protocols a server ends an input that was not requested: attaching must not end
         # that of a running container.

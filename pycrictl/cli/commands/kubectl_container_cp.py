@@ -59,8 +59,6 @@ def container_cp(
     is right. If the connection breaks, the copy reconnects and continues. The container needs no
     tar. The exit status is also 1 if something was left out.
 
-    Options of kubectl's connection, such as --context, are handed on to kubectl.
-
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
     app: AppContext = ctx.obj

@@ -62,10 +62,8 @@ def image_pull_progress(
 ) -> None:
     """Show the progress of image pulls in a cluster.
 
-    Queries the agents of the cluster through kubectl. Options of kubectl's connection are handed on
-    to it: --kubeconfig, --context, --cluster, --user, --as, --server, --token and the others that
-    'kubectl options' lists. Ends when no pull is left: with status 0, or 1 if a pull failed. Ctrl-C
-    ends the watch (status 130), never a pull.
+    Queries the agents of the cluster through kubectl. Ends when no pull is left: with status 0, or
+    1 if a pull failed. Ctrl-C ends the watch (status 130), never a pull.
 
     Example: kubectl image-pull-progress web
     """

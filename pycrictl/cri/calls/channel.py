@@ -46,7 +46,7 @@ _LONGEST_S: Final = 1e9
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
 _ENDS: Final = (grpc.RpcError, grpc.FutureCancelledError)
 _HTTP_STATUS: Final = re.compile(r"Received http2 header with status: (\d+)")
-_OVERSIZE: Final = re.compile(r"larger than max \((\d+) vs\. \d+\)")
+_OVERSIZE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
 
 
 class GrpcChannel:
@@ -192,13 +192,13 @@ class GrpcCall:
         code, details = self._call.code().value[0], self._call.details() or ""
         # Only gRPC's text distinguishes a status of the server from an unreachable server.
         obstacle = None
-        if found := _HTTP_STATUS.search(details):
-            obstacle = web_server(found[1])
+        if http := _HTTP_STATUS.search(details):
+            obstacle = web_server(http[1])
         elif code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
             obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
-        oversize = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
-        self.status = Status(code, details, obstacle, int(oversize[1]) if oversize else 0)
+        found = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
+        self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
 
 
 def _check_descriptors(target: str) -> None:

@@ -10,7 +10,7 @@ from pycrictl.cri.calls.obstacle import Obstacle
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.errors import ConnectError, PycrictlError, RuntimeFault
 from pycrictl.units import escape, format_bytes, format_duration, quote
-from pycrictl.wire import codes, limits
+from pycrictl.wire import codes
 
 DETAILS_LIMIT_CHARS: Final = 2000
 
@@ -20,13 +20,13 @@ class Status(NamedTuple):
 
     Attributes:
         obstacle: why the server was not reached or is not a gRPC server, else None.
-        oversize_bytes: the size of a response message that exceeds the limit, else 0.
+        limit_bytes: the largest response message that is allowed, if it was exceeded, else 0.
     """
 
     code: int
     details: str = ""
     obstacle: Obstacle | None = None
-    oversize_bytes: int = 0
+    limit_bytes: int = 0
 
 
 MEANINGS: Final[dict[int, tuple[type[RuntimeFault], str]]] = {
@@ -88,10 +88,12 @@ def to_error(
     elif code == codes.UNAVAILABLE:
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
-    elif status.oversize_bytes:
-        size, limit = format_bytes(status.oversize_bytes), format_bytes(limits.MESSAGE_BYTES)
-        message = f"{what}: the answer has {size}, more than the limit of {limit}"
+    elif status.limit_bytes:
+        limit = format_bytes(status.limit_bytes)
+        message = f"{what}: the answer is larger than the limit of {limit}"
         hint = "ask for less, with filters or by ID"
+        if method == "ExecSync":
+            hint = "without --sync, the output has no limit"
     else:
         message = _joined(what, phrase, text)
     return error(message, code=codes.name_of(code), details=status.details, hint=hint)

@@ -69,7 +69,7 @@ class TestAnswers:
         with pytest.raises(errors.Exhausted) as caught:
             client.call("ListImages", LIST, what="listing images")
         assert caught.value.message == (
-            "listing images: the answer has 17.0 MiB, more than the limit of 16.0 MiB"
+            "listing images: the answer is larger than the limit of 16.0 MiB"
         )
         assert client.call("ListImages", LIST) == EMPTY
 
