@@ -179,6 +179,7 @@ def _together(
         input_from=request.input_from,
         strips=strips,
     )
+    ends: Mapping[str, int | str] = {}
     with Merged(env, [host.label for host in hosts], is_live=is_live) as merged:
         ends = several.run(merged)
     failed = [f"{host} ({_end(end)})" for host, end in ends.items() if end]

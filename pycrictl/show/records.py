@@ -12,6 +12,7 @@ import os
 from typing import Any, NamedTuple, TextIO
 
 from pycrictl import foreign
+from pycrictl.units import escape
 
 
 class ToldStream(io.TextIOWrapper):
@@ -98,7 +99,7 @@ def parsed(line: bytes) -> Record:
     record = Record(**foreign.mapping(json.loads(line)))
     content = record.content
     if record.kind == "table":
-        header = tuple(map(str, content["header"]))
+        header = tuple(escape(str(name)) for name in content["header"])
         rows = [tuple(map(str, row)) for row in content["rows"]]
         for name in ("tones", "order"):
             content[name] = [*content[name]] or [""] * len(rows)

@@ -93,7 +93,8 @@ class Host:
     def crash(self) -> None:
         """Kill the sessions and the server, as if the machine had lost power."""
         assert self.process is not None
-        for pid in (*self.processes(), *descendants(self.process.pid)):
+        own = self.process.pid
+        for pid in (own, *descendants(own), *self.processes()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()

@@ -1,0 +1,274 @@
+"""A command on several hosts: one table, one document, one list, lines behind their host."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import statistics
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pycrictl import __version__
+from pycrictl._proto import cri_pb2
+from tests.fakecri import FakeServer
+from tests.fakecri.server import serve
+from tests.hosts.answers import containers, images
+from tests.hosts.sshd import Host, Hosts
+from tests.processes import peak_bytes
+from tests.waiting import wait_until
+
+VERSION = cri_pb2.VersionResponse(
+    version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
+)
+MOST_BYTES = 60 * 1024 * 1024
+
+_HOSTILE = """\
+#!/usr/bin/python3 -IS
+import os, sys
+if sys.argv[1:] == ["--version"]:
+    print("pycrictl version {version}")
+    sys.exit()
+def frame(kind, content):
+    data = kind + len(content).to_bytes(4, "big") + content
+    while data:
+        data = data[os.write(1, data):]
+os.write(1, b"\\npycrictl-host {version}\\n")
+os.read(0, 65536)
+{body}
+frame(b"x", b"0")
+"""
+
+
+@pytest.fixture
+def both(machines: Hosts, fake: FakeServer) -> Hosts:
+    fake.offer("ListContainers", containers("web", "db9", "db10"))
+    return machines
+
+
+def hostile(hosts: Hosts, name: str, body: str) -> Host:
+    """Add a host whose program, of the right version, answers as it likes."""
+    folder = hosts.folder / f"{name}-bin"
+    folder.mkdir()
+    (folder / "pycrictl").write_text(_HOSTILE.format(version=__version__, body=body))
+    (folder / "pycrictl").chmod(0o755)
+    return hosts.add(name, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
+
+
+def rows(text: str) -> list[list[str]]:
+    return [re.split(r"\s{2,}", line.strip()) for line in text.splitlines()]
+
+
+def test_tables_are_one_table_with_the_node_first(both: Hosts) -> None:
+    done = both.run("-H", "n1,n3", "-H", "n2", "ps")
+    (header, *found) = rows(done.stdout)
+    assert header[:2] == ["NODE", "CONTAINER"]
+    assert [row[0] for row in found] == ["n1"] * 3 + ["n3"] * 3 + ["n2"] * 3
+    assert (done.stderr, done.returncode) == ("", 0)
+
+
+def test_rows_of_all_hosts_are_sorted_together(both: Hosts) -> None:
+    done = both.run("-H", "n1,n2", "ps", "-o", "custom-columns=N:.metadata.name", "--sort-by=-name")
+    names = ["web", "web", "db10", "db10", "db9", "db9"]
+    assert [row[1] for row in rows(done.stdout)] == ["N", *names]
+
+
+def test_documents_are_one_object_by_host(both: Hosts) -> None:
+    done = both.run("-H", "n[1-2]", "ps", "-o", "json")
+    found = json.loads(done.stdout)
+    assert list(found) == ["n1", "n2"]
+    assert [one["metadata"]["name"] for one in found["n2"]["containers"]] == ["web", "db9", "db10"]
+    done = both.run("-H", "n[1-2]", "ps", "-o", "yaml")
+    assert done.stdout.startswith("n1:\n  containers:\n")
+
+
+def test_ids_follow_their_host(both: Hosts) -> None:
+    done = both.run("-H", "n1,n2", "ps", "-q", "--name", "web")
+    assert done.stdout == f"n1 {'1' * 64}\nn2 {'1' * 64}\n"
+
+
+def test_other_output_is_lines_behind_their_host(both: Hosts, fake: FakeServer) -> None:
+    fake.offer("Version", VERSION)
+    done = both.run("-H", "n1,n2", "ps", "-o", "jsonpath={.containers[*].metadata.name}")
+    assert sorted(done.stdout.splitlines()) == ["n1 | web db9 db10", "n2 | web db9 db10"]
+    done = both.run("-H", "n1,n2", "version")
+    assert [row[:3] for row in rows(done.stdout)] == [
+        ["NODE", "VERSION", "RUNTIME NAME"], ["n1", "1", "r"], ["n2", "1", "r"]
+    ]  # fmt: skip
+
+
+def test_a_failure_on_one_host_does_not_stop_the_others(both: Hosts) -> None:
+    both.hosts["n2"].serve("/nonexistent")
+    done = both.run("-H", "n1,n2,nowhere", "ps", "-q", "--name=web")
+    assert done.stdout == f"n1 {'1' * 64}\n"
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert any(re.match(r"n2 +\| pycrictl: cannot reach the runtime", line) for line in lines)
+    assert any(line.startswith("pycrictl: nowhere: ssh: Could not resolve") for line in lines)
+    assert lines[-1] == ("pycrictl: failed on 2 of 3 hosts: n2 (status 1), nowhere (not reached)")
+
+
+def test_a_host_that_does_not_answer_is_given_up(both: Hosts) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        began_s = time.monotonic()
+        host = f"127.0.0.1:{port}"
+        done = both.run("--connect-timeout=1s", "-H", f"n1,{host}", "ps", "-q", "--name=web")
+        assert time.monotonic() - began_s < 10
+    assert done.stdout == f"n1 {'1' * 64}\n"
+    assert f"pycrictl: {host}: " in done.stderr
+    assert done.returncode == 1
+
+
+def test_images_tell_where_they_are_missing(both: Hosts, fake: FakeServer) -> None:
+    fake.offer("ListImages", images("a:1", "b:2"))
+    fake.offer("ListContainers", containers())
+    with serve() as other:
+        other.offer("ListImages", images("a:1"))
+        other.offer("ListContainers", containers())
+        both.hosts["n2"].serve(other.path)
+        done = both.run("-H", "n1,n2,n3", "images", "-o", "wide")
+    header, *found = rows(done.stdout.partition("\n\n")[0])
+    assert header[-1] == "MISSING ON"
+    missing = {(row[0], row[1]): row[-1] for row in found if len(row) == len(header)}
+    assert missing[("n1", "b")] == "n2"
+    assert missing[("n1", "a")] == "-"
+
+
+@pytest.mark.parametrize(
+    "words", [["exec", "-it", "web", "sh"], ["attach", "web"], ["debug", "web"], ["save", "x"]]
+)
+def test_what_needs_one_host_says_so(both: Hosts, words: list[str]) -> None:
+    done = both.run("-H", "n1,n2", *words)
+    assert done.returncode == 1
+    assert done.stderr.endswith("so it takes one host\n")
+
+
+def test_standard_input_goes_to_all_hosts(both: Hosts, fake: FakeServer) -> None:
+    fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="r"))
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+    fake.offer("ListImages", cri_pb2.ListImagesResponse())
+    done = both.run("-H", "n1,n2", "pull", "--no-manifest", "--from=-", stdin="a:1\n")
+    assert [row[:2] for row in rows(done.stdout)[1:]] == [["n1", "a:1"], ["n2", "a:1"]]
+
+
+def test_a_table_is_refreshed_until_ctrl_c(both: Hosts, fake: FakeServer) -> None:
+    words = both.words("-H", "n1,n2", "ps", "--watch")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=both.environ
+    ) as client:
+        assert client.stdout is not None
+        lines = [client.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("NODE")
+        fake.offer("ListContainers", containers("new"))
+        while "new" not in client.stdout.readline():
+            pass
+        client.send_signal(signal.SIGINT)
+        assert client.wait(10) == 0
+    wait_until(lambda: not both.hosts["n1"].processes())
+
+
+def test_hostile_text_is_escaped(fresh: Hosts) -> None:
+    table = {
+        "header": ["A\x1b[2J"], "rows": [["\x1b]0;x\x07\nn9  forged"]], "min_width": 0,
+        "footer": "\x1b[1m", "whole": [], "optional": [], "tones": [], "order": [],
+    }  # fmt: skip
+    record = json.dumps({"kind": "table", "content": table, "passes": False})
+    body = (
+        "frame(b'o', b'\\x1b[31mred\\x1b[0m\\tx\\r\\n\\xff\\n')\n"
+        f"frame(b'j', {record.encode()!r} + b'\\n')\n"
+    )
+    hostile(fresh, "h", body)
+    hostile(fresh, "h2", body)
+    done = fresh.run("-H", "h,h2", "ps")
+    assert not re.search(r"[\x00-\x08\x0b-\x1f]", done.stdout + done.stderr)
+    assert r"h  | \x1b[31mred\x1b[0m" in done.stdout
+    assert r"\x1b]0;x\x07\nn9  forged" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "os.write(1, b'?' * 100)",
+        "os.write(1, b'o\\xff\\xff\\xff\\xff')",
+        'frame(b\'j\', b\'{"kind": "table", "content": 7}\\n\')',
+        "frame(b'j', b'[' * 100000 + b'\\n')",
+        'frame(b\'j\', b\'{"kind": "new", "content": 7, "passes": false}\\n\')',
+        "sys.exit(0)",
+    ],
+)
+def test_an_answer_that_is_none_fails_its_host_only(
+    fresh: Hosts, fake: FakeServer, body: str
+) -> None:
+    fake.offer("ListContainers", containers("web"))
+    fresh.add("good").serve(fake.path)
+    hostile(fresh, "bad", body)
+    done = fresh.run("-H", "good,bad", "ps", "-q")
+    assert done.stdout == f"good {'1' * 64}\n"
+    assert "pycrictl: bad: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("kind", ["o", "o-without-lines", "j"])
+def test_endless_text_takes_bounded_memory(fresh: Hosts, kind: str) -> None:
+    """Text passes through; data is refused above a limit."""
+    piece = "b'x' * 65535 + b'\\n'" if kind == "o" else "b'x' * 65536"
+    count = 4000 if kind[0] == "o" else 800
+    hostile(fresh, "h", f"for _ in range({count}): frame(b'{kind[0]}', {piece})")
+    hostile(fresh, "h2", "")
+    words = fresh.words("-H", "h,h2", "ps")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=fresh.environ
+    ) as client:
+        peaks = [0]
+
+        def watch() -> None:
+            while client.poll() is None:
+                peaks.append(peak_bytes(client.pid))
+                time.sleep(0.02)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        assert client.stdout is not None
+        size = 0
+        while data := client.stdout.read1(1 << 20):  # type: ignore[attr-defined]
+            size += len(data)
+        watcher.join()
+    if kind[0] == "o":
+        assert size >= count * 65536
+        assert client.returncode == 0
+    else:
+        assert client.returncode == 1
+    assert max(peaks) < MOST_BYTES + (40 << 20) * (kind == "j")
+
+
+def test_twenty_hosts(fresh: Hosts, fake: FakeServer) -> None:
+    """All at once, in at most three times the time of one, and in little memory."""
+    fake.offer("ListContainers", containers("web"))
+    for number in range(1, 21):
+        fresh.add(f"m{number:02}").serve(fake.path)
+    groups = Path(fresh.environ["HOME"], ".config/pycrictl")
+    groups.mkdir(parents=True)
+    (groups / "hosts.yaml").write_text("all: m[01-20]\n")
+    done = fresh.run("-H", "@all", "ps", "-q")
+    assert done.stdout == "".join(f"m{n:02} {'1' * 64}\n" for n in range(1, 21))
+    assert done.returncode == 0
+    peaks, took_s = [], {"m01": [], "@all": []}  # type: ignore[var-annotated]
+    for name in ["m01", "@all"] * 3:
+        began_s = time.monotonic()
+        with subprocess.Popen(
+            fresh.words("-H", name, "ps"), stdout=subprocess.DEVNULL, env=fresh.environ
+        ) as client:
+            while client.poll() is None:
+                peaks.append(peak_bytes(client.pid))
+                time.sleep(0.02)
+        took_s[name].append(time.monotonic() - began_s)
+    assert max(peaks) < MOST_BYTES
+    assert statistics.median(took_s["@all"]) < 20 * statistics.median(took_s["m01"])
