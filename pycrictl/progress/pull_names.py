@@ -7,9 +7,10 @@ short digest alone.
 
 For a running pull, containerd shows its repository, without the registry's port and the tag, and
 the digest of its manifest. A pod names a repository and a tag. So the images of waiting pods that
-are of this repository are a pull's *candidates*, except those that other running pulls are for, and
-those that failed after it had begun. If there are several, an image that the node has under the
-same digest decides, or the registry; otherwise the pull may be for any of them.
+are of this repository are a pull's *candidates*, except those that other running pulls are for,
+those of pods made after it had begun, and those that the kubelet said have failed since. If there
+are several, an image that the node has under the same digest decides, or the registry; otherwise
+the pull may be for any of them.
 """
 
 from __future__ import annotations
@@ -151,7 +152,7 @@ class ImageOwners:
         open_ = [
             one.image
             for pod, one in self._waiting()
-            if one.reason not in REASONS or pod.status_s <= began_s
+            if pod.created_s <= began_s and (one.reason not in REASONS or pod.status_s <= began_s)
         ]
         parsed = {reference: parse(reference) for reference in open_}
         if exact := [one for one in parsed if parsed[one].digest in digests]:

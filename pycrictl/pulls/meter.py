@@ -127,12 +127,16 @@ class _Counted:
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """A layer as reported ``at`` a time, when it last ``moved``, and as shown when ``shown_of``."""
+    """A layer as reported ``at`` a time, when it last ``moved``, and as shown when ``shown_of``.
+
+    ``unseen_s`` is the time since its last step, divided among the layers downloaded meanwhile.
+    """
 
     layer: LayerState
     at: float
     moved: float
     counted: _Counted
+    unseen_s: float | None = None
     shown: LayerState | None = None
     shown_of: LayerState | None = None
 
@@ -164,6 +168,7 @@ class Meter:
         self._window_s = window_s
         self._watched: dict[str, dict[str, _Watched]] = {}
         self._counted: dict[tuple[str, ...], _Counted] = {}
+        self._viewed = 0.0
         self._speed = Speed(window_s)
         self._speeds: dict[str, Speed] = {}
         self._unpacking = Speed(window_s)
@@ -188,6 +193,8 @@ class Meter:
                 group[layer.name] = _Watched(layer, now, now, counted)
                 continue
             before = watched.layer
+            if layer.progress != before.progress:
+                watched.unseen_s = 0.0
             if layer is not before and (
                 layer.progress != before.progress
                 or layer.extracted != before.extracted
@@ -253,17 +260,22 @@ class Meter:
         extracting = {one for one, layer in furthest.items() if layer.phase is Phase.EXTRACTING}
         self._unpacking.record(unpacked, now, is_open=bool(extracting & self._unpacked))
         self._unpacked = extracting
-        found = []
+        found, unseen = [], []
         for pull, own in zip(pulls, parts, strict=True):
             layers = [furthest[counted] for counted in dict.fromkeys(own)]
             speed = self._speeds[pull.name]
             gained = sum(gains[counted] for counted in dict.fromkeys(own))
-            sums = self._sums(pull.name, layers, speed, gained, now, _age_s(pull, wall_s))
+            times = self._unseen(pull, now)
+            unseen += times
+            sums = self._sums(pull.name, layers, speed, gained, now, _age_s(pull, wall_s), times)
             found.append(pull if pull.sums.count else replace(pull, sums=sums))
+        self._viewed = now
+        busy = max(sum(pull.count(Phase.DOWNLOADING) > 0 for pull in pulls), 1)
+        unseen = [(unseen_s / busy, missing) for unseen_s, missing in unseen]
         ages = [age for pull in pulls if (age := _age_s(pull, wall_s)) is not None]
         age_s = max(ages, default=None)
         gained = sum(gains.values())
-        whole = self._sums("", [*furthest.values()], self._speed, gained, now, age_s)
+        whole = self._sums("", [*furthest.values()], self._speed, gained, now, age_s, unseen)
         return [*found, PullState(sums=found[0].sums if len(found) == 1 else whole)]
 
     def _sums(
@@ -274,6 +286,7 @@ class Meter:
         gained: int,
         now: float,
         age_s: float | None,
+        unseen: Sequence[tuple[float, int]],
     ) -> Sums:
         downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
         kept = STEPS_PER_LAYER * max(len(downloading), 1)
@@ -281,7 +294,7 @@ class Meter:
         sums = sums_of(layers)
         rate, measured_s = speed.rate, speed.measured_s
         if age_s is not None and (rate is None or speed.steps < kept):
-            since_s = age_s - min((layer.idle_s or 0.0 for layer in downloading), default=0.0)
+            since_s = age_s - sum(unseen_s for unseen_s, _ in unseen)  # until their last steps
             fetched = sum(layer.fetched for layer in layers)
             if fetched and since_s >= RATE_AFTER_S:
                 rate, measured_s = fetched / since_s, age_s
@@ -293,9 +306,23 @@ class Meter:
         eta_s = None
         if not sums.has_unknown:
             known_rate = rate if measured_s >= ETA_AFTER_S else None
-            eta_s = _time_left(layers, known_rate, pace)
+            eta_s = _time_left(layers, known_rate, pace, unseen)
         share = share_of(layers, reached.rate, pace or SUPPOSED_PACE)
         return replace(sums, rate=rate, eta_s=eta_s, share=reached.at_least(sums, share))
+
+    def _unseen(self, pull: PullState, now: float) -> list[tuple[float, int]]:
+        """Return the time since its last step of each downloaded layer, and the bytes it lacks."""
+        group = [self._watched[pull.name][layer.name] for layer in pull.layers]
+        downloaded = [one for one in group if one.layer.phase is Phase.DOWNLOADING]
+        found = []
+        for watched in downloaded:
+            layer, shown = watched.layer, watched.shown
+            if watched.unseen_s is None:
+                watched.unseen_s = ((shown.idle_s if shown else 0.0) or 0.0) / len(downloaded)
+            else:
+                watched.unseen_s += (now - max(self._viewed, watched.moved)) / len(downloaded)
+            found.append((watched.unseen_s, max(layer.total - layer.progress, 0)))
+        return found
 
     def _drop(self, pull: PullState, watched: _Watched) -> None:
         watched.counted.holders -= 1
@@ -337,7 +364,10 @@ def _estimated(layer: LayerState, ratio: float) -> LayerState:
 
 
 def _time_left(
-    layers: Sequence[LayerState], rate: float | None, pace: float | None
+    layers: Sequence[LayerState],
+    rate: float | None,
+    pace: float | None,
+    unseen: Sequence[tuple[float, int]],
 ) -> float | None:
     """Return the seconds until the last layer is unpacked; None if unknown."""
     left = work_left(layers)
@@ -350,17 +380,9 @@ def _time_left(
     elif not left:
         return 0.0 if rate else None
     left_s = duration(left, rate or SUPPOSED_RATE, pace or SUPPOSED_PACE)
-    return max(left_s - _unseen_s(layers, rate), 0.0)
-
-
-def _unseen_s(layers: Sequence[LayerState], rate: float | None) -> float:
-    """Return the seconds' worth of bytes that have arrived since the last steps of the layers."""
-    downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
-    return sum(
-        min((layer.idle_s or 0.0) / len(downloading), (layer.total - layer.progress) / rate)
-        for layer in downloading
-        if rate
-    )
+    # What has arrived since the last steps is not seen yet.
+    seen_late_s = sum(min(unseen_s, missing / rate) for unseen_s, missing in unseen) if rate else 0
+    return max(left_s - seen_late_s, 0.0)
 
 
 def _age_s(pull: PullState, wall_s: float) -> float | None:

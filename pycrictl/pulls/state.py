@@ -34,41 +34,21 @@ FINISHED: Final = COMPLETE | {Phase.FAILED}
 class LayerState:
     """One layer of a pull at one moment, or the image as a whole while no layer is known."""
 
+    # Its digest, or another name that it keeps (`layer 3 of 7`); empty for the whole image
     name: str = ""
-    """Its digest, or another name that it keeps (``layer 3 of 7``); empty for the whole image."""
-
-    digest: str = ""
-    """Its digest if ``name`` is not; empty until it is known."""
-
+    digest: str = ""  # Its digest if `name` is not; empty until it is known
+    # A waiting layer has no bytes yet, or has all of them and waits to be unpacked
     phase: Phase = Phase.WAITING
-    """A waiting layer has no bytes yet, or has all of them and waits to be unpacked."""
-
-    progress: int = 0
-    """Compressed bytes that have arrived, in every phase."""
-
-    total: int = 0
-    """Compressed bytes in all; 0 while unknown, else at least ``progress``."""
-
-    resumed: int = 0
-    """Those bytes of ``progress`` that were present before the pull began."""
-
-    extracted: int = 0
-    """Bytes unpacked."""
-
-    extracted_total: int = 0
-    """Bytes to unpack in all; 0 while unknown, else at least ``extracted``."""
-
-    is_estimated: bool = False
-    """Whether ``extracted_total`` is an estimate."""
-
-    is_unpacked: bool = False
-    """Whether unpacking is a part of its work."""
-
+    progress: int = 0  # Compressed bytes that have arrived, in every phase
+    total: int = 0  # Compressed bytes in all; 0 while unknown, else at least `progress`
+    resumed: int = 0  # Those bytes of `progress` that were present before the pull began
+    extracted: int = 0  # Bytes unpacked
+    extracted_total: int = 0  # Bytes to unpack in all; 0 while unknown, else at least `extracted`
+    is_estimated: bool = False  # Whether `extracted_total` is an estimate
+    is_unpacked: bool = False  # Whether unpacking is a part of its work
+    # Seconds since its last byte while it is downloading; None if its source does not know
     idle_s: float | None = None
-    """Seconds since its last byte while it is downloading; None if its source does not know."""
-
-    patience_s: float = STALLED_S
-    """The value of ``idle_s`` from which the layer counts as stalled."""
+    patience_s: float = STALLED_S  # The value of `idle_s` from which the layer counts as stalled
 
     @property
     def is_finished(self) -> bool:
@@ -97,51 +77,24 @@ class LayerState:
 class Sums:
     """Sums over the layers of one pull or of several; each layer counts once."""
 
+    # Compressed bytes that have arrived, without layers of unknown total if any total is known
     progress: int = 0
-    """Compressed bytes that have arrived, without layers of unknown total if any total is known."""
-
-    total: int = 0
-    """Compressed bytes in all, without layers of unknown total; 0 while unknown."""
-
-    done: int = 0
-    """Layers that have arrived, or images while no layer is known."""
-
-    count: int = 0
-    """Layers, or images while no layer is known; 0: nothing is known."""
-
-    failed: int = 0
-    """Layers that have failed, or images while no layer is known."""
-
-    resumed: int = 0
-    """Bytes that were present before the pull began."""
-
-    rate: float | None = None
-    """Bytes downloaded per second; None in the first second, 0 in a stall."""
-
+    total: int = 0  # Compressed bytes in all, without layers of unknown total; 0 while unknown
+    done: int = 0  # Layers that have arrived, or images while no layer is known
+    count: int = 0  # Layers, or images while no layer is known; 0: nothing is known
+    failed: int = 0  # Layers that have failed, or images while no layer is known
+    resumed: int = 0  # Bytes that were present before the pull began
+    rate: float | None = None  # Bytes downloaded per second; None in the first second, 0 in a stall
+    # Seconds until everything is unpacked; None in the first three seconds, in a stall, and while
+    # the size of a part is unknown
     eta_s: float | None = None
-    """Seconds until everything is unpacked; None in the first three seconds, in a stall, and while
-    the size of a part is unknown."""
-
-    extracted: int = 0
-    """Bytes unpacked."""
-
-    extracted_total: int = 0
-    """Bytes to unpack in all."""
-
-    is_estimated: bool = False
-    """Whether ``extracted_total`` includes an estimate."""
-
-    share: float | None = None
-    """The part of the work that is done, from 0 to 1; None while unknown."""
-
-    to_come: int = 0
-    """Images whose layers are not known yet, beside those that are."""
-
-    stalled_s: float = 0.0
-    """For how long no byte has arrived; 0 unless every download has stalled."""
-
-    has_unknown: bool = False
-    """Whether the size of an unfinished part is unknown."""
+    extracted: int = 0  # Bytes unpacked
+    extracted_total: int = 0  # Bytes to unpack in all
+    is_estimated: bool = False  # Whether `extracted_total` includes an estimate
+    share: float | None = None  # The part of the work that is done, from 0 to 1; None while unknown
+    to_come: int = 0  # Images whose layers are not known yet, beside those that are
+    stalled_s: float = 0.0  # For how long no byte has arrived; 0 unless every download has stalled
+    has_unknown: bool = False  # Whether the size of an unfinished part is unknown
 
     @property
     def percent(self) -> int | None:
@@ -176,50 +129,28 @@ class Sums:
 class PullState:
     """The pull of one image at one moment."""
 
+    # The image as it was requested, or as the runtime names it; empty while unknown
     image: str = ""
-    """The image as it was requested, or as the runtime names it; empty while unknown."""
-
-    node: str = ""
-    """The node that pulls, where pulls of several nodes are shown; otherwise empty."""
-
-    digest: str = ""
-    """The digest of its manifest or index, once it is known."""
-
+    node: str = ""  # The node that pulls, where pulls of several nodes are shown; otherwise empty
+    digest: str = ""  # The digest of its manifest or index, once it is known
+    # The images that it may be for, if its source cannot tell them apart
     candidates: tuple[str, ...] = ()
-    """The images that it may be for, if its source cannot tell them apart."""
-
+    # Its layers, lowest first; one without a name while only the whole image is reported
     layers: tuple[LayerState, ...] = ()
-    """Its layers, lowest first; one without a name while only the whole image is reported."""
-
+    # The sums of `layers`; `count` is 0 until they are added up
     sums: Sums = field(default_factory=Sums)
-    """The sums of ``layers``; ``count`` is 0 until they are added up."""
-
-    pods: tuple[str, ...] = ()
-    """The pods that it is for (NAMESPACE/NAME), as far as is known."""
-
-    place: int = 0
-    """Its place in the line for a slot, from 1; 0 outside the line."""
-
-    behind: str = ""
-    """The pod or image ahead of it in the line."""
-
+    pods: tuple[str, ...] = ()  # The pods that it is for (NAMESPACE/NAME), as far as is known
+    place: int = 0  # Its place in the line for a slot, from 1; 0 outside the line
+    behind: str = ""  # The pod or image ahead of it in the line
+    # Seconds until it is expected to leave the line; None while unknown
     starts_in_s: float | None = None
-    """Seconds until it is expected to leave the line; None while unknown."""
-
-    error: str = ""
-    """Why it failed, or why its last attempt did; empty otherwise."""
-
+    error: str = ""  # Why it failed, or why its last attempt did; empty otherwise
+    # Whether the runtime works on it; without layers, it then waits for its registry
     is_begun: bool = True
-    """Whether the runtime works on it; without layers, it then waits for its registry."""
-
-    is_running: bool = True
-    """Whether it has not ended."""
-
-    began_s: float = 0.0
-    """When it began (Unix time); 0 if unknown."""
-
+    is_running: bool = True  # Whether it has not ended
+    began_s: float = 0.0  # When it began (Unix time); 0 if unknown
+    # When it ended, or the earliest time at which it may have; 0 while unknown
     ended_s: float = 0.0
-    """When it ended, or the earliest time at which it may have; 0 while unknown."""
 
     @property
     def name(self) -> str:
@@ -254,10 +185,15 @@ class PullState:
 
     @property
     def has_bytes(self) -> bool:
+        """Whether something has arrived, or was present."""
+        beyond = COMPLETE | {Phase.EXTRACTING}
+        has_layer = any(layer.phase in beyond or layer.progress for layer in self.layers)
+        return has_layer or self.sums.progress > 0
+
+    @property
+    def has_started(self) -> bool:
         """Whether something has arrived or is arriving, or was present."""
-        still = (Phase.WAITING, Phase.FAILED)
-        is_moving = any(layer.phase not in still or layer.progress for layer in self.layers)
-        return is_moving or self.sums.progress > 0
+        return self.has_bytes or self.count(Phase.DOWNLOADING) > 0
 
     @property
     def is_queued(self) -> bool:
@@ -292,29 +228,16 @@ class PullState:
 class View:
     """A snapshot of everything tracked, with exactly the data that a display needs."""
 
-    pulls: Mapping[str, PullState]
-    """The pulls by name, in order of their first appearance."""
-
+    pulls: Mapping[str, PullState]  # The pulls by name, in order of their first appearance
+    # The layers that differ from the previous view by more than their `idle_s`
     changed: tuple[tuple[PullState, LayerState], ...] = ()
-    """The layers that differ from the previous view by more than their ``idle_s``."""
-
-    sums: Sums
-    """The sums of all pulls."""
-
-    now: float
-    """The time of the snapshot, on the tracker's clock."""
-
-    wall_s: float
-    """The same time on the wall clock."""
-
-    dropped: int = 0
-    """The number of reported layers for which there was no room."""
-
+    sums: Sums  # The sums of all pulls
+    now: float  # The time of the snapshot, on the tracker's clock
+    wall_s: float  # The same time on the wall clock
+    dropped: int = 0  # The number of reported layers for which there was no room
+    # Pulls that are running or about to run, of which there is nothing to track yet
     awaited: tuple[PullState, ...] = ()
-    """Pulls that are running or about to run, of which there is nothing to track yet."""
-
-    is_known: bool = True
-    """Whether the source has reported its state."""
+    is_known: bool = True  # Whether the source has reported its state
 
     @property
     def began_s(self) -> float:

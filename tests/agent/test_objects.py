@@ -110,9 +110,10 @@ def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> No
 
 
 def test_until_bytes_arrive_the_last_error_stays() -> None:
-    begun = replace(pull(layer("waiting")), error="")
-    found = status(pod(state=BACK_OFF), begun, PullState(image=IMAGE))
-    assert (found["phase"], found["error"]) == ("BackOff", 'Back-off pulling "x"')
+    begun = pull(layer("downloading"))
+    for attempt in (begun, pull(layer("waiting")), PullState(image=IMAGE)):
+        found = status(pod(state=BACK_OFF), attempt)
+        assert (found["phase"], found["error"]) == ("BackOff", 'Back-off pulling "x"')
     assert status(pod(state=WAITING), begun)["phase"] == "Pulling"
 
 

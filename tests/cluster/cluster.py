@@ -308,9 +308,17 @@ class Cluster:
         return image
 
     def run_pod(
-        self, name: str, *images: str, namespace: str = "default", node: str = NODE
+        self,
+        name: str,
+        *images: str,
+        namespace: str = "default",
+        node: str = NODE,
+        init: str = "",
     ) -> None:
-        """Create a sleeping pod on a node, with a container for each image."""
+        """Create a sleeping pod on a node, with a container for each image.
+
+        ``init`` is the image of an init container that never ends.
+        """
         containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
         spec = {
             "nodeName": node,
@@ -319,6 +327,7 @@ class Cluster:
             "terminationGracePeriodSeconds": 1,
             "tolerations": [{"operator": "Exists"}],
             "containers": containers,
+            "initContainers": [{"name": "first", "image": init}] if init else [],
         }
         metadata = {"name": name, "namespace": namespace}
         self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})

@@ -204,3 +204,90 @@ def test_the_node_is_well(node: Node, cluster: Cluster) -> None:
     """This includes containerd 2 on cgroup v1, which warns that support for it will end."""
     done = node.run("doctor")
     assert "SERIOUS" not in done.stdout, done.stdout + done.stderr
+
+
+def rows(cluster: Cluster, image: str) -> dict[str, Any]:
+    return pulls(cluster).get(image, {})
+
+
+def layers_of(status: dict[str, Any]) -> set[str]:
+    return {layer["digest"] for layer in status.get("layers", ())}
+
+
+def test_two_tags_of_one_repository(node: Node, cluster: Cluster) -> None:
+    """A rollout: the second tag is pulled while the first one still is."""
+    images = [cluster.image(f"pair{node.seed}:v{n}", node.seed + 140 + n, 6) for n in (1, 2)]
+    references = [cluster.lab.reference(image) for image in images]
+    cluster.lab.registry.limit(0.5e6)
+    for number, reference in enumerate(references):
+        cluster.run_pod(f"pair{number}", reference)
+        time.sleep(3)
+    own = [{layer.digest for layer in image.layers} for image in images]
+    wait_until(lambda: all(layers_of(rows(cluster, one)) for one in references))
+    for _ in range(5):
+        for reference, digests in zip(references, own, strict=True):
+            assert layers_of(rows(cluster, reference)) <= digests
+        time.sleep(1)
+
+
+def test_an_image_that_does_not_exist_beside_one_that_does(node: Node, cluster: Cluster) -> None:
+    pull_slowly(cluster, "real", node.seed + 150, seconds=40)
+    missing = cluster.lab.registry.host + f"/real{node.seed + 150}:nosuch"
+    wait_until(lambda: pulls(cluster))
+    cluster.run_pod("missing", missing)
+    failed = ("Failed", "BackOff")
+    wait_until(lambda: rows(cluster, missing).get("phase") in failed)
+    for _ in range(20):
+        found = rows(cluster, missing)
+        assert (found["phase"] in failed, layers_of(found)) == (True, set()), found
+        assert "not found" in found["error"]
+        time.sleep(1)
+    told = node.run("why", "default/missing")
+    assert "being pulled" not in told.stdout, told.stdout
+
+
+def test_an_init_container_that_runs(node: Node, cluster: Cluster, plugin: Plugin) -> None:
+    first, second = (cluster.image(f"init{node.seed}{n}:1", node.seed + 160 + n, 1) for n in (1, 2))
+    one, two = (cluster.lab.reference(image) for image in (first, second))
+    cluster.run_pod("init", one, two, init=one)
+    wait_until(lambda: "running" in cluster.kubectl.good(
+        "get", "pod", "init", "-o", "jsonpath={.status.initContainerStatuses[*].state}"
+    ))  # fmt: skip
+    time.sleep(LOOK_S)
+    assert "Waiting" not in {status["phase"] for status in pulls(cluster).values()}
+    for words in (["init"], ["-A"]):
+        began = time.monotonic()
+        run = plugin.run(*words)
+        assert (run.code, time.monotonic() - began < 30) == (0, True), run.stderr
+
+
+def test_a_pod_that_is_deleted_during_its_pull(
+    node: Node, cluster: Cluster, plugin: Plugin
+) -> None:
+    pull_slowly(cluster, "gone", node.seed + 170, seconds=60)
+    wait_until(lambda: pulls(cluster))
+    followers = [plugin.start("-A", "--progress", "plain"), plugin.start("gone")]
+    time.sleep(4)
+    cluster.kubectl.good("delete", "pod", "gone", "--grace-period=1", "--wait=false")
+    cluster.lab.registry.limit(None)
+    for follower in followers:
+        stdout, stderr = follower.communicate(timeout=100)
+        assert (follower.returncode, "failed" in stderr) == (0, False), stdout + stderr
+
+
+def test_kubectl_waits_for_a_pull(node: Node, cluster: Cluster) -> None:
+    pull_slowly(cluster, "waited", node.seed + 180, seconds=10)
+    wait_until(lambda: pulls(cluster))
+    words = "wait", "--for=condition=Pulled", "imagepull/waited.c0", "--timeout=60s"
+    assert "condition met" in cluster.kubectl.good(*words)
+
+
+def test_a_list_of_an_idle_node_is_quick(node: Node, cluster: Cluster) -> None:
+    time.sleep(SILENCE_S)
+    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/imagepulls"
+    began = time.monotonic()
+    cluster.kubectl.good("version")
+    own_s = time.monotonic() - began
+    began = time.monotonic()
+    cluster.kubectl.good("get", "--raw", f"{path}?fieldSelector=spec.nodeName=vm")
+    assert time.monotonic() - began < own_s + 1.2

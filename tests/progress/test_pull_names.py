@@ -185,6 +185,10 @@ def test_what_is_no_candidate() -> None:
     assert owners.candidates(*terms, began_s=60.0) == [ONE, TWO]  # it may be its next attempt
     assert owners.candidates(*terms, began_s=40.0) == [ONE]
     assert owners.candidates(*terms, began_s=60.0, taken={ONE}) == [TWO]
+    later = pod("later", TWO)._replace(created="2026-11-22T22:38:30Z")
+    owners = ImageOwners(lambda: [pod("web", ONE), later])
+    assert owners.candidates(*terms, began_s=later.created_s - 1) == [ONE]
+    assert owners.candidates(*terms, began_s=later.created_s) == [ONE, TWO]
 
 
 def test_another_pull_from_the_same_repository_keeps_a_name_of_its_own() -> None:

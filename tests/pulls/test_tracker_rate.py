@@ -207,8 +207,10 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
         )  # fmt: skip
         yield now, PullState(image="a", layers=layers, began_s=1000.0), left_s
         now += STEP_S
+        weights = {n: 1.0 + 0.02 * (n % 3) for n in open_}
         for n in open_:
-            got[n] = min(got[n] + kib_per_s * 1024 * STEP_S / len(open_), size)
+            part = weights[n] / sum(weights.values())
+            got[n] = min(got[n] + kib_per_s * 1024 * STEP_S * part, size)
             whole = size if got[n] == size else int(got[n] // MIB) * MIB
             moved[n] = now if whole != shown[n] or not got[n] else moved[n]
             shown[n] = whole
@@ -224,6 +226,7 @@ def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, count: int) -> No
     for number, (now, state, left_s) in enumerate(states):
         tracker.apply(state, now=now)
         sums = tracker.view(now, 1000.0 + now).sums
-        if number > len(states) / 4 and left_s > 5:
-            assert sums.eta_s == pytest.approx(left_s, rel=0.3), now
+        if number > len(states) / 4:
+            step_s = MIB / (kib_per_s * 1024)  # the end of a layer is not seen before its last step
+            assert sums.eta_s == pytest.approx(left_s, rel=0.3, abs=max(step_s / 4, 2.0)), now
             assert not sums.stalled_s

@@ -83,7 +83,7 @@ def summary(pull: PullState, elapsed_s: float) -> str:
         parts.append(format_bytes(max(total, progress)))
     if pull.count(Phase.PRESENT) == len(pull.layers):
         parts.append("already present")
-    elif pull.has_bytes or elapsed_s >= 1.0:  # else it has failed before it was seen
+    elif pull.has_started or elapsed_s >= 1.0:  # else it has failed before it was seen
         verb = "in" if pull.is_complete else "after"
         parts.append(f"{verb} {duration_in_words(elapsed_s)}")
     return "  ".join(parts)

@@ -68,13 +68,13 @@ class PlainLines(Lines):
 
     def _begins(self, pull: PullState) -> Iterable[str]:
         before = self._starts.get(pull.name, "")
-        has_failed_at_once = pull.is_over and not pull.has_bytes
+        has_failed_at_once = pull.is_over and not pull.has_started
         if before.startswith("started") or has_failed_at_once:
             return
-        if pull.place and not pull.has_bytes:
+        if pull.place and not pull.has_started:
             text = per_image.queue(replace(pull, starts_in_s=None))
         else:
-            text = _start(pull, "started" if pull.has_bytes else "waiting")
+            text = _start(pull, "started" if pull.has_started else "waiting")
         if text != before:
             self._starts[pull.name] = text
             yield f"{per_image.name(pull)} {text}"
