@@ -7,7 +7,8 @@ above it. To add a cause, put a row where it belongs.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from collections.abc import Mapping
+from enum import Enum
 from typing import Final, NamedTuple
 
 from pycrictl.diagnosis import conditions as c
@@ -16,36 +17,17 @@ from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Weight
 from pycrictl.diagnosis.troubles import BAD_COMMAND, FREE_SPACE, NO_SPACE
 
+# What a condition is asked about. DELETION: a pod that is being deleted, for which the rows below
+# it do not count; UNKNOWN: a pod that is not well, for which no row says why; CALM: one with which
+# nothing is wrong; DEBUG: its containers of ``kubectl debug``.
+Topic = Enum(
+    "Topic",
+    "NODE HOST DELETION POD CLAIM WORKLOAD SANDBOX VOLUME IMAGE CONTAINER PROBE GATE UNKNOWN CALM"
+    " DEBUG",
+)
 
-class Topic(Enum):
-    """What a condition is asked about, besides the facts of a pod."""
-
-    HOST = auto()
-    DELETION = auto()
-    """A pod that is being deleted: the rows below it do not count."""
-    POD = auto()
-    SANDBOX = auto()
-    VOLUME = auto()
-    IMAGE = auto()
-    CONTAINER = auto()
-    PROBE = auto()
-    GATE = auto()
-    UNKNOWN = auto()
-    """A pod that is not well, for which no other row says why."""
-    CALM = auto()
-    """A pod with which nothing is wrong."""
-    DEBUG = auto()
-    NODE = auto()
-    WORKLOAD = auto()
-    CLAIM = auto()
-
-
-class Side(Enum):
-    """Where a cause can be found, and so where its advice has to help."""
-
-    NODE = auto()
-    CLUSTER = auto()
-    BOTH = auto()
+# Where a cause can be found, and so where its advice has to help.
+Side = Enum("Side", "NODE CLUSTER BOTH")
 
 
 class Cause(NamedTuple):
@@ -54,8 +36,9 @@ class Cause(NamedTuple):
     Attributes:
         kind: a keyword for scripts.
         holds: the condition; unless it returns True, the result is ``{detail}`` in the texts.
-        text: what is said of the pod, node, workload or claim, with words of ``wording.py``.
-        advice: what to do next; some words differ between the node and a workstation.
+        text: what is said of the pod, node, workload or claim, with words of ``wording.py``; some
+            words differ between the node and a workstation.
+        advice: what to do next; of several, that whose pattern is found first in the detail.
         needs: the sources without which the condition cannot be judged.
     """
 
@@ -64,24 +47,37 @@ class Cause(NamedTuple):
     weight: Weight
     holds: Condition
     text: str
-    advice: str = ""
+    advice: str | Mapping[str, str] = ""
     needs: tuple[Source, ...] = ()
     side: Side = Side.BOTH
 
 
 _NOTE, _WARNING, _SERIOUS = Weight
 _API, _JOURNAL, _NODES = (Source.API,), (Source.JOURNAL,), (Source.API, Source.NODES)
-_CLUSTER: Final = Side.CLUSTER
 
-_NO_NODE: Final = "is not running: no node takes it: {detail}"
-_REJECTED: Final = "is not running: the node does not take it ({reason}){message}"
-_LIMIT: Final = r"exceeds the (?:total )?limit|exceeds the local ephemeral|exceeded its local"
-_EVICTED: Final = "is not running: the node has evicted it{message}"
-_NO_SANDBOX: Final = "is not running: its sandbox cannot be made: {detail}"
 _CNI: Final = "check the CNI plugin's pods, /etc/cni/net.d and /opt/cni/bin"
 _REFUSED: Final = "is not running: image {image}: the registry refuses"
-_LACKS: Final = "has {made} of {wanted} pods: {detail}"
-_STILL: Final = "is not running: "
+_TELLS: Final = "run as root on the node, so that the kubelet's credential tells"
+_PROBE: Final = "check what the probe asks for; {log}"
+_OWN_LIMIT: Final = r"exceeds the (?:total )?limit|exceeds the local ephemeral|exceeded its local"
+_NO_NODE: Final = {
+    "were unschedulable": "'kubectl uncordon NODE' lets a node take pods again",
+    "affinity|selector|topology": "'kubectl get nodes --show-labels' shows what its rules can ask",
+    "Insufficient|Too many pods": "'kubectl describe nodes' shows what is free; request less",
+    r"untolerated taint.*has \w+Pressure": "'kubectl describe nodes' shows their conditions",
+    "untolerated taint": "tolerate it in the pod, or 'kubectl taint node NODE KEY-' removes it",
+    "": "'kubectl describe nodes' shows what each node has",
+}
+_NOT_CREATED: Final = {
+    "exceeded quota": "'kubectl describe quota -n {namespace}' shows its use: free or raise it",
+    "violates PodSecurity": "correct its pod template, or the namespace's label"
+    " pod-security.kubernetes.io/enforce",
+    "webhook": "'kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations' names"
+    " the service that has to answer",
+    "serviceaccount": "create the service account in namespace {namespace}, or correct its name",
+    "(?:max|min)imum .* usage": "'kubectl describe limitrange -n {namespace}' shows the limits",
+    "": "'kubectl describe {object}' shows each try",
+}
 
 # Rows of a table are easier to compare than the formatter's lines.
 # fmt: off
@@ -90,109 +86,92 @@ CAUSES: Final = (
         "does not exist, but pods are still on it", "the cluster deletes the pods"),
     Cause("node-not-ready", Topic.NODE, _SERIOUS, c.is_not_ready,
         "is not ready, {detail}", "{kubelet}"),
-    Cause("node-pressure", Topic.NODE, _WARNING, c.has_pressure,
+    Cause("node-pressure", Topic.NODE, _WARNING,
+        lambda node, _: ", ".join(one.condition for one in node.conditions),
         "has {detail}: it takes no new pods, and evicts some", "{doctor} what it is short of"),
     Cause("node-cordoned", Topic.NODE, _NOTE, lambda node, _: node.is_cordoned,
         "is cordoned: it takes no new pods", "'kubectl uncordon {node}' ends that"),
-    Cause("node-gone", Topic.HOST, _SERIOUS, c.node_is_gone,
+    Cause("node-gone", Topic.HOST, _SERIOUS, lambda f, _: not f.node.exists,
         "is not running: its node, {node}, does not exist any more",
         "'kubectl get nodes' shows which do; the cluster deletes the pod, and {successor}",
-        _NODES, _CLUSTER),
-    Cause("node-not-ready", Topic.HOST, _SERIOUS, c.node_is_not_ready,
+        _NODES, Side.CLUSTER),
+    Cause("node-not-ready", Topic.HOST, _SERIOUS, lambda f, _: c.is_not_ready(f.node, _),
         "is on node {node}, which is not ready, {detail}",
         "'kubectl describe node {node}' shows its conditions; what is known of the pod is older",
-        _NODES, _CLUSTER),
+        _NODES, Side.CLUSTER),
 
     Cause("kill-failed", Topic.DELETION, _SERIOUS, c.said(c.KILL_ERROR),
-        "is being deleted, but cannot be stopped: {detail}", "{describe}", _API),
-    Cause("finalizer", Topic.DELETION, _WARNING, c.waits_for_finalizers,
+        "is being deleted, but cannot be stopped: {detail}", "{describe}"),
+    Cause("finalizer", Topic.DELETION, _WARNING,
+        lambda f, _: not c.running(f) and ", ".join(f.api.finalizers),
         "is being deleted, and waits for its finalizers: {detail}",
-        "whatever set a finalizer removes it when its own work is done", _API),
+        "whatever set a finalizer removes it when its own work is done"),
     Cause("pre-stop", Topic.DELETION, _WARNING, c.said(c.PRE_STOP_ERROR),
         "is being deleted, and a preStop hook fails: {detail}",
-        "correct the hook in the container's lifecycle", _API),
-    Cause("terminating", Topic.DELETION, _WARNING, c.is_terminating_for_long,
+        "correct the hook in the container's lifecycle"),
+    Cause("terminating", Topic.DELETION, _WARNING, c.takes_long_to_end,
         "is being deleted, {detail}",
-        "a preStop hook, or what the container does at SIGTERM, takes that long", _API),
-    Cause("terminating", Topic.DELETION, _NOTE, c.always, "is being deleted", "", _API),
+        "a preStop hook, or what the container does at SIGTERM, takes that long"),
+    Cause("terminating", Topic.DELETION, _NOTE, lambda f, _: True, "is being deleted"),
 
-    Cause("gated", Topic.POD, _WARNING, lambda f, _: ", ".join(f.pod.scheduling_gates),
+    Cause("gated", Topic.POD, _WARNING, lambda f, _: ", ".join(f.api.scheduling_gates),
         "is not running: it is not to be scheduled before its scheduling gates are removed:"
         " {detail}", "whatever set a gate has to remove it", _API),
-    Cause("no-claim", Topic.POD, _SERIOUS, c.lacks_claim,
-        "is not running: {detail}", "{missing}", _API),
+    Cause("no-claim", Topic.POD, _SERIOUS, c.lacks_claim, "is not running: {detail}", "{missing}",
+        _API),
     Cause("claim-unbound", Topic.POD, _SERIOUS, c.waits_for_claims,
         "is not running: it waits for volumes: {detail}",
         "'kubectl describe pvc -n {namespace}' says what the claims wait for", _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by("were unschedulable"),
-        _NO_NODE, "'kubectl uncordon NODE' lets a node take pods again", _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by("affinity|selector|topology"),
-        _NO_NODE, "'kubectl get nodes --show-labels' shows what the pod's rules can ask for", _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by("Insufficient|Too many pods"),
-        _NO_NODE, "'kubectl describe nodes' shows what is free; the pod may request less", _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by_condition,
-        _NO_NODE, "'kubectl describe nodes' shows the conditions of the nodes", _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by("untolerated taint"),
-        _NO_NODE, "tolerate the taint in the pod, or 'kubectl taint node NODE KEY-' removes it",
-        _API),
-    Cause("unscheduled", Topic.POD, _SERIOUS, c.is_blocked_by(""),
-        _NO_NODE, "'kubectl describe nodes' shows what each node has", _API),
+    Cause("unscheduled", Topic.POD, _SERIOUS, c.no_node_takes_it,
+        "is not running: no node takes it: {detail}", _NO_NODE, _API),
     Cause("unscheduled", Topic.POD, _SERIOUS, c.no_scheduler_answers,
         "is not running: its scheduler, {detail}, has not looked at it",
         "'kubectl get pods -n kube-system' shows whether it runs", _API),
     Cause("deadline", Topic.POD, _SERIOUS, c.kubelet_ended_it("DeadlineExceeded"),
         "is not running: it ran for longer than its activeDeadlineSeconds, and was ended",
         "raise that, or find out what takes so long; {successor}", _API),
-    Cause("evicted", Topic.POD, _SERIOUS, c.kubelet_ended_it("Evicted", said=_LIMIT),
-        _EVICTED, "raise that limit, or let the pod write less; {successor}", _API),
     Cause("evicted", Topic.POD, _SERIOUS, c.kubelet_ended_it("Evicted"),
-        _EVICTED, "{doctor} what the node is short of; {successor}", _API),
-    Cause("evicted", Topic.POD, _SERIOUS, c.journal_says_evicted,
+        "is not running: the node has evicted it{message}",
+        {_OWN_LIMIT: "raise that limit, or let the pod write less; {successor}",
+         "": "{doctor} what the node is short of; {successor}"}, _API),
+    Cause("evicted", Topic.POD, _SERIOUS,
+        lambda f, _: f.pod is None and c.last_line(f, "Eviction manager: pod is evicted"),
         "is not running: the journal says that the node has evicted it",
         "{doctor} what the node is short of", _JOURNAL, Side.NODE),
     Cause("rejected", Topic.POD, _SERIOUS, c.kubelet_ended_it(*c.REJECTIONS),
-        _REJECTED, "the kubelet does not try again: free what it needs, or correct the pod, then"
-        " delete it, so that it is scheduled anew", _API),
-    Cause("ended", Topic.POD, _SERIOUS, c.kubelet_ended_it(),
+        "is not running: the node does not take it ({reason}){message}",
+        "the kubelet does not try again: free what it needs, or correct the pod, then delete it,"
+        " so that it is scheduled anew", _API),
+    Cause("ended", Topic.POD, _SERIOUS, c.kubelet_ended_it(""),
         "is not running: the kubelet has ended it ({reason}){message}", "{successor}", _API),
 
     Cause("claim-lost", Topic.CLAIM, _SERIOUS, lambda claim, _: claim.phase == "Lost",
         "has lost its volume, {volume}", "restore the volume, or make a new claim"),
     Cause("claim-unbound", Topic.CLAIM, _WARNING, c.binding_fails,
         "has no volume: {detail}", "'kubectl get storageclass,pv' shows what there is"),
-
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails("exceeded quota"),
-        _LACKS, "'kubectl describe quota -n {namespace}' shows its use; free some, or raise it"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails("violates PodSecurity"),
-        _LACKS, "correct its pod template, or the label pod-security.kubernetes.io/enforce of"
-        " namespace {namespace}"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails("webhook"),
-        _LACKS, "'kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations' names"
-        " the service that has to answer"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails("serviceaccount"),
-        _LACKS, "create the service account in namespace {namespace}, or correct its name"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails(r"(?:max|min)imum .* usage"),
-        _LACKS, "'kubectl describe limitrange -n {namespace}' shows what is allowed"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails("."),
-        _LACKS, "'kubectl describe {object}' shows each try"),
+    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails,
+        "has {made} of {wanted} pods: {detail}", _NOT_CREATED),
     Cause("job-failed", Topic.WORKLOAD, _SERIOUS, c.has_condition("Failed=True"),
         "has failed: {detail}", "'kubectl logs {object}' shows the log of a pod, if any is left"),
     Cause("rollout", Topic.WORKLOAD, _WARNING,
         c.has_condition("Progressing=False/ProgressDeadlineExceeded"),
         "has a rollout that stands still: {ready} of {wanted} pods are ready; {detail}",
         "'kubectl rollout undo {object}' goes back to the version before"),
-    Cause("paused", Topic.WORKLOAD, _WARNING, lambda w, _: w.is_suspended and w.made < w.wanted
-        and w.kind == "deployment",
+    Cause("paused", Topic.WORKLOAD, _WARNING,
+        lambda work, _: work.kind == "deployment" and work.is_suspended and work.made < work.wanted,
         "is paused, and has {made} of {wanted} pods", "'kubectl rollout resume {object}'"),
     Cause("not-created", Topic.WORKLOAD, _WARNING, c.lacks_pods,
         "has {made} of {wanted} pods, and no reason is known",
         "'kubectl describe {object}' may say more; kube-controller-manager creates them"),
-    Cause("schedule", Topic.WORKLOAD, _WARNING, lambda w, _: w.kind == "cronjob" and w.warnings,
-        "does not start its jobs: {warning}", "'kubectl describe {object}' shows its schedule"),
-    Cause("suspended", Topic.WORKLOAD, _NOTE, lambda w, _: w.is_suspended, "is suspended"),
-    Cause("healthy", Topic.WORKLOAD, _NOTE, c.always, "has {ready} of {wanted} pods ready"),
+    Cause("schedule", Topic.WORKLOAD, _WARNING,
+        lambda work, _: work.kind == "cronjob" and " ".join(work.warnings[-1:]),
+        "does not start its jobs: {detail}", "'kubectl describe {object}' shows its schedule"),
+    Cause("suspended", Topic.WORKLOAD, _NOTE, lambda work, _: work.is_suspended, "is suspended"),
+    Cause("healthy", Topic.WORKLOAD, _NOTE, lambda work, _: True,
+        "has {ready} of {wanted} pods ready"),
 
-    Cause("kill-failed", Topic.SANDBOX, _SERIOUS, c.old_sandbox_stays,
+    Cause("kill-failed", Topic.SANDBOX, _SERIOUS,
+        lambda f, _: c.sandbox_is_gone(f, _) and c.said(c.KILL_ERROR)(f, _),
         "is not running: its sandbox is gone, but cannot be removed: {detail}", "{describe}"),
     Cause("disk-full", Topic.SANDBOX, _SERIOUS, c.sandbox_fails(NO_SPACE),
         "is not running: there is no space left to make its sandbox ({detail})", FREE_SPACE),
@@ -203,18 +182,18 @@ CAUSES: Final = (
     Cause("cni", Topic.SANDBOX, _SERIOUS, c.sandbox_fails(c.NETWORK),
         "is not running: its network cannot be set up: {detail}", _CNI),
     Cause("runtime-class", Topic.SANDBOX, _SERIOUS, c.sandbox_fails("no runtime for"),
-        _NO_SANDBOX, "configure that runtime on the node, or correct the pod's runtimeClassName"),
-    Cause("sandbox", Topic.SANDBOX, _SERIOUS, c.sandbox_fails("."), _NO_SANDBOX, "{describe}"),
-    Cause("cni", Topic.SANDBOX, _SERIOUS, c.node_lacks_network,
+        "is not running: its sandbox cannot be made: {detail}",
+        "configure that runtime on the node, or correct the pod's runtimeClassName"),
+    Cause("sandbox", Topic.SANDBOX, _SERIOUS, c.sandbox_fails("."),
+        "is not running: its sandbox cannot be made: {detail}", "{describe}"),
+    Cause("cni", Topic.SANDBOX, _SERIOUS,
+        lambda f, _: f.sandbox is None and dict(f.problems).get("NetworkReady"),
         "is not running: the node's network is not ready: {detail}", _CNI),
     Cause("sandbox-gone", Topic.SANDBOX, _SERIOUS, c.sandbox_is_gone,
         "is not running: its sandbox is gone (not ready any more)",
         "the kubelet makes a new one; {describe}"),
-
-    Cause("volume", Topic.VOLUME, _SERIOUS, c.mount_lacks_object,
-        "is not running: volume {detail}", "{missing}"),
-    Cause("volume", Topic.VOLUME, _SERIOUS, c.mount_fails,
-        "is not running: volume {detail}", "{describe}, and so may the storage driver's pods"),
+    Cause("volume", Topic.VOLUME, _SERIOUS, c.mount_fails, "is not running: volume {detail}",
+        {c.MISSING_OBJECT: "{missing}", "": "{describe}, and so may the storage driver's pods"}),
 
     Cause("queued", Topic.IMAGE, _WARNING, lambda f, image: image.pull and image.pull.place,
         "is waiting: image {image} is queued, {place}{contrary}", "{queue}"),
@@ -223,13 +202,16 @@ CAUSES: Final = (
         "{connection}"),
     Cause("pulling", Topic.IMAGE, _WARNING, c.is_pulled,
         "is waiting: image {image} is being pulled, {progress}{contrary}", "{watch}"),
-    Cause("unauthorized", Topic.IMAGE, _SERIOUS, c.lacks_pull_secret,
+    Cause("unauthorized", Topic.IMAGE, _SERIOUS,
+        lambda f, image: c.is_refused(image) and c.said(c.NO_SECRET)(f, image),
         _REFUSED + " access, and the pod's pull secret {detail} does not exist ({error}){next_try}",
         "create the secret in namespace {namespace}, or correct its name"),
-    Cause("unauthorized", Topic.IMAGE, _SERIOUS, c.names_no_pull_secret,
+    Cause("unauthorized", Topic.IMAGE, _SERIOUS,
+        lambda f, image: c.is_refused(image) and not f.api.pull_secrets,
         _REFUSED + " access, and the pod has no pull secret ({error}){next_try}",
         "name a pull secret of namespace {namespace} in the pod's imagePullSecrets", _API),
-    Cause("unauthorized", Topic.IMAGE, _SERIOUS, c.pull_secret_is_refused,
+    Cause("unauthorized", Topic.IMAGE, _SERIOUS,
+        lambda f, image: c.is_refused(image) and ", ".join(f.api.pull_secrets),
         _REFUSED + " what the pull secret {detail} has ({error}){next_try}",
         "correct the secret: its credential may be for another registry, or have expired", _API),
     Cause("{kind}", Topic.IMAGE, _SERIOUS, lambda f, image: image.failure,
@@ -253,52 +235,48 @@ CAUSES: Final = (
     Cause("start-error", Topic.CONTAINER, _SERIOUS, c.cannot_start("."),
         "is not running: {container} cannot be started: {detail}",
         "correct the pod's configuration"),
-    Cause("bad-command", Topic.CONTAINER, _SERIOUS, c.cannot_be_made(BAD_COMMAND),
-        "is not running: the command of {container} cannot be run: {detail}",
-        "correct the container's command, or its image"),
-    Cause("config", Topic.CONTAINER, _SERIOUS, c.cannot_be_made(c.MISSING_OBJECT),
+    Cause("config", Topic.CONTAINER, _SERIOUS, c.cannot_be_made,
         "is not running: {container} cannot be made: {detail}",
-        "{missing}"),
-    Cause("config", Topic.CONTAINER, _SERIOUS, c.cannot_be_made("."),
-        "is not running: {container} cannot be made: {detail}", "correct the pod's configuration"),
+        {c.MISSING_OBJECT: "{missing}", "": "correct the pod's configuration"}),
     Cause("keeps-ending", Topic.CONTAINER, _SERIOUS, c.ends_with_zero,
         "{is} {container} keeps ending with exit code 0, and its restartPolicy is Always:"
         " {restarts}{evidence}", "let it run on, or make it a Job; {last_log}"),
     Cause("maybe-debug", Topic.CONTAINER, _WARNING, c.may_be_debugger,
         "may be well: {container} has ended ({exit}{evidence}), but may be one that 'kubectl debug'"
-        " added, which the runtime does not tell", "run as root, so that the kubelet's credential"
-        " tells them apart", side=Side.NODE),
+        " added, which the runtime does not tell", _TELLS + " them apart", side=Side.NODE),
     Cause("crash-loop", Topic.CONTAINER, _SERIOUS, c.keeps_crashing,
         "{is} {container} keeps crashing: {exit}{evidence}", "{last_log}"),
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,
         "is not running: {container} has ended: {exit}{evidence}", "{last_log}"),
     Cause("unknown-state", Topic.CONTAINER, _SERIOUS, lambda f, one: one.state == "unknown",
         "is not running: the runtime does not say how {container} is", "{describe}"),
-    Cause("init-running", Topic.CONTAINER, _WARNING, c.is_initializing,
-        "is starting: {container} has been running for {detail}{evidence}", "{log}"),
-
-    Cause("probe", Topic.PROBE, _WARNING, c.probe_fails("Startup"),
-        "is not ready: the {detail}", "check what the probe asks for; {log}"),
-    Cause("probe", Topic.PROBE, _WARNING, c.probe_fails("Readiness"),
-        "is not ready: the {detail}", "check what the probe asks for; {log}"),
-    Cause("probe", Topic.PROBE, _WARNING, c.liveness_fails,
-        "is running, but the {detail}", "check what the probe asks for; {log}"),
-    Cause("readiness-gate", Topic.GATE, _WARNING, c.waits_for_gates,
+    Cause("init-running", Topic.CONTAINER, _WARNING,
+        lambda f, one: one.role == "init" and one.state == "running",
+        "is starting: {container} has been running for {age}{evidence}", "{log}"),
+    Cause("probe", Topic.PROBE, _WARNING, c.probe_fails("Startup"), "is not ready: the {detail}",
+        _PROBE),
+    Cause("probe", Topic.PROBE, _WARNING, c.probe_fails("Readiness"), "is not ready: the {detail}",
+        _PROBE),
+    Cause("probe", Topic.PROBE, _WARNING, c.liveness_fails, "is running, but the {detail}", _PROBE),
+    Cause("readiness-gate", Topic.GATE, _WARNING,
+        lambda f, _: f.phase == "Running" and ", ".join(f.api.unmet_gates),
         "is not ready: its readiness gates do not hold: {detail}",
         "whatever is to set these conditions has not done so", _API),
 
     Cause("maybe-pulling", Topic.UNKNOWN, _WARNING, lambda f, _: f.stray_pulls,
-        "may be waiting for an image: {stray_pull}", "{credential}", side=Side.NODE),
+        "may be waiting for an image: {stray_pull}", _TELLS + " whose pull it is", side=Side.NODE),
     Cause("maybe-failed", Topic.UNKNOWN, _WARNING, lambda f, _: f.stray_failures,
-        "may be waiting for an image: {stray_failure}", "{credential}", side=Side.NODE),
+        "may be waiting for an image: {stray_failure}", _TELLS + " whose pull it is",
+        side=Side.NODE),
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: f.sandbox is None,
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),
-    Cause("unknown", Topic.UNKNOWN, _WARNING, c.waiting_containers,
+    Cause("unknown", Topic.UNKNOWN, _WARNING,
+        lambda f, _: ", ".join(f'"{one.name}"' for one in f.containers if not one.started_s),
         "is not running: {detail} is still to start, and no error is known{unseen}", "{describe}"),
-    Cause("unknown", Topic.UNKNOWN, _WARNING, c.always,
+    Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: True,
         "is not running, and no error is known{unseen}", "{describe}"),
     Cause("healthy", Topic.CALM, _NOTE, c.age_of_running, "is running: {detail}"),
-    Cause("finished", Topic.CALM, _NOTE, c.always, "has finished: exit code 0{ended}"),
+    Cause("finished", Topic.CALM, _NOTE, lambda f, _: True, "has finished: exit code 0{ended}"),
     Cause("debug", Topic.DEBUG, _NOTE, lambda f, one: one.waiting in c.REASONS,
         "has a debug {container} that cannot start: {trouble} ({error})", "{remedy}"),
 )

@@ -33,12 +33,11 @@ PROBE_KILLS_S: Final = 900.0
 PATIENCE_S: Final = 60.0
 """How long the creation, scheduling and deletion of pods may take without being noticed."""
 
+NOT_STARTED: Final = ("StartError", "ContainerCannotRun")
+"""Reasons of runs that could not begin, so that their message is the runtime's error."""
+
 _KILLED: Final = (137, 143, 255)
 """Exit codes of containers that the kubelet killed, or whose sandbox was removed."""
-
-
-def always(*_: object) -> bool:
-    return True
 
 
 def last_line(facts: PodFacts, pattern: str) -> tuple[re.Match[str], Line] | None:
@@ -69,25 +68,17 @@ KILL_ERROR: Final = r'with Kill(?:PodSandbox|Container)Error: \\*"(.*?)\\*"(?:" 
 PRE_STOP_ERROR: Final = r'"PreStop hook failed" err="((?:[^"\\]|\\.)*)".* containerName="([^"]*)"'
 
 
-def node_is_gone(facts: PodFacts, _: object) -> object:
-    return facts.node is not None and not facts.node.exists and not facts.has_ended
+def running(facts: PodFacts) -> list[Container]:
+    return [one for one in facts.containers if one.state == "running"]
 
 
-def node_is_not_ready(facts: PodFacts, _: object) -> object:
-    return facts.node is not None and not facts.has_ended and is_not_ready(facts.node, None)
-
-
-def waits_for_finalizers(facts: PodFacts, _: object) -> object:
-    is_running = any(one.state == "running" for one in facts.containers)
-    return not is_running and ", ".join(facts.api.finalizers)
-
-
-def is_terminating_for_long(facts: PodFacts, _: object) -> object:
+def takes_long_to_end(facts: PodFacts, _: object) -> object:
     asked_s = facts.api.deletion_s - facts.api.grace_s
-    running = [noun(one) for one in facts.containers if one.state == "running"]
-    what = f"{', '.join(running)} still runs" if running else "the kubelet is not done"
+    names = ", ".join(noun(one) for one in running(facts))
+    what = f"{names} still runs" if names else "the kubelet is not done"
+    age = f"for {age_in_words(facts.now_s - asked_s)}"
     limit = f"of a grace period of {format_duration(facts.api.grace_s)}"
-    return facts.now_s - asked_s > PATIENCE_S and f"{since(asked_s, facts.now_s)} {limit}: {what}"
+    return facts.now_s - asked_s > PATIENCE_S and f"{age} {limit}: {what}"
 
 
 def unscheduled(facts: PodFacts) -> str:
@@ -110,28 +101,17 @@ def waits_for_claims(facts: PodFacts, _: object) -> object:
     return ", ".join(names) or "its claims are not bound"
 
 
-def is_blocked_by(pattern: str) -> Condition:
-    """Return why a pod has no node, if what most nodes lack matches a pattern."""
-
-    def holds(facts: PodFacts, _: object) -> object:
-        if not (words := unscheduled(facts)):
-            return False
-        reasons = re.findall(r"(\d+) ([^,]+)", words.partition(": ")[2]) or [("0", words)]
-        most = max(int(number) for number, _ in reasons)
-        is_so = any(re.search(pattern, why) for number, why in reasons if int(number) == most)
-        closed = [f"{node.name} {why}" for node in facts.closed for why in _refusals(node)]
-        also = f" ({', '.join(closed[:5])})" if closed else ""
-        return is_so and words + also
-
-    return holds
-
-
-def is_blocked_by_condition(facts: PodFacts, _: object) -> object:
-    """Return why a pod has no node, if taints stand for conditions of nodes alone."""
-    is_so = any(node.conditions for node in facts.closed) and not any(
-        node.taints for node in facts.closed
-    )
-    return is_so and is_blocked_by("untolerated taint")(facts, None)
+def no_node_takes_it(facts: PodFacts, _: object) -> object:
+    """Return what nodes lack, most of them first, and which of them are closed to pods."""
+    if not (words := unscheduled(facts)):
+        return False
+    summary, _, reasons = words.partition(": ")
+    counted = re.findall(r"(\d+) ([^,]+)", reasons)
+    counted.sort(key=lambda one: -int(one[0]))
+    if counted:
+        words = f"{summary}: {', '.join(' '.join(one) for one in counted)}"
+    closed = [f"{node.name} {why}" for node in facts.closed for why in _refusals(node)]
+    return f"{words} ({', '.join(closed[:5])})" if closed else words
 
 
 def _refusals(node: Node) -> list[str]:
@@ -155,19 +135,14 @@ REJECTIONS: Final = (
 """The kubelet's reasons for rejecting a pod (``lifecycle.PodAdmitHandler``)."""
 
 
-def kubelet_ended_it(*reasons: str, said: str = "") -> Condition:
-    """Return whether the kubelet ended the pod, for a reason that starts with one of these."""
+def kubelet_ended_it(*reasons: str) -> Condition:
+    """Return why the kubelet ended the pod, if the reason starts with one of these."""
 
     def holds(facts: PodFacts, _: object) -> object:
-        reason, message = facts.api.reason, facts.api.message
-        is_so = facts.phase == "Failed" and reason and reason.startswith(reasons or reason)
-        return is_so and re.search(said, message)
+        is_so = facts.phase == "Failed" and facts.api.reason.startswith(reasons)
+        return is_so and (facts.api.message or facts.api.reason)
 
     return holds
-
-
-def journal_says_evicted(facts: PodFacts, _: object) -> object:
-    return facts.pod is None and last_line(facts, "Eviction manager: pod is evicted") is not None
 
 
 # The sandbox, and volumes
@@ -212,11 +187,6 @@ def lacks_sandbox_image(facts: PodFacts, _: object) -> object:
     return words is not None and words.text
 
 
-def node_lacks_network(facts: PodFacts, _: object) -> object:
-    problems = (why for condition, why in facts.problems if condition == "NetworkReady")
-    return facts.sandbox is None and next(problems, False)
-
-
 def sandbox_is_gone(facts: PodFacts, _: object) -> object:
     if facts.sandbox is None or facts.sandbox.is_ready or facts.has_ended:
         return False
@@ -235,11 +205,6 @@ _MOUNT_ERRORS: Final = (
 )
 
 
-def old_sandbox_stays(facts: PodFacts, _: object) -> object:
-    is_gone = facts.sandbox is not None and not facts.sandbox.is_ready and not facts.has_ended
-    return is_gone and said(KILL_ERROR)(facts, None)
-
-
 def mount_fails(facts: PodFacts, _: object) -> object:
     if facts.has_ended or any(one.state for one in facts.containers):
         return False
@@ -248,11 +213,6 @@ def mount_fails(facts: PodFacts, _: object) -> object:
             error = shortened(found[0]["error"].split(" pod=")[0].strip(' "'))
             return f"{quote(found[0]['name'])} cannot be mounted: {error}"
     return False
-
-
-def mount_lacks_object(facts: PodFacts, item: object) -> object:
-    said = mount_fails(facts, item)
-    return re.search(MISSING_OBJECT, str(said)) and said
 
 
 # Images
@@ -272,21 +232,13 @@ def pull_is_stalled(facts: PodFacts, image: Image) -> object:
     return is_pulled(facts, image) and stalled_s and format_duration(int(stalled_s))
 
 
-def _is_refused(image: Image) -> bool:
+def is_refused(image: Image) -> bool:
     return bool(image.failure) and pull_trouble(image.failure).kind == "unauthorized"
 
 
-def lacks_pull_secret(facts: PodFacts, image: Image) -> object:
-    words = r'image pull secrets \(([^)]+)\)|retrieve pull secret.*secret \\*"([^"\\]+)\\*" not'
-    return _is_refused(image) and said(words)(facts, image)
-
-
-def names_no_pull_secret(facts: PodFacts, image: Image) -> object:
-    return _is_refused(image) and not facts.api.pull_secrets
-
-
-def pull_secret_is_refused(facts: PodFacts, image: Image) -> object:
-    return _is_refused(image) and ", ".join(facts.api.pull_secrets)
+NO_SECRET: Final = (
+    r'image pull secrets \(([^)]+)\)|retrieve pull secret.*secret \\*"([^"\\]+)\\*" not found'
+)
 
 
 # Containers
@@ -382,7 +334,7 @@ def liveness_fails(facts: PodFacts, one: Container) -> object:
 
 def cannot_start(pattern: str) -> Condition:
     def holds(facts: PodFacts, one: Container) -> object:
-        is_error = one.reason in ("StartError", "ContainerCannotRun")
+        is_error = one.reason in NOT_STARTED
         is_error |= re.search(BAD_COMMAND, one.message) is not None
         is_so = is_error and re.search(pattern, one.message)
         return is_so and has_failed(facts, one) and shortened(one.message)
@@ -390,14 +342,10 @@ def cannot_start(pattern: str) -> Condition:
     return holds
 
 
-def cannot_be_made(pattern: str) -> Condition:
+def cannot_be_made(_: PodFacts, one: Container) -> object:
     errors = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-
-    def holds(_: PodFacts, one: Container) -> object:
-        is_so = one.waiting in errors and one.state != "running"
-        return is_so and re.search(pattern, one.waiting_message) and shortened(one.waiting_message)
-
-    return holds
+    is_so = one.waiting in errors and one.state != "running"
+    return is_so and shortened(one.waiting_message)
 
 
 def ends_with_zero(facts: PodFacts, one: Container) -> object:
@@ -418,11 +366,9 @@ def may_be_debugger(facts: PodFacts, one: Container) -> object:
     It is newer than all others, and they are running. Nothing else in the runtime tells.
     """
     others = [each for each in facts.containers if each is not one]
-    is_last = others and all(
-        each.state == "running" and each.started_s + 1 < one.started_s for each in others
-    )
+    older = [each for each in running(facts) if each.started_s + 1 < one.started_s]
     is_open = not one.role and not one.restarts and not one.waiting
-    return is_open and is_last and has_failed(facts, one)
+    return is_open and others == older != [] and has_failed(facts, one)
 
 
 def keeps_crashing(facts: PodFacts, one: Container) -> object:
@@ -430,41 +376,21 @@ def keeps_crashing(facts: PodFacts, one: Container) -> object:
     return is_again and has_failed(facts, one)
 
 
-def is_initializing(facts: PodFacts, one: Container) -> object:
-    is_running = one.role == "init" and one.state == "running"
-    return is_running and age_in_words(max(facts.now_s - one.started_s, 0.0))
-
-
-def waiting_containers(facts: PodFacts, _: object) -> object:
-    return ", ".join(quote(one.name) for one in facts.containers if one.state in ("", "created"))
-
-
 def age_of_running(facts: PodFacts, _: object) -> object:
-    running = [one.started_s for one in facts.containers if one.state == "running"]
-    if not running or facts.phase == "Succeeded":
+    since_s = [one.started_s for one in running(facts)]
+    if not since_s or facts.phase == "Succeeded":
         return False
-    age = age_in_words(max(facts.now_s - min(running), 0.0))
-    return f"{plural(len(running), 'container')}, for {age}"
-
-
-def waits_for_gates(facts: PodFacts, _: object) -> object:
-    return facts.phase == "Running" and ", ".join(facts.api.unmet_gates)
+    age = age_in_words(max(facts.now_s - min(since_s), 0.0))
+    return f"{plural(len(since_s), 'container')}, for {age}"
 
 
 # Nodes, claims and workloads
 
 
-def since(at_s: float, now_s: float) -> str:
-    return f"for {age_in_words(max(now_s - at_s, 0.0))}"
-
-
 def is_not_ready(node: Node, _: object) -> object:
-    why = node.unready
-    return why is not None and f"{since(why.since_s, node.now_s)}: {why.message}"
-
-
-def has_pressure(node: Node, _: object) -> object:
-    return ", ".join(one.condition for one in node.conditions)
+    if (why := node.unready) is None:
+        return False
+    return f"for {age_in_words(max(node.now_s - why.since_s, 0.0))}: {why.message}"
 
 
 def binding_fails(claim: Claim, _: object) -> object:
@@ -480,14 +406,10 @@ _REFUSED: Final = (
 )
 
 
-def creation_fails(pattern: str) -> Condition:
-    def holds(work: Workload, _: object) -> object:
-        said = [text for text in work.warnings if re.match("Error creating: |Create ", text)]
-        said += filter(None, [work.conditions.get("ReplicaFailure=True/FailedCreate")])
-        words = re.sub(_REFUSED, "", said[-1]) if said else ""
-        return work.made < work.wanted and re.search(pattern, words) and words
-
-    return holds
+def creation_fails(work: Workload, _: object) -> object:
+    said = [text for text in work.warnings if re.match("Error creating: |Create ", text)]
+    said += filter(None, [work.conditions.get("ReplicaFailure=True/FailedCreate")])
+    return work.made < work.wanted and bool(said) and re.sub(_REFUSED, "", said[-1])
 
 
 def has_condition(name: str) -> Condition:

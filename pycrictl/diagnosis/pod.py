@@ -17,10 +17,9 @@ from pycrictl.diagnosis.findings import (
     document_with,
     ranked,
 )
-from pycrictl.diagnosis.wording import words_for
+from pycrictl.diagnosis.wording import Wording
 from pycrictl.kube.nodes import Node
 from pycrictl.kube.workloads import Claim, Workload
-from pycrictl.units import readable
 
 Facts = PodFacts | Node | Workload | Claim
 F = TypeVar("F", bound=Facts)
@@ -99,7 +98,8 @@ def causes_of(facts: Facts, side: Side) -> list[Match]:
 
 
 def _causes_of_pod(facts: PodFacts, side: Side) -> list[Match]:
-    found = list(_find(facts, Topic.HOST, [None], side))
+    has_node = facts.node is not None and not facts.has_ended
+    found = list(_find(facts, Topic.HOST, [None], side)) if has_node else []
     if facts.pod is not None and facts.pod.deletion_s:
         return [*found, *_find(facts, Topic.DELETION, [None], side)]
     own = [one for one in facts.containers if one.role != "debug"]
@@ -139,15 +139,15 @@ def _find(facts: Facts, topic: Topic, items: Iterable[Any], side: Side) -> Itera
 
 def _worded(facts: Facts, match: Match, side: Side) -> Finding:
     cause = match.cause
-    words = words_for(facts, match.item, match.detail, side is Side.NODE)
+    words = Wording(facts, match.item, match.detail, is_on_node=side is Side.NODE)
     return Finding(
-        cause.kind.format_map(words),
+        words.text(cause.kind),
         match.weight,
-        readable(cause.text.format_map(words)),
-        readable(cause.advice.format_map(words)),
+        words.text(cause.text),
+        words.advice(cause.advice),
         match.rank,
         match.item.name if cause.topic in (Topic.CONTAINER, Topic.PROBE) else "",
-        f"node {words['node']}" if cause.topic is Topic.HOST else "",
+        words.text("node {node}") if cause.topic is Topic.HOST else "",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 from urllib.parse import urlencode
 
@@ -100,9 +100,9 @@ class ClusterLists:
 
     async def _update(self, watches: bool) -> None:
         if not self._versions:
-            missing = await asyncio.gather(*map(self._list_once, self._queries))
-            by_source = {one.source: one for one in reversed(missing) if one is not None}
-            self._state.missing = list(by_source.values())[::-1]
+            listing = map(self._list, self._queries)
+            outcomes = await asyncio.gather(*listing, return_exceptions=True)
+            self._state.missing = list(_missing(zip(self._queries, outcomes, strict=True)))
         if watches and not self._watches:
             self._watches = [asyncio.create_task(self._watch(one)) for one in self._versions]
         loop = asyncio.get_running_loop()
@@ -112,17 +112,6 @@ class ClusterLists:
             await asyncio.sleep(QUIET_S)
             if not self._has_changed:
                 break
-
-    async def _list_once(self, query: Query) -> Missing | None:
-        try:
-            await self._list(query)
-        except PycrictlError as exc:
-            if query.resource == "pods":
-                raise
-            is_workload = query.resource in WORKLOADS
-            source = "workloads" if is_workload else _SOURCES.get(query.resource, query.resource)
-            return Missing(source, exc.message)
-        return None
 
     async def _list(self, query: Query) -> None:
         rest, keys = "", set()
@@ -186,3 +175,16 @@ class ClusterLists:
         elif kind in ("ADDED", "MODIFIED"):
             self._state.put(query.resource, document)
             self._keys[query].add(key_of(document))
+
+
+def _missing(outcomes: Iterable[tuple[Query, BaseException | None]]) -> Iterator[Missing]:
+    """Iterate over the sources that could not be listed, each once; raise other errors."""
+    seen = set()
+    for query, error in outcomes:
+        if error is not None and (query.resource == "pods" or not isinstance(error, PycrictlError)):
+            raise error
+        is_workload = query.resource in WORKLOADS
+        source = "workloads" if is_workload else _SOURCES.get(query.resource, query.resource)
+        if isinstance(error, PycrictlError) and source not in seen:
+            seen.add(source)
+            yield Missing(source, error.message)
