@@ -61,3 +61,12 @@ def test_a_list_loads_what_it_needs(fake: FakeServer) -> None:
     assert code == 0
     assert commands(modules) == {"listing"}
     assert not modules & set(HEAVY)
+
+
+def test_a_command_without_a_stream_loads_no_streams(fake: FakeServer) -> None:
+    fake.offer("ExecSync", cri_pb2.ExecSyncResponse())
+    code, modules = modules_after("-r", fake.endpoint, "exec", "--sync", "c", "true")
+    assert code == 0
+    assert commands(modules) == {"exec"}
+    assert not modules & {*HEAVY, "h11", "pycrictl.wire.command"}
+    assert not any(name.startswith("pycrictl.streaming") for name in modules)

@@ -98,9 +98,9 @@ FAMILIES: Final = {
         CommandSpec("checkpoint", "lifecycle", "Checkpoint running containers"),
     ),
     "Sessions": (
-        CommandSpec("exec", "exec_attach:exec_", "Run a command in containers", Grammar.REMOTE),
-        CommandSpec("attach", "exec_attach", "Attach to a running container"),
-        CommandSpec("port-forward", "exec_attach", "Forward local ports to a pod sandbox"),
+        CommandSpec("exec", "exec:exec_", "Run a command in containers", Grammar.REMOTE),
+        CommandSpec("attach", "attach_forward", "Attach to a running container"),
+        CommandSpec("port-forward", "attach_forward", "Forward local ports to a pod sandbox"),
         CommandSpec(
             "debug", "debug", "Run a shell beside a container that has none", Grammar.REMOTE
         ),

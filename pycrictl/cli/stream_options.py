@@ -11,10 +11,10 @@ import typer
 from pycrictl.cli import crictl, options
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.signals import Terminated
-from pycrictl.streaming.target import TlsFiles
 
 if TYPE_CHECKING:
     from pycrictl.environ import Environment
+    from pycrictl.streaming.target import TlsFiles
 
 TlsCa = Annotated[
     str, options.file_option("--tls-ca", help="CA certificates that verify the stream's server.")
@@ -55,6 +55,8 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
         raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
     if bool(cert) != bool(key):
         raise UsageError("--tls-cert and --tls-key go together")
+    from pycrictl.streaming.target import TlsFiles  # noqa: PLC0415 - rare
+
     return TlsFiles(
         ca=ca or None,
         cert=cert or None,

@@ -13,6 +13,11 @@ from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
 
+def running(shown: str) -> str:
+    """Return what errors say is being done; ``shown`` is the container, in quotes."""
+    return f"running a command in container {shown}"
+
+
 def exec_url(
     client: CriClient,
     container_id: str,
@@ -26,8 +31,7 @@ def exec_url(
     request = cri_pb2.ExecRequest(
         container_id=container_id, cmd=command, tty=tty, stdin=stdin, stdout=True, stderr=not tty
     )
-    what = f"running a command in container {shown or quote(container_id)}"
-    return _url(client, "Exec", request, what)
+    return _url(client, "Exec", request, running(shown or quote(container_id)))
 
 
 def attach_url(
@@ -60,6 +64,6 @@ def exec_sync(
 ) -> cri_pb2.ExecSyncResponse:
     """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
-    what = f"running a command in container {shown or quote(container_id)}"
+    what = running(shown or quote(container_id))
     answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)
     return answer

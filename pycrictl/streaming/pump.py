@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Final, Protocol, TextIO
 
+from pycrictl.environ import descriptor_of, write_pieces
 from pycrictl.errors import StreamError
 from pycrictl.streaming.bytestream import ByteStream
 from pycrictl.streaming.loop import end_tasks
@@ -32,13 +33,6 @@ _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 
 _Piece = bytes | memoryview
-
-
-def _descriptor(stream: TextIO) -> int | None:
-    try:
-        return stream.fileno()
-    except (OSError, ValueError):  # in memory, or closed
-        return None
 
 
 class ByteSource(Protocol):
@@ -60,7 +54,7 @@ class Input:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._fd = _descriptor(stream)
+        self._fd = descriptor_of(stream)
         self._poll = select.poll()
         if self._fd is not None:
             self._poll.register(self._fd, select.POLLIN)
@@ -100,7 +94,7 @@ class Output:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._fd = _descriptor(stream)
+        self._fd = descriptor_of(stream)
         self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._held_bytes = 0
@@ -145,12 +139,8 @@ class Output:
     def _write(self, pieces: list[_Piece]) -> None:
         if self._fd is None:
             self._stream.write(b"".join(pieces).decode(errors="replace"))
-            return
-        while pieces:
-            try:
-                pieces = _rest(pieces, os.writev(self._fd, pieces))
-            except BlockingIOError:  # another program made it non-blocking
-                select.select([], [self._fd], [])
+        else:
+            write_pieces(self._fd, pieces)
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         while (data := self._queue.get()) is not None:
@@ -168,14 +158,6 @@ class Output:
         self._held_bytes -= size_bytes
         self._error = self._error or error
         self._progress.set()
-
-
-def _rest(pieces: list[_Piece], written_bytes: int) -> list[_Piece]:
-    for index, piece in enumerate(pieces):
-        if written_bytes < len(piece):
-            return [memoryview(piece)[written_bytes:], *pieces[index + 1 :]]
-        written_bytes -= len(piece)
-    return []
 
 
 @dataclass(frozen=True, slots=True)

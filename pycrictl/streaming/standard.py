@@ -76,16 +76,6 @@ def stream_all(
         )
 
 
-def write_all(env: Environment, *, stdout: bytes, stderr: bytes) -> None:
-    async def write() -> None:
-        for stream, data in ((env.stdout, stdout), (env.stderr, stderr)):
-            output = Output(stream)
-            await output.write(data)
-            await output.finish()
-
-    run_in_loop(write())
-
-
 class CommandMissing(RuntimeFault):
     reference = "command-missing"
     exit_code = 127

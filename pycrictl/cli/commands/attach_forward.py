@@ -1,0 +1,158 @@
+"""Streams into containers and pods: ``attach`` and ``port-forward``."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import partial
+from typing import Annotated, Literal, TextIO
+
+import typer
+
+from pycrictl.cli import options, stream_options
+from pycrictl.cli.context import AppContext
+from pycrictl.cri import sessions
+from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.errors import UsageError
+from pycrictl.streaming.forwarder import Forwarder, listen, parse_pair
+from pycrictl.streaming.loop import run_in_loop
+from pycrictl.streaming.standard import not_started, stream_all
+from pycrictl.wire.command import ExitReported, Streams
+
+
+def attach(
+    ctx: typer.Context,
+    container: options.RunningContainer,
+    of_container: options.OfContainer = None,
+    namespace: options.InNamespace = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
+    ] = False,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: stream_options.StreamTransport = "auto",
+    tty: Annotated[
+        bool,
+        typer.Option(
+            "--tty", "-t", help="The container has a terminal; detach with Ctrl-P Ctrl-Q."
+        ),
+    ] = False,
+) -> None:
+    """Attach to a running container.
+
+    Shows its output from now on, until it exits.
+
+    Example: pycrictl attach web
+    """
+    app: AppContext = ctx.obj
+    if not container:
+        raise UsageError("the container ID is empty")
+    stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    with (
+        app.open_client("runtime") as client,
+        stream_options.first_signal_ignored(tty=tty) as spares,
+    ):
+        word = options.qualified(container, container=of_container, namespace=namespace)
+        target = Lookup(client).found(word, "container")
+        ask_url = partial(
+            sessions.attach_url, client, target.id, stdin=stdin, tty=tty, shown=target.shown
+        )
+        wanted = Streams(stdin=stdin, stderr=not tty, tty=tty)
+        (outcome,) = stream_all(
+            app.env,
+            [ask_url],
+            wanted,
+            choice=transport,
+            is_attach=True,
+            timeout_s=client.timeout_s,
+            tls=tls,
+            spares=spares,
+        )
+    if isinstance(outcome, ExitReported):
+        if outcome.exit_code is None:
+            raise not_started(f"attaching to container {target.shown}", outcome)
+        raise typer.Exit(outcome.exit_code)
+    if outcome is not None:
+        raise outcome
+
+
+def port_forward(
+    ctx: typer.Context,
+    pod: options.Pod,
+    ports: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[LOCAL:]REMOTE...", help="Ports; an empty LOCAL means any free port."
+        ),
+    ],
+    addresses: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--address", metavar="IP", help="Where to listen (default: localhost); repeatable."
+        ),
+    ] = None,
+    namespace: options.InNamespace = None,
+    tls_ca: stream_options.TlsCa = "",
+    tls_cert: stream_options.TlsCert = "",
+    tls_key: stream_options.TlsKey = "",
+    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    transport: Annotated[
+        Literal["auto", "spdy", "websocket"],
+        typer.Option(
+            "--transport",
+            "-r",
+            help="Stream protocol; auto is spdy, which can close one direction alone.",
+        ),
+    ] = "auto",
+) -> None:
+    """Forward local ports to a pod sandbox.
+
+    Runs until Ctrl-C, even if connections are refused.
+
+    Example: pycrictl port-forward web 8080:80 :9090
+    """
+    app: AppContext = ctx.obj
+    if not pod:
+        raise UsageError("the pod sandbox ID is empty")
+    pairs = [parse_pair(text) for text in ports]
+    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    print_line = partial(_print_line, app.env.stdout)
+
+    def handled(port: int) -> None:
+        with suppress(OSError):  # a full disk; it is reported at the end of the program
+            print_line(f"Handling connection for {port}\n")
+
+    with app.open_client("runtime") as client:
+        listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
+        target = Lookup(client).found(options.qualified(pod, namespace=namespace), "pod")
+        forwarder = Forwarder(
+            partial(sessions.forward_url, client, target.id, shown=target.shown),
+            transport="websocket" if transport == "websocket" else "spdy",
+            timeout_s=client.timeout_s,
+            tls=tls,
+            handled=handled,
+            note=app.env.warn,
+        )
+
+        def ready() -> None:
+            for listener in listeners:
+                print_line(f"Forwarding from {listener.label} -> {listener.remote}\n")
+
+        try:
+            run_in_loop(forwarder.run(listeners, ready=ready))
+        except KeyboardInterrupt:
+            pass  # how users end it
+
+
+def _print_line(stdout: TextIO, line: str) -> None:
+    """Write a line at once; drop all lines once the reader has closed standard output."""
+    try:
+        stdout.write(line)
+        stdout.flush()
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,62 @@
+"""The streams of ``exec``, with everything that only streams need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pycrictl.cli import crictl, stream_options
+from pycrictl.cri import sessions
+from pycrictl.diagnosis.troubles import shortened
+from pycrictl.errors import PycrictlError
+from pycrictl.streaming.standard import CommandMissing, CommandRefused, not_started, stream_all
+from pycrictl.wire.command import ExitReported, Streams
+
+if TYPE_CHECKING:
+    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.cri.lists.lookup import ObjectRef
+    from pycrictl.environ import Environment
+    from pycrictl.streaming.remote_command import Choice
+    from pycrictl.streaming.target import TlsFiles
+
+Outcome = int | PycrictlError | None
+"""The command's exit status, or why it did not run to its end; None if the user detached."""
+
+
+def run_streams(
+    env: Environment,
+    client: CriClient,
+    targets: Sequence[ObjectRef],
+    command: Sequence[str],
+    *,
+    stdin: bool,
+    tty: bool,
+    transport: Choice,
+    tls: TlsFiles | None,
+) -> list[Outcome]:
+    """Run a command in containers at the same time, connected to our own standard streams."""
+    ask = partial(sessions.exec_url, client, command=command, stdin=stdin, tty=tty)
+    with stream_options.first_signal_ignored(tty=tty) as spares:
+        outcomes = stream_all(
+            env,
+            [partial(ask, target.id, shown=target.shown) for target in targets],
+            Streams(stdin=stdin, stderr=not tty, tty=tty),
+            choice=transport,
+            timeout_s=client.timeout_s,
+            tls=tls,
+            spares=spares,
+        )
+    return [_outcome(*pair) for pair in zip(targets, outcomes, strict=True)]
+
+
+def _outcome(target: ObjectRef, outcome: ExitReported | PycrictlError | None) -> Outcome:
+    if not isinstance(outcome, ExitReported):
+        return outcome
+    if outcome.exit_code is not None:
+        return outcome.exit_code
+    what = sessions.running(target.shown)
+    error = not_started(what, outcome)
+    if isinstance(error, CommandMissing | CommandRefused) and not crictl.is_called():
+        error.message = f"{what}: {shortened(error.details)}"
+    return error
