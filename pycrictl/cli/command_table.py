@@ -86,10 +86,10 @@ FAMILIES: Final = {
             "events", "runtime", "Show container events as they happen", aliases=("event",)
         ),
         CommandSpec(
-            "create", "lifecycle", "Create a container in a pod sandbox", subcommands=(SCHEMAS,)
+            "create", "launch", "Create a container in a pod sandbox", subcommands=(SCHEMAS,)
         ),
         CommandSpec(
-            "run", "lifecycle", "Run a container in a new pod sandbox", subcommands=(SCHEMAS,)
+            "run", "launch", "Run a container in a new pod sandbox", subcommands=(SCHEMAS,)
         ),
         CommandSpec("start", "lifecycle", "Start created containers"),
         CommandSpec("stop", "lifecycle", "Stop running containers"),
@@ -113,7 +113,7 @@ FAMILIES: Final = {
         CommandSpec("metricsp", "measuring", "Show the metrics of pods"),
         CommandSpec("metricdescs", "measuring", "List the pod metrics that the runtime provides"),
         CommandSpec("why", "diagnosing", "Show why pods are not running", Grammar.NEW),
-        CommandSpec("runp", "lifecycle", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
+        CommandSpec("runp", "launch", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
         CommandSpec("stopp", "lifecycle", "Stop running pod sandboxes"),
         CommandSpec("rmp", "lifecycle", "Remove pod sandboxes and their containers"),
     ),
