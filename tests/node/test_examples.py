@@ -42,7 +42,12 @@ TYPED: Final = {
 }
 """Input for the examples that need a terminal."""
 
-SILENT: Final = ("config --set", "update-runtime-config")
+SILENT: Final = (
+    "config --set",
+    "save docker.io/library/busybox:1.36 -o",
+    "tag",
+    "update-runtime-config",
+)
 """Beginnings of examples that print nothing on success."""
 
 SHOWS: Final = {

@@ -109,8 +109,8 @@ def _namespace(ctx: typer.Context) -> list[str]:
 
 
 def _places(ctx: typer.Context) -> Iterator[str]:
-    for name in ("source", "destination"):
-        pod, colon, _ = (ctx.params.get(name) or "").partition(":")
+    for path in ctx.params.get("paths") or ():
+        pod, colon, _ = path.partition(":")
         if colon:
             yield pod
 

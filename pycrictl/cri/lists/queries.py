@@ -14,7 +14,7 @@ from pycrictl.cri.calls.redact import quote_reference
 from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.fetch import newest_count, newest_first, pattern
 from pycrictl.cri.lists.lookup import NAMESPACE_LABEL, POD_LABEL, select_by_id
-from pycrictl.errors import PycrictlError
+from pycrictl.errors import Unimplemented
 
 F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
@@ -108,7 +108,7 @@ def pods_of(
     labels = (POD_LABEL, NAMESPACE_LABEL)
     if all(label in container.labels for container in containers for label in labels):
         return {}
-    with suppress(PycrictlError):
+    with suppress(Unimplemented):
         return {pod.id: pod.metadata for pod in fetch.pods(client)}
     return {}
 

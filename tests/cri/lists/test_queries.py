@@ -47,7 +47,8 @@ CONTAINERS = [
 def test_selection_and_order(
     fake: FakeServer, client: CriClient, options: dict[str, object], names: list[str]
 ) -> None:
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
+    fake.offer("ListContainers", cri_pb2.ListContainersResponse(containers=CONTAINERS))
+    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
     query = container_query(**options)  # type: ignore[arg-type]  # mixed types
     assert [each.id for each in list_containers(client, client, query)] == names
 
