@@ -8,7 +8,7 @@ registries is escaped here, since kubectl shows objects as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -126,19 +126,23 @@ def objects_of(
         retries: when failed pulls are retried, by canonical reference.
     """
     found = []
-    retries = retries or {}
-    for pod in pods:
-        for need in needs_of(pod):
-            if need.is_void:
-                continue
-            pull = pull_for(need, pulls)
-            if wants_all or need.is_open or pull is not None:
-                document = _object(need, pull, node, problem)
-                retry_s = retries.get(canonical(need.image))
-                if retry_s and phase_of(need, pull).has_failed:
-                    document["status"]["nextRetryTime"] = format_moment(retry_s)
-                found.append(document)
+    for need, pull in pulls_by_need(pods, pulls, wants_all=wants_all):
+        document = _object(need, pull, node, problem)
+        retry_s = (retries or {}).get(canonical(need.image))
+        if retry_s and phase_of(need, pull).has_failed:
+            document["status"]["nextRetryTime"] = format_moment(retry_s)
+        found.append(document)
     return found
+
+
+def pulls_by_need(
+    pods: Iterable[Pod], pulls: Sequence[PullState], *, wants_all: bool = False
+) -> Iterator[tuple[Need, PullState | None]]:
+    """Iterate over the images that pods wait for, or all that they need, and their pulls."""
+    for need in (need for pod in pods for need in needs_of(pod) if not need.is_void):
+        pull = pull_for(need, pulls)
+        if wants_all or need.is_open or pull is not None:
+            yield need, pull
 
 
 def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
@@ -195,9 +199,7 @@ def _status(need: Need, pull: PullState | None, problem: str) -> Document:
     if phase is PullPhase.SUCCEEDED:
         status["percent"] = 100
     elif phase.has_failed:
-        error = (pull.error if pull else "") or (reason.message if reason else "")
-        error = error or (reason.reason if reason else "the pull failed")
-        status["error"] = escape(error[:MAX_TEXT])
+        status["error"] = escape(error_of(need, pull)[:MAX_TEXT])
     if reason is not None:
         status["kubeletReason"] = escape(reason.reason[:MAX_TEXT])
     if problem and phase is not PullPhase.SUCCEEDED:
@@ -205,6 +207,13 @@ def _status(need: Need, pull: PullState | None, problem: str) -> Document:
         status["error"] = escape(problem[:MAX_TEXT])
     status["conditions"] = _conditions(need, pull, phase, status)
     return status
+
+
+def error_of(need: Need, pull: PullState | None) -> str:
+    """Return why a pull has failed."""
+    reason = need.reason
+    said = (reason.message or reason.reason) if reason is not None else "the pull failed"
+    return (pull.error if pull is not None else "") or said
 
 
 def _conditions(
@@ -293,8 +302,8 @@ def pulls_of(
         elif pull is not None and pull.layers:
             found.append(replace(own, sums=Sums()) if phase.has_failed else own)
         elif phase.has_failed and need.reason is not None:
-            error = need.reason.message or need.reason.reason
-            found.append(replace(own, layers=(LayerState(phase=Phase.FAILED),), error=error))
+            whole = LayerState(phase=Phase.FAILED)
+            found.append(replace(own, layers=(whole,), error=error_of(need, None)))
         elif pull is not None:
             found.append(replace(own, layers=(LayerState(phase=Phase.DOWNLOADING),)))
     return found, runs

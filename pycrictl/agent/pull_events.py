@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pycrictl.agent.api.names import Document
-from pycrictl.agent.objects import PullPhase, is_waiting, objects_of
+from pycrictl.agent.objects import Need, PullPhase, error_of, is_waiting, phase_of, pulls_by_need
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential
 from pycrictl.kube.events import LOOK_S, TIMEOUT_S, EventRecorder, PodPullState
-from pycrictl.kube.pods import Pod
-from pycrictl.pulls.messages import sums_in
-from pycrictl.pulls.state import Phase, Sums
+from pycrictl.pulls.state import Phase, PullState, Sums
 from pycrictl.pulls.words import event_text
 from pycrictl.servicelog import Log
 from pycrictl.units import ordinal
@@ -54,7 +50,8 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
             await asyncio.sleep(IDLE_S)
             return []
         # A pull may be forgotten before its last word is written: a started container tells it.
-        return [state_of(one) for one in objects_of(pods, found, pulls.node, wants_all=is_writing)]
+        needed = pulls_by_need(pods, found, wants_all=is_writing)
+        return [state_of(need, pull) for need, pull in needed]
 
     async def idle() -> None:
         await (asyncio.sleep(LOOK_S) if is_busy else pulls.changed(IDLE_S))
@@ -62,26 +59,21 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
     return EventRecorder(ApiClient(load, timeout_s=TIMEOUT_S), states, idle, Log(__name__))
 
 
-def state_of(document: Document) -> PodPullState:
-    spec, status = document["spec"], document["status"]
-    phase = status["phase"]
+def state_of(need: Need, pull: PullState | None) -> PodPullState:
+    phase = phase_of(need, pull)
+    place = pull.place if pull is not None else 0
     return PodPullState(
-        Pod(document["metadata"]["namespace"], spec["podName"], spec["podUID"], "", (), ()),
-        spec["image"],
+        need.pod,
+        need.image,
         phase,
-        partial(_message, spec["image"], status),
+        lambda took_s: event_text(
+            need.image,
+            _PHASES.get(phase, Phase.FAILED),
+            took_s,
+            pull.sums if pull is not None else Sums(),
+            place=f"{ordinal(place)} in line" if place else "",
+            error=error_of(need, pull) if phase.has_failed else "",
+        ),
         is_over=phase not in _BEGINNINGS,
-        is_warning=phase in (PullPhase.FAILED, PullPhase.BACK_OFF),
-    )
-
-
-def _message(image: str, status: Document, took_s: float) -> str:
-    place = status.get("queuePosition", 0)
-    return event_text(
-        image,
-        _PHASES.get(status["phase"], Phase.FAILED),
-        took_s,
-        sums_in(status.get("sums")) or Sums(),
-        place=f"{ordinal(place)} in line" if place else "",
-        error=status.get("error", ""),
+        is_warning=phase.has_failed,
     )

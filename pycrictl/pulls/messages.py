@@ -30,7 +30,14 @@ from typing import Any, Final, NamedTuple
 from pycrictl import foreign
 from pycrictl.foreign import count, mapping, mappings, moment, text
 from pycrictl.pulls.state import COMPLETE, STALLED_S, LayerState, Phase, PullState, Sums
-from pycrictl.units import escape, format_moment, parse_duration, quote
+from pycrictl.units import (
+    duration_in_words,
+    escape,
+    format_duration,
+    format_moment,
+    parse_duration,
+    quote,
+)
 
 WHOLE_NODE: Final = "*"
 """As a pod sandbox ID: all pods of the node, and pulls without a pod. KEP-5334 requires an ID."""
@@ -526,6 +533,22 @@ def _layer_in(part: Mapping[str, Any], phase: Phase) -> LayerState:
 
 
 # The line of a pull limiter
+
+
+def running_fields(pull: PullState) -> dict[str, Any]:
+    """Return the fields of a running pull in the line, null where unknown."""
+    sums = pull.sums
+    eta_s, stalled_s = sums.eta_whole_s, sums.stalled_s
+    return {
+        "bytes": sums.progress if sums.count else None,
+        "total": sums.total or None,
+        "percent": sums.percent,
+        "rate": None if sums.rate is None else round(sums.rate),
+        "eta": None if eta_s is None else format_duration(eta_s),
+        "unpacking": sums.unpacking or None,
+        "sums": sums_json(sums) if sums.count else None,
+        "stalled": f"no data for {duration_in_words(int(stalled_s))}" if stalled_s else None,
+    }
 
 
 def pulls_in_line(status: Mapping[str, Any]) -> list[PullState]:

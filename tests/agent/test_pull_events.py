@@ -7,38 +7,45 @@ from typing import Any
 
 import pytest
 
+from pycrictl.agent.objects import wanted
 from pycrictl.agent.pull_events import state_of
+from pycrictl.pulls.state import PullState
 from tests.agent.standing import OWN, Cluster
-from tests.agent.test_objects import IMAGE, layer
+from tests.agent.test_objects import FAILED, IMAGE, RUNNING, WAITING, layer, pod
 from tests.agent.test_objects import pull as shown
 from tests.kube.access import Grant
+from tests.pulls.tracking import Report
 from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
-    ("status", "is_over", "message"),
+    ("state", "found", "is_over", "message"),
     [
         (
-            {"phase": "Queued", "queuePosition": 2},
+            WAITING,
+            shown(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2)),
             False,
             f"Image {IMAGE} waits for a slot: 2nd in line",
         ),
-        ({"phase": "Pulling"}, False, f"Pulling image {IMAGE} for 4s"),
+        (WAITING, PullState(image=IMAGE), False, f"Pulling image {IMAGE} for 4s"),
         (
-            {"phase": "Extracting", "sums": {"progress": 5, "total": 5, "share": 0.5}},
+            WAITING,
+            shown(layer("extracting", 100, extracted=1, extracted_total=9)),
             False,
-            f"Pulling image {IMAGE}: 5 B downloaded, unpacking",
+            f"Pulling image {IMAGE}: 100 B downloaded, unpacking",
         ),
-        ({"phase": "Succeeded"}, True, f"Image {IMAGE} was pulled in 4s"),
-        ({"phase": "Failed", "error": "denied"}, True, f"Image {IMAGE} was not pulled: denied"),
-        ({"phase": "Waiting"}, True, f"Image {IMAGE} was not pulled: it was given up"),
+        (RUNNING, None, True, f"Image {IMAGE} was pulled in 4s"),
+        (FAILED, None, True, f"Image {IMAGE} was not pulled: no such host"),
+        (WAITING, None, True, f"Image {IMAGE} was not pulled: it was given up"),
     ],
 )
-def test_what_events_say(status: dict[str, Any], is_over: bool, message: str) -> None:
-    spec = {"podName": "web", "podUID": "u", "image": IMAGE}
-    state = state_of({"metadata": {"namespace": "default"}, "spec": spec, "status": status})
-    assert (state.is_over, state.message(4.0)) == (is_over, message)
-    assert state.is_warning == (status["phase"] == "Failed")
+def test_what_events_say(
+    state: dict[str, Any], found: PullState | None, is_over: bool, message: str
+) -> None:
+    (need,) = wanted(pod(state=state), "")
+    told = state_of(need, found)
+    assert (told.is_over, told.message(4.0)) == (is_over, message)
+    assert told.is_warning == (state is FAILED)
 
 
 def test_an_event_in_the_cluster(cluster: Cluster) -> None:
@@ -64,15 +71,15 @@ def test_an_event_ends_although_nobody_knows_the_pull_any_more(cluster: Cluster)
     cluster.api.grants.append(Grant(OWN, rules))
     agent = cluster.start(writes_events=True)
     agent.pulls.keep([replace(shown(layer("downloading", 40)), ended_s=2e9)])
-    pod = cluster.add_pod("web")
+    document = cluster.add_pod("web")
 
     def messages() -> list[str]:
         bodies = [body for _, path, body in cluster.api.asked if "/events" in path]
         return [body["message"] for body in bodies if body and "message" in body]
 
     wait_until(messages)
-    pod["status"]["containerStatuses"][0]["state"] = {"running": {}}
-    pod["status"]["phase"] = "Running"
-    cluster.api.objects.add("", "pods", pod)
+    document["status"]["containerStatuses"][0]["state"] = {"running": {}}
+    document["status"]["phase"] = "Running"
+    cluster.api.objects.add("", "pods", document)
     agent.pulls._ended = {}
     wait_until(lambda: "was pulled in" in messages()[-1])

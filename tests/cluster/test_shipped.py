@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from pycrictl.proxy import admin
 from tests.kubectl.plugin import Plugin
 from tests.node.images import Image
 from tests.node.lab import MIB
@@ -20,7 +21,7 @@ from tests.node.programs import Session
 from tests.waiting import wait_until
 
 from .cluster import Cluster
-from .shipped import Node, node_of
+from .shipped import ADMIN, LIMIT, Node, node_of
 from .test_manifests import applied_from, plugin_beside
 from .test_proxy import pull_slowly
 from .test_with_copies import FOLDER, Agent
@@ -291,3 +292,17 @@ def test_a_list_of_an_idle_node_is_quick(node: Node, cluster: Cluster) -> None:
     began = time.monotonic()
     cluster.kubectl.good("get", "--raw", f"{path}?fieldSelector=spec.nodeName=vm")
     assert time.monotonic() - began < own_s + 1.2
+
+
+def test_a_pull_behind_the_limit_says_so(node: Node, cluster: Cluster) -> None:
+    if node.proxy is None:
+        pytest.skip("there is no limit without a proxy")
+    others = [pull_slowly(cluster, "first", node.seed + 190, seconds=20)]
+    own = cluster.image(f"own{node.seed}:1", node.seed + 191, 1)
+    admin.ask(ADMIN, "set-limit", timeout_s=10, limit=1)
+    try:
+        done = node.run("pull", "--progress", "plain", cluster.lab.reference(own))
+    finally:
+        admin.ask(ADMIN, "set-limit", timeout_s=10, limit=LIMIT)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"queued, 1st, behind default/first, starts in \d+ s", done.stderr), others

@@ -14,9 +14,8 @@ from pycrictl.containerd.config_toml import PullSettings
 from pycrictl.kube.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.pulls.messages import sums_json
+from pycrictl.pulls.messages import running_fields
 from pycrictl.pulls.state import PullState
-from pycrictl.pulls.words import stall
 from pycrictl.units import format_duration, format_moment
 
 CONTAINERD_DOWNLOADS: Final = 3
@@ -54,29 +53,19 @@ def status_document(
             "elapsed": elapsed(at),
         }
 
-    sums = {number: known(number).sums for number in book.running}
-
     def running(pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
-        far = sums[pull.number]
         return {
             **row(pull, leader, pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
-            "bytes": far.progress if far.count else None,
-            "total": far.total or None,
-            "percent": far.percent,
-            "rate": None if far.rate is None else round(far.rate),
-            "eta": duration(far.eta_whole_s),
-            "unpacking": far.unpacking or None,
-            "sums": sums_json(far) if far.count else None,
-            "stalled": stall(far.stalled_s) if far.stalled_s else None,
+            **running_fields(known(pull.number)),
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
         }
 
     taken = [pull for pull in book.running.values() if pull.takes_slot]
-    left_s = [sums[pull.number].eta_s for pull in taken]
+    left_s = [known(pull.number).sums.eta_s for pull in taken]
     unfinished_s = [
         now - pull.started + left
         for pull, left in zip(taken, left_s, strict=True)
