@@ -34,6 +34,7 @@ Records = Mapping[str, Sequence[Record]]
 NODE: Final = "NODE"
 _COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
 _LIVE_S: Final = 0.5
+_WIDEST: Final = 10_000
 
 
 class Merged:
@@ -49,7 +50,7 @@ class Merged:
         self._hosts = hosts
         self._is_live = is_live
         self._records: dict[str, list[Record]] = {host: [] for host in hosts}
-        self._ended: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}  # the last error of each host
         self._width = max(map(phrases.width, hosts))
         self._is_coloured = colours_are_wanted(env.environ, is_terminal=env.stdout_is_terminal)
         self._pulls: HostPulls | None = None
@@ -68,6 +69,9 @@ class Merged:
             self._records[host].append(record)
 
     def lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+        told = [line for line in lines if is_error and line and not line.startswith(b"hint: ")]
+        if told:
+            self._reasons[host] = told[-1].decode(errors="replace").removeprefix("pycrictl: ")
         if self._pulls is not None:  # below the display
             self._held.append((host, lines, is_error))
             return
@@ -83,9 +87,9 @@ class Merged:
         out.flush()
 
     def end(self, host: str, status: int, error: str) -> None:
-        self._ended[host] = error or (f"status {status}" if status else "")
         if self._pulls is not None:
-            self._pulls.end(host, self._ended[host])
+            reason = self._reasons.get(host, f"status {status}") if status else ""
+            self._pulls.end(host, error or reason)
         if error:
             self._env.error(f"{host}: {error}")
 
@@ -155,8 +159,11 @@ class Merged:
             write(documents, out)
 
     def _write_table(self, table: MergedTable, out: TextIO) -> None:
-        if table.is_fitted and self._env.columns:
-            screen = Screen(self._env.columns, self._is_coloured)
+        columns = self._env.columns
+        narrow = render.fitted_lines(table.table, _WIDEST) if columns else []
+        # Other tables than those made for a terminal are not cut, but fit more often if narrow.
+        if columns and (table.is_fitted or max(map(phrases.width, narrow)) <= columns):
+            screen = Screen(columns, self._is_coloured)
             render.write_fitted(table.table, out, screen, header=table.has_header)
         else:
             render.write_table(table.table, out, header=table.has_header)

@@ -76,6 +76,13 @@ INSTEAD: Final = {
     " --image=registry.example.com/pycrictl:0.1.0-root -- /usr/bin/pycrictl ps": Other(
         "", "tests/packaging/test_image.py runs the image in such a pod"
     ),
+    **dict.fromkeys(
+        (
+            "pycrictl -H n1 exec -it web sh",
+            "pycrictl -H @workers pull --from images.txt",
+        ),
+        Other("", "tests/hosts has hosts"),
+    ),
     "kubectl image-pull-progress web": Other("", "there is no cluster: tests/kubectl runs it"),
     **{
         f"{installer} install ./pycrictl{name}": Other("", "tests/packaging installs the packages")
