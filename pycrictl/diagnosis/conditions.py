@@ -10,8 +10,9 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from pycrictl.diagnosis.facts import Container, Image, Line, PodFacts
+from pycrictl.diagnosis.facts import Container, Image, PodFacts
 from pycrictl.diagnosis.troubles import BAD_COMMAND, pull_trouble, sandbox_words, shortened
+from pycrictl.kube.kubelet_log import Sign
 from pycrictl.kube.nodes import Node
 from pycrictl.kube.workloads import Claim, Workload
 from pycrictl.progress.failures import REASONS as REASONS
@@ -40,19 +41,14 @@ _KILLED: Final = (137, 143, 255)
 """Exit codes of containers that the kubelet killed, or whose sandbox was removed."""
 
 
-def last_line(facts: PodFacts, pattern: str) -> tuple[re.Match[str], Line] | None:
-    for line in reversed(facts.journal):
-        if match := re.search(pattern, line.message):
-            return match, line
-    return None
-
-
-def said(pattern: str) -> Condition:
-    """Return the groups of a pattern in the last line of the journal that matches."""
+def said(kind: str) -> Condition:
+    """Return the text of the last sign of a kind, with the container that it is about."""
 
     def holds(facts: PodFacts, _: object) -> object:
-        found = last_line(facts, pattern)
-        return found is not None and shortened(": ".join(filter(None, found[0].groups())))
+        sign = facts.last(kind)
+        if sign is None:
+            return False
+        return ": ".join(filter(None, (sign.name and quote(sign.name), shortened(sign.text))))
 
     return holds
 
@@ -63,9 +59,6 @@ def noun(one: Container) -> str:
 
 
 # The pod's node, and the pod as a whole
-
-KILL_ERROR: Final = r'with Kill(?:PodSandbox|Container)Error: \\*"(.*?)\\*"(?:" pod=|$)'
-PRE_STOP_ERROR: Final = r'"PreStop hook failed" err="((?:[^"\\]|\\.)*)".* containerName="([^"]*)"'
 
 
 def running(facts: PodFacts) -> list[Container]:
@@ -148,11 +141,6 @@ def kubelet_ended_it(*reasons: str) -> Condition:
 # The sandbox, and volumes
 
 NETWORK: Final = r"network (?:info )?for sandbox|\bcni\b|plugin type="
-_SANDBOX_ERRORS: Final = (
-    r'RunPodSandbox for .* failed.*?error="(?P<error>(?:[^"\\]|\\.)*)"',
-    r"Failed to create sandbox for pod.*? err=\"(?P<error>(?:[^\"\\]|\\.)*)\"",
-    r"\\?\"(?:Create|Run)PodSandbox(?:Error)?\\?\".*?(?P<error>rpc error: .*?)(?:\\*\"+ pod=|$)",
-)
 
 
 def _sandbox_error(facts: PodFacts) -> str:
@@ -163,12 +151,11 @@ def _sandbox_error(facts: PodFacts) -> str:
     error = ""
     if facts.sandbox is not None and facts.sandbox.is_ready:
         return error
-    for line in reversed(facts.journal):
-        if re.search(r"RunPodSandbox for .*returns sandbox id", line.message):
+    for sign in reversed(facts.signs):
+        if sign.kind == "sandbox-made":
             break
-        found = next(filter(None, (re.search(one, line.message) for one in _SANDBOX_ERRORS)), None)
-        if found is not None:
-            error = re.sub(r'\\+"', '"', found["error"])
+        if sign.kind == "sandbox":
+            error = sign.text
             if "failed to reserve sandbox name" not in error:
                 break
     return error
@@ -198,21 +185,13 @@ def sandbox_is_gone(facts: PodFacts, _: object) -> object:
 MISSING_OBJECT: Final = (
     r'(?P<kind>configmap|secret|persistentvolumeclaim)s? \\*"(?P<name>[^"\\]+)\\*" not found'
 )
-_MOUNT_ERRORS: Final = (
-    r'(?:Mount|Attach)Volume[^"]* failed for volume \\?"(?P<name>[^"\\]+)\\?".*? : (?P<error>.+)',
-    r"error processing PVC (?P<name>\S+?): (?P<error>[^\n]+)",
-    r"(?P<error>unmounted volumes=\[(?P<name>[^]]*)\].*)",
-)
 
 
 def mount_fails(facts: PodFacts, _: object) -> object:
     if facts.has_ended or any(one.state for one in facts.containers):
         return False
-    for pattern in _MOUNT_ERRORS:  # the last names only the volumes, so the others come first
-        if found := last_line(facts, pattern):
-            error = shortened(found[0]["error"].split(" pod=")[0].strip(' "'))
-            return f"{quote(found[0]['name'])} cannot be mounted: {error}"
-    return False
+    sign = facts.last("mount") or facts.last("unmounted")
+    return sign is not None and f"{quote(sign.name)} cannot be mounted: {shortened(sign.text)}"
 
 
 # Images
@@ -234,11 +213,6 @@ def pull_is_stalled(facts: PodFacts, image: Image) -> object:
 
 def is_refused(image: Image) -> bool:
     return bool(image.failure) and pull_trouble(image.failure).kind == "unauthorized"
-
-
-NO_SECRET: Final = (
-    r'image pull secrets \(([^)]+)\)|retrieve pull secret.*secret \\*"([^"\\]+)\\*" not found'
-)
 
 
 # Containers
@@ -275,34 +249,25 @@ def was_killed(facts: PodFacts, one: Container) -> bool:
 
 
 def post_start_fails(facts: PodFacts, one: Container) -> object:
-    name = re.escape(one.name)
-    pattern = rf'"StartContainer\W+for \W*{name}\W+with PostStartHookError: (.*)'
-    found = last_line(facts, pattern) if was_killed(facts, one) else None
-    if found is None or facts.now_s - found[1].at_s > PROBE_KILLS_S:
+    sign = facts.last("post-start", one.name) if was_killed(facts, one) else None
+    if sign is None or facts.now_s - sign.at_s > PROBE_KILLS_S:
         return False
-    error = re.search(r'error: (.*?): , message: \\*"(.*?)(?:\\*n)?\\*"', found[0][1])
+    error = re.search(r'error: (.*?): , message: "(.*?) ?"', sign.text)
     return f" ({error[1]}: {error[2]})" if error else True
 
 
-def _probe_failure(facts: PodFacts, one: Container, kinds: str) -> tuple[str, str, float] | None:
-    """Return the probe, its output in brackets, and when it last failed."""
-    pattern = (
-        rf'"?Probe failed"? .*?probeType="({kinds})".*containerName="{re.escape(one.name)}"'
-        r'(?:.*?output="((?:[^"\\]|\\.)*)")?'
-    )
-    if (found := last_line(facts, pattern)) is None:
-        return None
-    output = " ".join(re.sub(r"\\+n", " ", found[0][2] or "").replace('\\"', '"').split())[:200]
-    return f"{found[0][1].lower()} probe", f" ({output})" if output else "", found[1].at_s
+def _failure(sign: Sign, one: Container | None = None) -> str:
+    whose = f" of {noun(one)}" if one is not None else ""
+    output = f" ({sign.text[:200]})" if sign.text else ""
+    return f"{sign.probe} probe{whose} fails{output}"
 
 
 def probe_kills(facts: PodFacts, one: Container) -> object:
-    found = _probe_failure(facts, one, "Liveness|Startup") if was_killed(facts, one) else None
-    is_recent = found is not None and facts.now_s - found[2] < PROBE_KILLS_S
-    return is_recent and found and f"{found[0]} fails{found[1]}"
+    sign = facts.last("probe", one.name, "liveness startup") if was_killed(facts, one) else None
+    return sign is not None and facts.now_s - sign.at_s < PROBE_KILLS_S and _failure(sign)
 
 
-def probe_fails(kind: str) -> Condition:
+def probe_fails(probe: str) -> Condition:
     """Return the last failure of a probe during this run, if the kubelet's view allows for one.
 
     If the kubelet says that the container has not started or is not ready, the failure may be old:
@@ -310,26 +275,23 @@ def probe_fails(kind: str) -> Condition:
     """
 
     def holds(facts: PodFacts, one: Container) -> object:
-        state = one.is_started if kind == "Startup" else one.is_ready
+        state = one.is_started if probe == "startup" else one.is_ready
         if one.state != "running" or state or one.role == "init":
             return False
-        found = _probe_failure(facts, one, kind)
-        if found is None or found[2] < int(one.started_s):
-            name = f"{kind.lower()} probe of {noun(one)}"
-            return state is False and f"{name} has not succeeded yet"
-        success = rf'"SyncLoop \(probe\)" probe="{kind.lower()}" status="(?:started|ready)"'
-        newer = last_line(facts, success)
-        is_over = newer is not None and newer[1].at_s > found[2]
-        is_recent = facts.now_s - found[2] < PROBE_S and not is_over
-        return (state is False or is_recent) and f"{found[0]} of {noun(one)} fails{found[1]}"
+        sign, passed = facts.last("probe", one.name, probe), facts.last("probe-passed", "", probe)
+        if sign is None or sign.at_s < int(one.started_s):
+            return state is False and f"{probe} probe of {noun(one)} has not succeeded yet"
+        is_over = passed is not None and passed.at_s > sign.at_s
+        is_recent = facts.now_s - sign.at_s < PROBE_S and not is_over
+        return (state is False or is_recent) and _failure(sign, one)
 
     return holds
 
 
 def liveness_fails(facts: PodFacts, one: Container) -> object:
-    found = _probe_failure(facts, one, "Liveness") if one.state == "running" else None
-    is_new = found is not None and found[2] > max(one.started_s, facts.now_s - LIVENESS_S)
-    return is_new and found and f"{found[0]} of {noun(one)} fails{found[1]}"
+    sign = facts.last("probe", one.name, "liveness") if one.state == "running" else None
+    since_s = max(one.started_s, facts.now_s - LIVENESS_S)
+    return sign is not None and sign.at_s > since_s and _failure(sign, one)
 
 
 def cannot_start(pattern: str) -> Condition:

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.kube.kubelet_log import Sign
 from pycrictl.kube.nodes import Node
 from pycrictl.kube.pods import Pod
 from pycrictl.kube.workloads import Claim
+from pycrictl.logs.journal import JournalLine
 from pycrictl.pulls.state import PullState
 
 
@@ -75,20 +77,14 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    at_s: float
-    unit: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class PodFacts:
     """All known facts about a pod.
 
     ``pod`` is what the API server has, ``node`` the pod's node, and ``closed`` are nodes that are
     cordoned or tainted, for a pod without a node. ``unbound`` are the pod's claims without a
     volume. ``stray_pulls`` and ``stray_failures`` are not known to be the pod's, ``problems`` are
-    runtime conditions that do not hold. ``journal`` has Events as well.
+    runtime conditions that do not hold. ``signs`` are what ``journal`` says, the oldest first; both
+    have Events as well.
     """
 
     namespace: str
@@ -106,7 +102,8 @@ class PodFacts:
     stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     problems: tuple[Condition, ...] = ()
-    journal: tuple[Line, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    journal: tuple[JournalLine, ...] = ()
     missing: tuple[Missing, ...] = ()
 
     @property
@@ -122,6 +119,17 @@ class PodFacts:
         """What the API server has, for causes that need it."""
         assert self.pod is not None
         return self.pod
+
+    def last(self, kind: str, name: str = "", probes: str = "") -> Sign | None:
+        """Return the last sign of a kind, of a container or volume, of one of some probes."""
+        for sign in reversed(self.signs):
+            if (
+                sign.kind == kind
+                and name in ("", sign.name)
+                and (not probes or sign.probe in probes)
+            ):
+                return sign
+        return None
 
     @property
     def has_ended(self) -> bool:

@@ -23,10 +23,16 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
-from pycrictl.diagnosis.journal_lines import about, pod_named, waiting_in, whole, without_sandbox
 from pycrictl.diagnosis.pod import Look, report
-from pycrictl.diagnosis.pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.errors import NotFound
+from pycrictl.kube.kubelet_log import (
+    about,
+    pod_named,
+    signs_in,
+    waiting_in,
+    whole,
+    without_sandbox,
+)
 from pycrictl.kube.node_pods import Origin
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.log_reader import LogReader, Selection
@@ -39,6 +45,7 @@ from pycrictl.progress.failures import (
     awaited,
     cause,
 )
+from pycrictl.progress.pod_pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.progress.reference import canonical
 from pycrictl.pulls.messages import pulls_in_line
 
@@ -195,6 +202,7 @@ class Survey(Asking):
             },
             disks=() if seen.is_calm else self._filesystems,
             problems=self._conditions,
+            signs=tuple(signs_in(journal)),
             journal=journal,
         )
 

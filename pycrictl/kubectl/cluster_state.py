@@ -11,13 +11,15 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.causes import Side
-from pycrictl.diagnosis.facts import Line, Source
+from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Missing, Weight
 from pycrictl.diagnosis.pod import Facts, Look, Report, causes_of, report
 from pycrictl.foreign import mapping, moment, text
+from pycrictl.kube.kubelet_log import Sign, sign_of
 from pycrictl.kube.nodes import Node, parse_node
 from pycrictl.kube.pods import Pod, PodImage, parse_pod
 from pycrictl.kube.workloads import Claim, Workload, parse_claim, parse_workload
+from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.failures import REASONS, cause
 from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.state import Phase, PullState
@@ -29,36 +31,25 @@ MOST_CLOSED: Final = 20
 
 _RUNS: Final = ("Pulling", "Extracting", "Queued")
 _FAILED: Final = ("Failed", "BackOff")
-_PROBE: Final = " probe failed:"
 
 
 class Event(NamedTuple):
-    """A warning about an object, as a line that the kubelet's journal could have."""
+    """A warning: the UID of the object that it is about, and what it says."""
 
     about: str
-    line: Line
+    line: JournalLine
+    signs: tuple[Sign, ...]
 
 
 def parse_event(document: Mapping[str, Any]) -> Event:
     about = mapping(document.get("involvedObject"))
-    series = mapping(document.get("series"))
-    names = ("lastTimestamp", "eventTime")
-    times = (series.get("lastObservedTime"), *(document.get(name) for name in names))
+    last_s = mapping(document.get("series")).get("lastObservedTime")
+    times = (last_s, document.get("lastTimestamp"), document.get("eventTime"))
     at_s = next((at for each in times if (at := moment(each))), 0.0)
-    reason, said = text(document.get("reason")), text(document.get("message"))
+    message = text(document.get("message"))
     container = text(about.get("fieldPath")).partition("{")[2].rstrip("}")
-    quoted = " ".join(said.split()).replace('"', '\\"')
-    if reason == "FailedCreatePodSandBox":
-        said = f'Failed to create sandbox for pod err="{quoted}"'
-    elif reason == "Unhealthy" and _PROBE in said:
-        kind, _, output = quoted.partition(_PROBE)
-        words = f'probeType="{kind}" containerName="{container}" output="{output.strip()}"'
-        said = f'"Probe failed" {words}'
-    elif reason == "FailedPreStopHook":
-        said = f'"PreStop hook failed" err="" containerName="{container}"'
-    elif reason == "FailedPostStartHook":
-        said = f'failed to "StartContainer" for "{container}" with PostStartHookError: '
-    return Event(text(about.get("uid")), Line(at_s, "event", said))
+    signs = sign_of(text(document.get("reason")), message, container, at_s)
+    return Event(text(about.get("uid")), JournalLine(at_s, "event", message), tuple(signs))
 
 
 WORKLOADS: Final = {
@@ -112,9 +103,9 @@ class ClusterState:
         ``is_whole``: a namespace or a cluster is of interest rather than named objects, so that
         those with which nothing is wrong are only counted.
         """
-        events: dict[str, list[Line]] = defaultdict(list)
+        events: dict[str, list[Event]] = defaultdict(list)
         for event in sorted(self._objects["events"].values(), key=lambda one: one.line.at_s):
-            events[event.about].append(event.line)
+            events[event.about].append(event)
         jobs = self._replaced_jobs()
         pods = [one for one in self.pods if (one.namespace, one.owner) not in jobs]
         others: Iterator[Facts] = chain(
@@ -135,7 +126,7 @@ class ClusterState:
         return Look(shown, len(pods), (), tuple(self.missing))
 
     def _pods(
-        self, pods: Iterable[Pod], events: Mapping[str, list[Line]], now_s: float
+        self, pods: Iterable[Pod], events: Mapping[str, list[Event]], now_s: float
     ) -> Iterator[facts.PodFacts]:
         nodes: dict[str, Node] = {
             one.name: one._replace(now_s=now_s) for one in self._objects["nodes"].values()
@@ -154,12 +145,14 @@ class ClusterState:
         for pod in pods:
             found = pod_facts(pod, pulls.get(pod.uid, ()), self.logs, seen, now_s)
             names = ((pod.namespace, one) for one in pod.claims)
+            own = events.get(pod.source_uid or pod.uid, ())
             yield replace(
                 found,
                 node=nodes.get(pod.node, Node(pod.node, exists=False)) if pod.node else None,
                 closed=() if pod.node else some_closed,
                 unbound=tuple(claims[name] for name in names if name in claims),
-                journal=tuple(events.get(pod.source_uid or pod.uid, ())),
+                signs=tuple(chain.from_iterable(one.signs for one in own)),
+                journal=tuple(one.line for one in own),
                 missing=tuple(self.missing),
             )
 
@@ -173,7 +166,7 @@ class ClusterState:
         return {(one.namespace, f"Job/{one.name}") for one in jobs if one.uid not in kept}
 
     def _workloads(
-        self, events: Mapping[str, list[Line]], replaced: set[tuple[str, str]], now_s: float
+        self, events: Mapping[str, list[Event]], replaced: set[tuple[str, str]], now_s: float
     ) -> Iterator[Workload]:
         """Iterate over workloads, without those for which their controller's object speaks."""
         for resource in WORKLOADS:
@@ -182,12 +175,12 @@ class ClusterState:
                 if not is_part and (one.namespace, f"Job/{one.name}") not in replaced:
                     yield one._replace(now_s=now_s, warnings=_texts(events, one.uid, one.since_s))
 
-    def _unbound(self, events: Mapping[str, list[Line]]) -> Iterator[Claim]:
+    def _unbound(self, events: Mapping[str, list[Event]]) -> Iterator[Claim]:
         for one in self._objects["persistentvolumeclaims"].values():
             if one.phase != "Bound":
                 yield one._replace(warnings=_texts(events, one.uid))
 
-    def _claims(self, events: Mapping[str, list[Line]], pods: Iterable[Pod]) -> Iterator[Claim]:
+    def _claims(self, events: Mapping[str, list[Event]], pods: Iterable[Pod]) -> Iterator[Claim]:
         """Iterate over the claims without a volume that no pod waits for."""
         awaited = {(pod.namespace, name) for pod in pods for name in pod.claims if not pod.node}
         for one in self._unbound(events):
@@ -209,9 +202,11 @@ def key_of(document: Mapping[str, Any]) -> str:
     return text(metadata.get("uid")) or name
 
 
-def _texts(events: Mapping[str, list[Line]], uid: str, since_s: float = 0.0) -> tuple[str, ...]:
-    lines = (" ".join(line.message.split()) for line in events.get(uid, ()) if line.at_s >= since_s)
-    return tuple(dict.fromkeys(lines))
+def _texts(events: Mapping[str, list[Event]], uid: str, since_s: float = 0.0) -> tuple[str, ...]:
+    lines = (one.line for one in events.get(uid, ()))
+    return tuple(
+        dict.fromkeys(" ".join(one.message.split()) for one in lines if one.at_s >= since_s)
+    )
 
 
 def pod_facts(

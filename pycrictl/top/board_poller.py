@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import measure
 from pycrictl.diagnosis.pod import Look
-from pycrictl.diagnosis.pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.progress.pod_pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.state import PullState
 from pycrictl.top.board import Board, Limit, Usage, ordered, rows_of

@@ -11,8 +11,8 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.diagnosis.pulls import Pulls
 from pycrictl.diagnosis.survey import Sources, Survey
+from pycrictl.progress.pod_pulls import Pulls
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 

@@ -12,7 +12,6 @@ import pytest
 from pycrictl.diagnosis.facts import (
     Container,
     Image,
-    Line,
     PodFacts,
     Sandbox,
     Source,
@@ -20,7 +19,9 @@ from pycrictl.diagnosis.facts import (
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing
 from pycrictl.diagnosis.pod import document, report
 from pycrictl.diagnosis.troubles import pull_trouble
+from pycrictl.kube.kubelet_log import signs_in
 from pycrictl.kube.pods import Pod
+from pycrictl.logs.journal import JournalLine as Line
 from pycrictl.pulls.state import PullState
 from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_pod
@@ -72,6 +73,7 @@ def facts(**more: Any) -> PodFacts:
         "now_s": NOW,
         "seen": (Source.RUNTIME, Source.JOURNAL),
     }
+    known["signs"] = tuple(signs_in(more.get("journal", ())))
     if (api := more.pop("api", None)) is not None:
         known["pod"] = Pod("default", "web", "u1", **{"images": (), "pull_secrets": (), **api})
         known["seen"] += (Source.API,)
@@ -388,7 +390,12 @@ def test_the_journal_without_what_only_a_log_needs() -> None:
     ended = 'level=warning msg="cleaning up after shim disconnected" id=1'
     found = replace(
         TWELVE["cni"][0],
-        journal=(Line(NOW, "containerd", CNI), line, Line(NOW, "containerd", ended), line),
+        journal=(
+            Line(NOW, "containerd", CNI),
+            line,
+            Line(NOW, "containerd", ended),
+            line,
+        ),
     )
     journal = [row.split(": ", 1)[1] for row in shown(found) if row.startswith("Journal")]
     assert [one[-30:] for one in journal] == [CNI[-31:-1], '"No" err="b"'[-30:]]
@@ -472,7 +479,7 @@ def test_a_readiness_probe_that_succeeds_again() -> None:
     assert kind(replace(ready, is_ready=False)) == "probe"
     assert kind(replace(ready, is_ready=None)) == "probe", "no API server says more"
     assert kind(ready, line=Line(NOW - 30, "kubelet", PROBE)) == "probe"
-    assert kind(ready, line=replace(line, message=PROBE)) == "healthy", "each failure is reported"
+    assert kind(ready, line=line._replace(message=PROBE)) == "healthy", "each failure is reported"
 
 
 def test_a_container_of_kubectl_debug_does_not_make_a_pod_sick() -> None:

@@ -17,9 +17,9 @@ from pycrictl.agent.api.names import Document
 from pycrictl.agent.api.table import cells
 from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.agent.objects import objects_of
-from pycrictl.diagnosis.pulls import from_proxy
 from pycrictl.kube.pods import parse_pod
 from pycrictl.kubectl.imagepulls import PullObjects, Wanted
+from pycrictl.progress.pod_pulls import from_proxy
 from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller

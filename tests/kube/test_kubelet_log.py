@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.diagnosis.journal_lines import JOURNAL_LINES, about, pod_named, without_sandbox
+from pycrictl.kube.kubelet_log import MOST_LINES, about, pod_named, without_sandbox
 from pycrictl.logs.journal import JournalLine
 
 SANDBOX = (
@@ -24,7 +24,7 @@ def test_a_pods_own_lines() -> None:
     assert [line.at_s for line in about(LINES, "shop", "side", "", ("", "c0ffee"))] == [2.0, 3.0]
     assert [line.at_s for line in about(LINES, "shop", "x", "u2", ())] == [2.0]
     assert about(LINES, "other", "web", "", ("",)) == ()
-    assert len(about(LINES[:1] * 1000, "shop", "web", "", ())) == JOURNAL_LINES
+    assert len(about(LINES[:1] * 1000, "shop", "web", "", ())) == MOST_LINES
 
 
 @pytest.mark.parametrize(

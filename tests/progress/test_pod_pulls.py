@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pycrictl.diagnosis.pulls import from_proxy
+from pycrictl.progress.pod_pulls import from_proxy
 from pycrictl.pulls.messages import sums_json
 from pycrictl.pulls.state import PullState
 from tests.pulls.tracking import sums

@@ -1,0 +1,183 @@
+"""What the journal of the kubelet and the runtime says of pods, and Events likewise. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.logs.journal import JournalLine
+
+MOST_LINES: Final = 200
+MOST_CHARS: Final = 2000
+"""The most lines about a pod, and the most characters of one."""
+
+_SANDBOX: Final = (
+    r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
+)
+_KUBELET: Final = r'pods?="(?P<ns>[^"/]+)/(?P<name>[^"/]+)"'
+_ERROR: Final = r'(?P<text>(?:[^"\\]|\\.)*)'
+_CONTAINER: Final = r'containerName="(?P<name>[^"]*)"'
+_SIGNS: Final = (
+    ("sandbox-made", r"RunPodSandbox for .*returns sandbox id"),
+    ("sandbox", rf'RunPodSandbox for .* failed.*?error="{_ERROR}"'),
+    (
+        "sandbox",
+        r'\\?"(?:Create|Run)PodSandbox(?:Error)?\\?".*?(?P<text>rpc error: .*?)(?:\\*"+ pod=|$)',
+    ),
+    ("mount", r'(?:Mount|Attach)Volume.* for volume \\?"(?P<name>[^"\\]+)\\?".*? : (?P<text>.+)'),
+    ("mount", r"error processing PVC (?P<name>\S+?): (?P<text>[^\n]+)"),
+    ("unmounted", r"(?P<text>unmounted volumes=\[(?P<name>[^]]*)\].*)"),
+    ("kill", r'with Kill(?:PodSandbox|Container)Error: \\*"(?P<text>.*?)\\*"(?:" pod=|$)'),
+    ("pre-stop", rf'"PreStop hook failed" err="{_ERROR}".* {_CONTAINER}'),
+    (
+        "post-start",
+        r'"StartContainer\W+for \W*(?P<name>[\w.-]+)\W+with PostStartHookError: (?P<text>.*)',
+    ),
+    (
+        "probe",
+        rf'"?Probe failed"? .*?probeType="(?P<probe>\w+)".* {_CONTAINER}(?:.*?output="{_ERROR})?',
+    ),
+    ("probe-passed", r'"SyncLoop \(probe\)" probe="(?P<probe>\w+)" status="(?:started|ready)"'),
+    ("no-secret", r'retrieve pull secret.*secret \\*"(?P<text>[^"\\]+)\\*" not found'),
+    ("evicted", r"Eviction manager: pod is evicted"),
+)
+_EVENTS: Final = {
+    "FailedCreatePodSandBox": "sandbox",
+    "FailedKillPod": "kill",
+    "FailedPreStopHook": "pre-stop",
+    "FailedPostStartHook": "post-start",
+}
+_START_FAILED: Final = r"(?P<role>init|ephemeral)? ?container (?P<name>\S+) start failed in pod "
+_NOT_STARTED: Final = (
+    r'failed to \\"StartContainer\\" for \\"([^"\\]+)\\" with (\w+): \\"(.*?)(?<!\\)\\"(?=[",])'
+)
+
+
+class Sign(NamedTuple):
+    """Something that went wrong with a pod, or did not any more.
+
+    Attributes:
+        kind: ``sandbox`` (not created), ``sandbox-made``, ``mount``, ``unmounted`` (which volumes,
+            but not why), ``kill``, ``pre-stop``, ``post-start``, ``probe``, ``probe-passed``,
+            ``no-secret`` or ``evicted``.
+        text: the error, or the output of a probe.
+        name: the container, or the volume.
+        probe: ``liveness``, ``readiness`` or ``startup``.
+    """
+
+    kind: str
+    at_s: float
+    text: str = ""
+    name: str = ""
+    probe: str = ""
+
+
+def signs_in(lines: Iterable[JournalLine]) -> Iterator[Sign]:
+    """Iterate over what lines of a journal about one pod say, the oldest first."""
+    for line in lines:
+        for kind, pattern in _SIGNS:
+            if match := re.search(pattern, line.message):
+                words = {key: _plain(word or "") for key, word in match.groupdict().items()}
+                words["probe"] = words.get("probe", "").lower()
+                yield Sign(kind, line.at_s, **words)
+
+
+def sign_of(reason: str, message: str, container: str, at_s: float) -> Iterator[Sign]:
+    """Iterate over what an Event about a pod says; texts about volumes are as in the journal."""
+    kind, text = _EVENTS.get(reason, ""), " ".join(message.split())
+    if reason == "Unhealthy" and (found := re.match(r"(\w+) probe failed: ?(.*)", text)):
+        yield Sign("probe", at_s, found[2], container, found[1].lower())
+    elif found := re.search(r"image pull secrets \(([^)]+)\)", text):
+        yield Sign("no-secret", at_s, found[1])
+    elif kind:
+        is_bare = kind in ("pre-stop", "post-start")  # the Event names the hook alone
+        yield Sign(kind, at_s, "" if is_bare else text, container)
+    else:
+        yield from signs_in([JournalLine(at_s, "", text)])
+
+
+def _plain(text: str) -> str:
+    """Return a quoted text, perhaps quoted several times, as people write it."""
+    return " ".join(re.sub(r'\\+"', '"', re.sub(r"\\+n", " ", text)).split()).strip('" ')
+
+
+def whole(lines: Iterable[JournalLine]) -> list[JournalLine]:
+    """Join the lines of klog's values of several lines, which systemd parts: ``output=<``."""
+    found: list[JournalLine] = []
+    for line in lines:
+        before = found[-1].message if found else ""
+        if line.message.startswith("\t") and before.endswith(("=<", "\\n")):
+            text = json.dumps(f"{line.message[1:]}\n")[1:-1]
+            quote = '"' if before.endswith("=<") else ""
+            found[-1] = found[-1]._replace(message=f"{before.removesuffix('<')}{quote}{text}")
+        elif line.message == " >" and before.endswith("\\n"):
+            found[-1] = found[-1]._replace(message=f'{before}"')
+        else:
+            found.append(line)
+    return found
+
+
+def about(
+    journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
+) -> tuple[JournalLine, ...]:
+    words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
+    found = [
+        line._replace(message=line.message[:MOST_CHARS])
+        for line in journal
+        if any(word in line.message for word in words) or _names(line, namespace, name)
+    ]
+    return tuple(found[-MOST_LINES:])
+
+
+def waiting_in(journal: Iterable[JournalLine]) -> dict[str, PodImage]:
+    """Return the containers of a pod that wait, as the kubelet last said, with their images."""
+    found: dict[str, PodImage] = {}
+    roles: dict[str, str] = {}
+    for line in journal:
+        if match := re.search(_START_FAILED, line.message):
+            roles[match["name"]] = {"init": "init", "ephemeral": "debug"}.get(match["role"], "")
+        for name, reason, message in re.findall(_NOT_STARTED, line.message):
+            message = re.sub(r'\\+"', '"', message)
+            image = re.search(r'image (?:tag )?"([^"]+)"', message)
+            known = found[name].image if name in found else ""
+            found[name] = PodImage(
+                name, image[1] if image else known, reason, message, role=roles.get(name, "")
+            )
+    return found
+
+
+def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
+    """Return the pod with a NAME or NAMESPACE/NAME that the journal mentions."""
+    for line in reversed(journal):
+        for pattern in (_SANDBOX, _KUBELET):
+            found = re.search(pattern, line.message)
+            if found and text in (found["name"], f"{found['ns']}/{found['name']}"):
+                uid = found.groupdict().get("uid", "")
+                return Pod(found["ns"], found["name"], uid, "", (), ())
+    return None
+
+
+def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
+    """Return the pods, NAMESPACE/NAME, whose last attempt to create a sandbox failed.
+
+    Attempts before ``since_s`` do not count, as the pod may have been deleted.
+    """
+    failed: dict[str, None] = {}
+    for line in journal:
+        found = re.search(_SANDBOX, line.message)
+        if found is None or line.at_s < since_s or "RunPodSandbox for" not in line.message:
+            continue
+        pod = f"{found['ns']}/{found['name']}"
+        if "returns sandbox id" in line.message:
+            failed.pop(pod, None)
+        elif " failed" in line.message:
+            failed[pod] = None
+    return list(failed)
+
+
+def _names(line: JournalLine, namespace: str, name: str) -> bool:
+    found = re.search(_SANDBOX, line.message)
+    return found is not None and (found["ns"], found["name"]) == (namespace, name)
