@@ -56,7 +56,7 @@ wire: wire
 cri: _proto config cri noderoot signals wire.codes wire.limits yamltree
 containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot wire.codes
 logs: logs wire.logline wire.logtime
-kube: config environ kube noderoot servicelog streaming.loop tls yamltree
+kube: config environ kube logs.journal noderoot servicelog streaming.loop tls yamltree
 progress: _proto containerd cri kube.pods progress pulls streaming wire
 archives: _proto archives containerd copy.archive.decompress progress.reference pulls.state wire.tar
 pull: _proto cri noderoot progress pull pulls yamltree
@@ -77,8 +77,7 @@ copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri si
 diagnosis.pod: diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.wording kube.nodes
   kube.workloads
 diagnosis.causes: diagnosis.conditions diagnosis.facts diagnosis.findings diagnosis.troubles
-diagnosis.conditions: diagnosis.facts diagnosis.troubles kube.nodes kube.workloads
-  progress.failures pulls
+diagnosis.conditions: diagnosis.facts diagnosis.troubles kube.kubelet_log progress.failures pulls
 diagnosis.wording: diagnosis.conditions diagnosis.facts diagnosis.troubles kube.nodes
     kube.workloads progress.failures progress.reference pulls
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
@@ -101,8 +100,8 @@ agent: agent copy.rules.quotas cri.calls.client kube memory metricspage ownprogr
 agent.api: agent.api progress.reference pulls pycrictl
 agent.copies: _proto agent copy cri.calls.client kube.pods servicelog wire
 kubectl: agent.api.names diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.pod
-    kube.nodes kube.pods kube.workloads kubectl progress.endings progress.failures
-    progress.report_stream progress.stream_watch pulls pycrictl streaming
+    kube.kubelet_log kube.nodes kube.pods kube.workloads kubectl logs.journal progress.endings
+    progress.failures progress.report_stream progress.stream_watch pulls pycrictl streaming
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
@@ -111,7 +110,7 @@ cli: _proto agent archives cli config configfile containerd copy cri diagnosis e
 hosts: config environ hosts pycrictl show.merged show.records streaming.terminal wire.logtime
     yamltree
 nsenter:
-top: _proto cri diagnosis pulls top
+top: _proto cri diagnosis progress.pod_pulls pulls top
 top.board: diagnosis pulls
 top.text: pulls show.displays.phrases top.board
 top.screen: show.displays.phrases top.board top.text

@@ -7,6 +7,7 @@ above it. To add a cause, put a row where it belongs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
@@ -84,10 +85,10 @@ _NOT_CREATED: Final = {
 CAUSES: Final = (
     Cause("node-gone", Topic.NODE, _SERIOUS, lambda node, _: not node.exists,
         "does not exist, but pods are still on it", "the cluster deletes the pods"),
-    Cause("node-not-ready", Topic.NODE, _SERIOUS, c.is_not_ready,
+    Cause("node-not-ready", Topic.NODE, _SERIOUS, lambda node, _: node.unready,
         "is not ready, {detail}", "{kubelet}"),
     Cause("node-pressure", Topic.NODE, _WARNING,
-        lambda node, _: ", ".join(one.condition for one in node.conditions),
+        lambda node, _: ", ".join(node.pressures),
         "has {detail}: it takes no new pods, and evicts some", "{doctor} what it is short of"),
     Cause("node-cordoned", Topic.NODE, _NOTE, lambda node, _: node.is_cordoned,
         "is cordoned: it takes no new pods", "'kubectl uncordon {node}' ends that"),
@@ -95,7 +96,7 @@ CAUSES: Final = (
         "is not running: its node, {node}, does not exist any more",
         "'kubectl get nodes' shows which do; the cluster deletes the pod, and {successor}",
         _NODES, Side.CLUSTER),
-    Cause("node-not-ready", Topic.HOST, _SERIOUS, lambda f, _: c.is_not_ready(f.node, _),
+    Cause("node-not-ready", Topic.HOST, _SERIOUS, lambda f, _: f.node.unready,
         "is on node {node}, which is not ready, {detail}",
         "'kubectl describe node {node}' shows its conditions; what is known of the pod is older",
         _NODES, Side.CLUSTER),
@@ -117,8 +118,9 @@ CAUSES: Final = (
     Cause("gated", Topic.POD, _WARNING, lambda f, _: ", ".join(f.api.scheduling_gates),
         "is not running: it is not to be scheduled before its scheduling gates are removed:"
         " {detail}", "whatever set a gate has to remove it", _API),
-    Cause("no-claim", Topic.POD, _SERIOUS, c.lacks_claim, "is not running: {detail}", "{missing}",
-        _API),
+    Cause("no-claim", Topic.POD, _SERIOUS,
+        lambda f, _: "".join(re.findall(r'persistentvol\S+ "[^"]*" not found', f.api.unscheduled)),
+        "is not running: {detail}", "{missing}", _API),
     Cause("claim-unbound", Topic.POD, _SERIOUS, c.waits_for_claims,
         "is not running: it waits for volumes: {detail}",
         "'kubectl describe pvc -n {namespace}' says what the claims wait for", _API),
@@ -147,20 +149,22 @@ CAUSES: Final = (
 
     Cause("claim-lost", Topic.CLAIM, _SERIOUS, lambda claim, _: claim.phase == "Lost",
         "has lost its volume, {volume}", "restore the volume, or make a new claim"),
-    Cause("claim-unbound", Topic.CLAIM, _WARNING, c.binding_fails,
+    Cause("claim-unbound", Topic.CLAIM, _WARNING, lambda claim, _: claim.binding_error,
         "has no volume: {detail}", "'kubectl get storageclass,pv' shows what there is"),
-    Cause("not-created", Topic.WORKLOAD, _SERIOUS, c.creation_fails,
+    Cause("not-created", Topic.WORKLOAD, _SERIOUS, lambda work, _: work.creation_error,
         "has {made} of {wanted} pods: {detail}", _NOT_CREATED),
-    Cause("job-failed", Topic.WORKLOAD, _SERIOUS, c.has_condition("Failed=True"),
+    Cause("job-failed", Topic.WORKLOAD, _SERIOUS, lambda work, _: work.condition("Failed=True"),
         "has failed: {detail}", "'kubectl logs {object}' shows the log of a pod, if any is left"),
     Cause("rollout", Topic.WORKLOAD, _WARNING,
-        c.has_condition("Progressing=False/ProgressDeadlineExceeded"),
+        lambda work, _: work.condition("Progressing=False/ProgressDeadlineExceeded"),
         "has a rollout that stands still: {ready} of {wanted} pods are ready; {detail}",
         "'kubectl rollout undo {object}' goes back to the version before"),
     Cause("paused", Topic.WORKLOAD, _WARNING,
-        lambda work, _: work.kind == "deployment" and work.is_suspended and work.made < work.wanted,
+        lambda work, _: work.kind == "deployment" and work.is_suspended and work.lacks_pods,
         "is paused, and has {made} of {wanted} pods", "'kubectl rollout resume {object}'"),
-    Cause("not-created", Topic.WORKLOAD, _WARNING, c.lacks_pods,
+    Cause("not-created", Topic.WORKLOAD, _WARNING,  # a StatefulSet makes one after another
+        lambda work, _: work.lacks_pods and work.now_s - work.since_s > c.PATIENCE_S
+        and not work.is_suspended and not (work.kind == "statefulset" and work.made),
         "has {made} of {wanted} pods, and no reason is known",
         "'kubectl describe {object}' may say more; kube-controller-manager creates them"),
     Cause("schedule", Topic.WORKLOAD, _WARNING,
@@ -196,7 +200,7 @@ CAUSES: Final = (
         {c.MISSING_OBJECT: "{missing}", "": "{describe}, and so may the storage driver's pods"}),
 
     Cause("queued", Topic.IMAGE, _WARNING, lambda f, image: image.pull and image.pull.place,
-        "is waiting: image {image} is queued, {place}{contrary}", "{queue}"),
+        "is waiting: image {image} is {place}{contrary}", "{queue}"),
     Cause("stalled", Topic.IMAGE, _SERIOUS, c.pull_is_stalled,
         "is waiting: the pull of image {image} has stalled for {detail}, {progress}{contrary}",
         "{connection}"),
@@ -265,9 +269,6 @@ CAUSES: Final = (
 
     Cause("maybe-pulling", Topic.UNKNOWN, _WARNING, lambda f, _: f.stray_pulls,
         "may be waiting for an image: {stray_pull}", _TELLS + " whose pull it is", side=Side.NODE),
-    Cause("maybe-failed", Topic.UNKNOWN, _WARNING, lambda f, _: f.stray_failures,
-        "may be waiting for an image: {stray_failure}", _TELLS + " whose pull it is",
-        side=Side.NODE),
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: f.sandbox is None,
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING,

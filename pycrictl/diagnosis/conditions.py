@@ -13,8 +13,6 @@ from typing import Any, Final
 from pycrictl.diagnosis.facts import Container, Image, PodFacts
 from pycrictl.diagnosis.troubles import BAD_COMMAND, pull_trouble, sandbox_words, shortened
 from pycrictl.kube.kubelet_log import Sign
-from pycrictl.kube.nodes import Node
-from pycrictl.kube.workloads import Claim, Workload
 from pycrictl.progress.failures import REASONS as REASONS
 from pycrictl.units import age_in_words, format_duration, plural, quote
 
@@ -74,44 +72,21 @@ def takes_long_to_end(facts: PodFacts, _: object) -> object:
     return facts.now_s - asked_s > PATIENCE_S and f"{age} {limit}: {what}"
 
 
-def unscheduled(facts: PodFacts) -> str:
-    """Return why no node takes a pod, without what the scheduler says of preemption."""
-    if facts.api.node or not facts.api.unscheduled:
-        return ""
-    words = " ".join(facts.api.unscheduled.split())
-    return re.split(r"\.? (?:no new claims |preemption: )|\. not found$", words)[0].rstrip(".")
-
-
-def lacks_claim(facts: PodFacts, _: object) -> object:
-    found = re.search(r'persistentvolumeclaim "[^"]*" not found', unscheduled(facts))
-    return found and found[0]
-
-
 def waits_for_claims(facts: PodFacts, _: object) -> object:
-    if "unbound immediate PersistentVolumeClaims" not in unscheduled(facts):
+    if "unbound immediate PersistentVolumeClaims" not in facts.api.unscheduled:
         return False
-    names = [f"{one.name} ({binding_fails(one, None)})" for one in facts.unbound]
+    names = [f"{one.name} ({one.binding_error})" for one in facts.unbound]
     return ", ".join(names) or "its claims are not bound"
 
 
 def no_node_takes_it(facts: PodFacts, _: object) -> object:
     """Return what nodes lack, most of them first, and which of them are closed to pods."""
-    if not (words := unscheduled(facts)):
-        return False
-    summary, _, reasons = words.partition(": ")
+    summary, _, reasons = facts.api.unscheduled.partition(": ")
     counted = re.findall(r"(\d+) ([^,]+)", reasons)
     counted.sort(key=lambda one: -int(one[0]))
-    if counted:
-        words = f"{summary}: {', '.join(' '.join(one) for one in counted)}"
-    closed = [f"{node.name} {why}" for node in facts.closed for why in _refusals(node)]
-    return f"{words} ({', '.join(closed[:5])})" if closed else words
-
-
-def _refusals(node: Node) -> list[str]:
-    """Return why a node takes no pods, or only those that tolerate it."""
-    conditions = [one.condition for one in node.conditions if one is not node.unready]
-    cordoned = ["is cordoned"] * node.is_cordoned + ["is not ready"] * bool(node.unready)
-    return cordoned + [f"has {what}" for what in (*conditions, *node.taints)]
+    words = f"{summary}: {', '.join(map(' '.join, counted)) or reasons}"
+    closed = [f"{node.name} {why}" for node in facts.closed for why in node.refusals]
+    return summary and (f"{words} ({', '.join(closed[:5])})" if closed else words)
 
 
 def no_scheduler_answers(facts: PodFacts, _: object) -> object:
@@ -344,46 +319,3 @@ def age_of_running(facts: PodFacts, _: object) -> object:
         return False
     age = age_in_words(max(facts.now_s - min(since_s), 0.0))
     return f"{plural(len(since_s), 'container')}, for {age}"
-
-
-# Nodes, claims and workloads
-
-
-def is_not_ready(node: Node, _: object) -> object:
-    if (why := node.unready) is None:
-        return False
-    return f"for {age_in_words(max(node.now_s - why.since_s, 0.0))}: {why.message}"
-
-
-def binding_fails(claim: Claim, _: object) -> object:
-    if claim.phase != "Pending" or (not claim.warnings and claim.storage_class):
-        return False  # it may wait for its first pod
-    nothing = "it names no storage class, there is no default, and no volume fits"
-    return claim.warnings[-1] if claim.warnings else nothing
-
-
-_REFUSED: Final = (
-    r'^(?:Error creating: |Create .* failed error: |(?:pods|persistentvolumeclaims) "[^"]*" is'
-    r" forbidden: )+"
-)
-
-
-def creation_fails(work: Workload, _: object) -> object:
-    said = [text for text in work.warnings if re.match("Error creating: |Create ", text)]
-    said += filter(None, [work.conditions.get("ReplicaFailure=True/FailedCreate")])
-    return work.made < work.wanted and bool(said) and re.sub(_REFUSED, "", said[-1])
-
-
-def has_condition(name: str) -> Condition:
-    """Return the message of a condition of a workload, by the start of TYPE=STATUS/REASON."""
-
-    def holds(work: Workload, _: object) -> object:
-        return next((said for key, said in work.conditions.items() if key.startswith(name)), False)
-
-    return holds
-
-
-def lacks_pods(work: Workload, _: object) -> object:
-    is_old = work.now_s - work.since_s > PATIENCE_S
-    is_gradual = work.kind == "statefulset" and work.made > 0  # one after another
-    return is_old and work.made < work.wanted and not is_gradual and not work.is_suspended

@@ -82,9 +82,8 @@ class PodFacts:
 
     ``pod`` is what the API server has, ``node`` the pod's node, and ``closed`` are nodes that are
     cordoned or tainted, for a pod without a node. ``unbound`` are the pod's claims without a
-    volume. ``stray_pulls`` and ``stray_failures`` are not known to be the pod's, ``problems`` are
-    runtime conditions that do not hold. ``signs`` are what ``journal`` says, the oldest first; both
-    have Events as well.
+    volume. ``stray_pulls`` are not known to be the pod's, ``problems`` are runtime conditions that
+    do not hold. ``signs`` are what ``journal`` says, the oldest first; both have Events as well.
     """
 
     namespace: str
@@ -99,7 +98,6 @@ class PodFacts:
     closed: tuple[Node, ...] = ()
     unbound: tuple[Claim, ...] = ()
     stray_pulls: dict[str, PullState] = field(default_factory=dict)
-    stray_failures: dict[str, str] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     problems: tuple[Condition, ...] = ()
     signs: tuple[Sign, ...] = ()
@@ -122,14 +120,9 @@ class PodFacts:
 
     def last(self, kind: str, name: str = "", probes: str = "") -> Sign | None:
         """Return the last sign of a kind, of a container or volume, of one of some probes."""
-        for sign in reversed(self.signs):
-            if (
-                sign.kind == kind
-                and name in ("", sign.name)
-                and (not probes or sign.probe in probes)
-            ):
-                return sign
-        return None
+        found = (one for one in reversed(self.signs) if one.kind == kind)
+        found = (one for one in found if name in ("", one.name))
+        return next((one for one in found if one.probe in probes or not probes), None)
 
     @property
     def has_ended(self) -> bool:

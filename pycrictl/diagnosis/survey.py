@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.containerlog import container_log
+from pycrictl.cri.inspection.last_exit import attempt_before, termination_message
 from pycrictl.cri.lifecycle.image_removal import sandbox_image
 from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
 from pycrictl.diagnosis import facts
@@ -42,7 +41,6 @@ from pycrictl.progress.failures import (
     Failure,
     Failures,
     as_text,
-    awaited,
     cause,
 )
 from pycrictl.progress.pod_pulls import Pulls, from_proxy, watch_briefly
@@ -69,11 +67,6 @@ KEEP_S: Final = 10.0
 
 RECENT_S: Final = 600.0
 """The kubelet retries creating a sandbox at least every five minutes."""
-
-MESSAGE_CHARS: Final = 4096
-"""The kubelet's limit for a termination message."""
-
-_MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Finds pulls, given the missing images; returns a function from a pod's name to its pulls."""
@@ -164,12 +157,11 @@ class Survey(Asking):
         sandbox, pod, containers, needed = seen
         namespace, _, name = seen.owner.partition("/")
         uid = pod.uid if pod is not None else ""
-        began_s, known = 0.0, None
+        known = None
         if sandbox is not None:
             uid = uid or sandbox.metadata.uid
-            began_s = max(sandbox.created_at, 0) / 1e9
             is_ready = sandbox.state == cri_pb2.SANDBOX_READY
-            known = facts.Sandbox(sandbox.id, is_ready, began_s)
+            known = facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9)
         others = {**pulls.others, **pulls.stray}  # another pod's pull brings the image here, too
         own = {each: others[each] for each in needed if each in others}
         images = self._image_facts(
@@ -195,11 +187,6 @@ class Survey(Asking):
             containers=self._with_kubelets(containers, pod),
             images=images,
             stray_pulls=dict(pulls.stray) if seen.is_open else {},
-            stray_failures={
-                one.image: one.explained
-                for one in failures
-                if seen.is_open and not one.pod and one.at_s > began_s
-            },
             disks=() if seen.is_calm else self._filesystems,
             problems=self._conditions,
             signs=tuple(signs_in(journal)),
@@ -237,10 +224,8 @@ class Survey(Asking):
         if not is_complete:
             there = {pod_name(each) for each in newest.values()} | wanted.keys()
             since_s = self._wall_s() - RECENT_S
-            owners = [owner for _, owner in awaited(self._lines)]
-            for owner in dict.fromkeys([*owners, *without_sandbox(self._lines, since_s)]):
-                if owner and owner not in there and (pod := pod_named(self._lines, owner)):
-                    there.add(owner)
+            for owner in without_sandbox(self._lines, since_s):
+                if owner not in there and (pod := pod_named(self._lines, owner)):
                     yield None, pod
 
     def _with_journal(self, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None) -> Pod | None:
@@ -358,31 +343,19 @@ class Survey(Asking):
 
     def _container(self, one: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
         """Return a container as it is, with its last exit, which may be of the attempt before."""
-        name, sandboxes = one.metadata.name, self._sandboxes_of(one.id, lookup)
-        earlier = [
-            each
-            for each in lookup.containers
-            if each.metadata.name == name
-            and each.pod_sandbox_id in sandboxes
-            and each.id != one.id
-            and each.state == cri_pb2.CONTAINER_EXITED
-        ]
         before = None
-        if earlier:
-            newest = max(earlier, key=lambda each: each.created_at)
-            with self._optional("container status"):
-                for answer in statuses.read(self._client, "container", [newest.id], is_listed=True):
-                    before = answer.status
+        with self._optional("container status"):
+            before = attempt_before(self._client, one, lookup)
         has_ended = one.state == cri_pb2.CONTAINER_EXITED
         last = one if has_ended or before is None else before
         return facts.Container(
-            name=name,
+            name=one.metadata.name,
             id=one.id,
             image=one.image.user_specified_image or one.image.image,
             state=_STATES.get(one.state, "unknown"),
             exit_code=last.exit_code,
             reason=last.reason,
-            message=last.message or _termination_message(last),
+            message=termination_message(last),
             restarts=one.metadata.attempt,
             started_s=one.started_at / 1e9,
             finished_s=last.finished_at / 1e9,
@@ -390,12 +363,6 @@ class Survey(Asking):
             has_crashed_before=before is not None and before.exit_code != 0,
             lines=self._last_lines(last.id) if has_ended or before is not None else (),
         )
-
-    @staticmethod
-    def _sandboxes_of(container_id: str, lookup: Lookup) -> set[str]:
-        of = {each.id: each.pod_sandbox_id for each in lookup.containers}
-        uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(container_id)}
-        return {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
 
     def _last_lines(self, container_id: str) -> tuple[str, ...]:
         lines: list[str] = []
@@ -462,17 +429,6 @@ def _images_of(pod: Pod | None) -> list[PodImage]:
     """Return the images that a pod needs to run, without those of debug containers."""
     images = pod.images if pod is not None else ()
     return [one for one in images if one.role != "debug"]
-
-
-def _termination_message(one: cri_pb2.ContainerStatus) -> str:
-    """Return what a container wrote to its termination log, where the kubelet reads it."""
-    path = one.annotations.get(_MESSAGE_PATH, "/dev/termination-log")
-    for mount in one.mounts:
-        if mount.container_path == path:
-            with suppress(OSError):
-                content = noderoot.read_named(noderoot.locate(mount.host_path))
-                return content[-MESSAGE_CHARS:].decode("utf-8", "replace")
-    return ""
 
 
 def _as_listed(each: cri_pb2.Container) -> facts.Container:

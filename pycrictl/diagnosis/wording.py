@@ -12,8 +12,8 @@ from pycrictl.diagnosis.troubles import exit_words, pull_trouble, shortened, wor
 from pycrictl.kube.nodes import Node
 from pycrictl.progress.failures import cause
 from pycrictl.progress.reference import parse
-from pycrictl.pulls.words import far, starts_in
-from pycrictl.units import age_in_words, ordinal, plural, quote, readable, short_id, shorten
+from pycrictl.pulls.words import far, queue, starts_in
+from pycrictl.units import age_in_words, plural, quote, readable, short_id, shorten
 
 EVIDENCE_CHARS: Final = 200
 """The most characters of a termination message in a sentence."""
@@ -89,7 +89,6 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
     unseen = [one for one in (Source.API, Source.JOURNAL) if one not in facts.seen]
     ended_s = max((one.finished_s for one in facts.containers), default=0.0)
     stray = list(facts.stray_pulls.items())[:1]
-    failed = list(facts.stray_failures.items())[-1:]
     words = {
         "pod": facts.full_name if is_on_node else f"{facts.name} -n {facts.namespace}",
         "namespace": facts.namespace,
@@ -100,7 +99,6 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
         "unseen": f" (unavailable: {', '.join(unseen)})" if unseen else "",
         "ended": f", {age_in_words(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else "",
         "stray_pull": "".join(f"{quote(k)} is being pulled, {far(v)}" for k, v in stray),
-        "stray_failure": "".join(f"{quote(k)}: {pull_trouble(v).text} ({v})" for k, v in failed),
     }
     if isinstance(item, Container):
         return words | _of_container(facts, item, is_on_node)
@@ -143,16 +141,12 @@ def _of_failure(error: str, image: str, is_on_node: bool) -> dict[str, str]:
 
 
 def _of_image(image: Image, is_on_node: bool) -> dict[str, str]:
-    pull, place = image.pull, ""
-    if pull is not None and pull.place:
-        behind = f", behind {pull.behind}" if pull.behind else ""
-        starts = f", expected to start in {soon}" if (soon := starts_in(pull)) else ""
-        place = f"{ordinal(pull.place)} in line{behind}{starts}"
+    pull = image.pull
     is_contrary = image.says in ("ImagePullBackOff", "ErrImagePull")
     return {
         "image": quote(image.reference),
         "repository": parse(image.reference).name,
-        "place": place,
+        "place": queue(pull.place, pull.behind, starts_in(pull)) if pull is not None else "",
         "progress": far(pull) if pull is not None else "",
         "contrary": f" (the kubelet still says {image.says})" if is_contrary else "",
         "next_try": f"; {image.next_try}" if image.next_try else "",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from pycrictl.foreign import mapping, mappings, moment, text
+from pycrictl.units import age_in_words
 
 READY: Final = "Ready"
 _TROUBLES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
@@ -40,8 +41,21 @@ class Node(NamedTuple):
         return f"node {self.name}"
 
     @property
-    def unready(self) -> NodeCondition | None:
-        return next((one for one in self.conditions if one.condition == READY), None)
+    def unready(self) -> str:
+        """Since when it is not ready, and why; empty if it is."""
+        found = (one for one in self.conditions if one.condition == READY)
+        ages = ((age_in_words(max(self.now_s - one.since_s, 0.0)), one.message) for one in found)
+        return next((f"for {age}: {message}" for age, message in ages), "")
+
+    @property
+    def pressures(self) -> list[str]:
+        return [one.condition for one in self.conditions if one.condition != READY]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Why it takes no pods, or only those that tolerate it."""
+        cordoned = ["is cordoned"] * self.is_cordoned + ["is not ready"] * bool(self.unready)
+        return cordoned + [f"has {what}" for what in (*self.pressures, *self.taints)]
 
 
 def parse_node(document: Mapping[str, Any], now_s: float = 0.0) -> Node:

@@ -7,6 +7,7 @@ parts without the expected shape are left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -104,7 +105,7 @@ class Pod(NamedTuple):
         deletion_s: when its grace period ends, in Unix seconds; 0 if it is not being deleted.
         scheduling_gates: what keeps the scheduler from looking at it.
         unmet_gates: its readiness gates whose conditions do not hold.
-        unscheduled: why it has no node, in the scheduler's words.
+        unscheduled: why it has no node, in the scheduler's words, without those on preemption.
         is_made: whether its sandbox and network are ready; None if unknown.
         claims: the names of its PersistentVolumeClaims.
         source_uid: of a static pod, the UID that the kubelet's Events have.
@@ -182,6 +183,7 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
             images.append(PodImage(name_of_volume, reference, has_started=has_run, is_volume=True))
     conditions = {text(one.get("type")): one for one in mappings(status.get("conditions"))}
     scheduled = conditions.get("PodScheduled", {})
+    is_scheduled = scheduled.get("status") != "False" or bool(spec.get("nodeName"))
     made = conditions.get("PodReadyToStartContainers", {}).get("status")
     gates = [text(one.get("conditionType")) for one in mappings(spec.get("readinessGates"))]
     return Pod(
@@ -208,7 +210,7 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         unmet_gates=tuple(
             gate for gate in gates if conditions.get(gate, {}).get("status") != "True"
         ),
-        unscheduled=text(scheduled.get("message")) if scheduled.get("status") == "False" else "",
+        unscheduled=_unscheduled(text(scheduled.get("message"))) if not is_scheduled else "",
         is_made=made == "True" if made else None,
         claims=tuple(
             claim
@@ -217,6 +219,11 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         ),
         source_uid=text(mapping(metadata.get("annotations")).get("kubernetes.io/config.mirror")),
     )
+
+
+def _unscheduled(message: str) -> str:
+    words = " ".join(message.split())
+    return re.split(r"\.? (?:no new claims |preemption: )|\. not found$", words)[0].rstrip(".")
 
 
 def _status_s(metadata: Mapping[str, Any]) -> float:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pycrictl.foreign import count, mapping, mappings, moment, text
 from pycrictl.kube.pods import controller_of
+
+_REFUSED: Final = (
+    r'^(?:Error creating: |Create .* failed error: |(?:pods|persistentvolumeclaims) "[^"]*" is'
+    r" forbidden: )+"
+)
 
 
 class Workload(NamedTuple):
@@ -40,6 +46,21 @@ class Workload(NamedTuple):
     def full_name(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def lacks_pods(self) -> bool:
+        return self.made < self.wanted
+
+    @property
+    def creation_error(self) -> str:
+        """Why its last pod could not be created; empty if all have been."""
+        said = [text for text in self.warnings if re.match("Error creating: |Create ", text)]
+        said += filter(None, [self.conditions.get("ReplicaFailure=True/FailedCreate")])
+        return re.sub(_REFUSED, "", said[-1]) if said and self.lacks_pods else ""
+
+    def condition(self, name: str) -> str:
+        """Return the message of a condition, by the start of TYPE=STATUS/REASON; or empty."""
+        return next((said for key, said in self.conditions.items() if key.startswith(name)), "")
+
 
 class Claim(NamedTuple):
     """A PersistentVolumeClaim; ``warnings`` are messages of its Events, the oldest first."""
@@ -55,6 +76,14 @@ class Claim(NamedTuple):
     @property
     def full_name(self) -> str:
         return f"persistentvolumeclaim {self.namespace}/{self.name}"
+
+    @property
+    def binding_error(self) -> str:
+        """Why it has no volume; empty if it has, or may wait for its first pod."""
+        if self.phase != "Pending" or self.warnings:
+            return self.warnings[-1] if self.phase == "Pending" else ""
+        nothing = "it names no storage class, there is no default, and no volume fits"
+        return "" if self.storage_class else nothing
 
 
 def parse_claim(document: Mapping[str, Any]) -> Claim:

@@ -131,8 +131,7 @@ class ClusterState:
         nodes: dict[str, Node] = {
             one.name: one._replace(now_s=now_s) for one in self._objects["nodes"].values()
         }
-        closed = (one for one in nodes.values() if one.is_cordoned or one.taints or one.conditions)
-        some_closed = tuple(islice(closed, MOST_CLOSED))
+        closed = tuple(islice((one for one in nodes.values() if one.refusals), MOST_CLOSED))
         claims = {(one.namespace, one.name): one for one in self._unbound(events)}
         pulls: dict[object, list[Document]] = defaultdict(list)
         for pull in self._objects["imagepulls"].values():
@@ -149,7 +148,7 @@ class ClusterState:
             yield replace(
                 found,
                 node=nodes.get(pod.node, Node(pod.node, exists=False)) if pod.node else None,
-                closed=() if pod.node else some_closed,
+                closed=() if pod.node else closed,
                 unbound=tuple(claims[name] for name in names if name in claims),
                 signs=tuple(chain.from_iterable(one.signs for one in own)),
                 journal=tuple(one.line for one in own),

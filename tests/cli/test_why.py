@@ -133,7 +133,7 @@ CAUSE = '"reg.example/web:1": the registry does not have it (reg.example/web:1: 
     [
         ("default/web", "not-found", f"is not running: image {CAUSE}; the next try is due"),
         ("default/other", "unknown", "no error is known"),
-        ("", "maybe-failed", f"may be waiting for an image: {CAUSE}"),
+        ("", "unknown", "no error is known"),
     ],
 )
 def test_a_failure_that_only_the_journal_knows(

@@ -92,8 +92,7 @@ TWELVE = {
     ),
     "queued": (
         waits_for(pull=PullState(place=2, behind="default/batch", starts_in_s=30.0)),
-        'is waiting: image "reg.example/web:1" is queued, 2nd in line, behind default/batch,'
-        " expected to start in 30s",
+        'is waiting: image "reg.example/web:1" is queued, 2nd, behind default/batch, starts in 30s',
     ),
     "not-found": (
         waits_for(failure="reg.example/web:1: not found", next_try="next try about 10:00:10"),
@@ -281,11 +280,6 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         replace(UNKNOWN, stray_pulls={"x": PullState(sums=sums(1, 100))}),
         "maybe-pulling",
         "may be waiting for an image",
-    ),
-    "a failure that may be its own": (
-        replace(UNKNOWN, stray_failures={"r/a:1": "first", "r/web:1": "r/web:1: not found"}),
-        "maybe-failed",
-        'waiting for an image: "r/web:1": the registry does not have it (r/web:1: not found)',
     ),
     "nothing is known": (UNKNOWN, "unknown", "no error is known"),
     "evicted": (

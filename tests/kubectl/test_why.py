@@ -100,7 +100,7 @@ CASES = {
         ),
         "is being pulled, 12 %, 3.0 of 24.0 MiB",
     ),
-    "queued": (pod(), Evidence(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd in line"),
+    "queued": (pod(), Evidence(pulls=[pull("Queued", queuePosition=2)]), "is queued, 2nd"),
     "not-found": (
         pod(BACK_OFF),
         Evidence(pulls=[pull("BackOff", error="registry.test/team/app:1: not found")]),

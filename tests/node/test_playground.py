@@ -75,7 +75,7 @@ def test_what_the_greeting_says() -> None:
 
         tries = {
             "pycrictl image-pull-progress": "registry.example/shop/cache:3",
-            "pycrictl why jobs/batch": "is queued, 1st in line, behind",
+            "pycrictl why jobs/batch": "is queued, 1st, behind",
             "pycrictl pull-limiter set 2": "limit 1 -> 2",
             "pycrictl why default/api": "keeps crashing: exit code 3",
             "pycrictl cp web:/srv/index.html .": "copied 1 file",
