@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from pycrictl.cli.argv import CommandLine
+    from pycrictl.cli.host_boards import HostBoards
     from pycrictl.config import Config, Flags
     from pycrictl.copy.method import Opened
     from pycrictl.cri.calls.client import CriClient
@@ -38,8 +39,8 @@ class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
     ``global_line`` is the command line up to the command. ``handed_on`` are options that a plugin
-    hands on to kubectl; ``host_root`` is None if not given. ``copies_elsewhere`` yields the
-    methods of copies for containers on other hosts.
+    hands on to kubectl; ``host_root`` is None if not given. ``copies_elsewhere`` and
+    ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top`` for other hosts.
     """
 
     def __init__(self, env: Environment, flags: Flags) -> None:
@@ -48,6 +49,7 @@ class AppContext:
         self.command = ""
         self.global_line: CommandLine | None = None
         self.copies_elsewhere: Opened | None = None
+        self.boards_elsewhere: HostBoards | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
         self.recording: Recording | None = None

@@ -68,7 +68,8 @@ def run(
 ) -> int | None:
     """Run a command on the hosts that the options name; return the exit status.
 
-    None means that the command, a copy, has to go on here: the context then has its methods.
+    None means that the command goes on here, with what the context has for other hosts: ``cp`` and
+    the screen of ``top``.
 
     Args:
         params: the values of the global options; those for the host are removed from them.
@@ -106,6 +107,16 @@ def run(
         starts = [partial(_start_copy, env, ssh, host, global_words, ask) for host in hosts]
         handed_on = [w for n, w in words_of(parse()) if n not in _OF_CLIENT]
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
+        return None
+    if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
+        from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
+        from pycrictl.top.screen import own_words  # noqa: PLC0415 - the same
+
+        merges = {"stdout": True, "stderr": True, "is_live": True}
+        argv = [*global_words, *words]
+        start = start_message(env, argv, (), terminals=(False, False, False), merges=merges)
+        mine = [word for name, word in words_of(app.global_line) if name not in ("host",)]
+        app.boards_elsewhere = HostBoards(ssh, hosts, start, ask, [*own_words(), *mine])
         return None
     request = _request(env, travel, global_words, words, parse)
     if is_alone:

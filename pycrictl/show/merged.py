@@ -50,6 +50,7 @@ class Merged:
         self._hosts = hosts
         self._is_live = is_live
         self._records: dict[str, list[Record]] = {host: [] for host in hosts}
+        self._ended: dict[str, str] = {}
         self._reasons: dict[str, str] = {}  # the last error of each host
         self._width = max(map(phrases.width, hosts))
         self._is_coloured = colours_are_wanted(env.environ, is_terminal=env.stdout_is_terminal)
@@ -87,8 +88,9 @@ class Merged:
         out.flush()
 
     def end(self, host: str, status: int, error: str) -> None:
+        reason = self._reasons.get(host, f"status {status}") if status else ""
+        self._ended[host] = error or reason
         if self._pulls is not None:
-            reason = self._reasons.get(host, f"status {status}") if status else ""
             self._pulls.end(host, error or reason)
         if error:
             self._env.error(f"{host}: {error}")
@@ -131,6 +133,8 @@ class Merged:
             return
         if self._pulls is None:
             self._pulls = HostPulls(self._env, self._hosts, is_drawn=form == "bar")
+            for ended, failure in self._ended.items():
+                self._pulls.end(ended, failure)
         self._pulls.report(host, content)
 
     def _write(self, out: TextIO) -> None:

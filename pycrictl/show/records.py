@@ -77,7 +77,8 @@ class Record(NamedTuple):
     """What a host has sent, checked.
 
     Attributes:
-        kind: ``table``, ``ids``, ``document``, ``pods`` or ``node`` (diagnoses), ``progress``.
+        kind: ``table``, ``ids``, ``document``, ``pods`` or ``node`` (diagnoses), ``board``
+            (of ``top``), ``progress``.
         content: a ``render.Table``'s fields for tables.
         has_header, is_fitted: of tables.
         form: ``json`` or ``yaml`` for documents, the client's form for progress.
@@ -106,7 +107,7 @@ def parsed(line: bytes) -> Record:
             if len(content[name]) != len(rows) or any(len(row) != len(header) for row in rows):
                 raise ValueError("the table is not rectangular")
         content |= {"header": header, "rows": rows}
-    elif record.kind in ("ids", "pods", "node", "progress"):
+    elif record.kind in ("ids", "pods", "node", "board", "progress"):
         if not isinstance(content, list if record.kind == "ids" else dict):
             raise ValueError("the record is incomplete")
     elif record.kind != "document":

@@ -7,11 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
+from pycrictl import foreign
 from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import Report
 from pycrictl.diagnosis.troubles import exit_words, last_reason
-from pycrictl.pulls.state import PullState
+from pycrictl.pulls.messages import sums_in, sums_json
+from pycrictl.pulls.state import PullState, Sums
 from pycrictl.pulls.words import document, far, standing
 from pycrictl.units import age_in_words, plural, quote
 
@@ -55,6 +57,12 @@ _WORDS: Final = {
     "runtime-class": "no such runtime",
     "kill-failed": "cannot be stopped",
 }
+_FIRST: Final = (-1_000_000, 0)
+"""The severity of a host that is not there."""
+
+_OF_PULL: Final = ("image", "place", "behind", "starts_in_s", "is_begun", "is_running")
+"""What the screen shows of a pull, beside its sums."""
+
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
 
 
@@ -93,14 +101,21 @@ class BoardRow:
     usage: Usage = NOTHING
     pull: PullState | None = None
     is_over: bool = False
+    node: str = ""
 
     @property
-    def key(self) -> tuple[str, str, str]:
-        return self.pod, self.container, "" if self.container else self.image
+    def key(self) -> tuple[str, str, str, str]:
+        return self.node, self.pod, self.container, "" if self.container else self.image
+
+    @property
+    def name(self) -> str:
+        """The pod, or the last part of the image, behind the node if there are several."""
+        name = self.pod or self.image.rpartition("/")[2]
+        return f"{self.node}  {name}".rstrip() if self.node else name
 
     def document(self) -> dict[str, Any]:
         found = asdict(replace(self, pull=None))
-        del found["severity_key"], found["usage"], found["is_over"]
+        del found["severity_key"], found["usage"], found["is_over"], found["node"]
         pull = document(self.pull) if self.pull is not None else None
         return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
 
@@ -173,12 +188,63 @@ def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ..
     return tuple(sorted(rows, key=place))
 
 
+def record_of(board: Board) -> dict[str, Any]:
+    """Return a board as JSON for the client of several hosts, which ``rows_in`` reads."""
+    rows = []
+    for row in board.rows:
+        more: dict[str, Any] = {"severity": list(row.severity_key), "is_over": row.is_over}
+        if row.pull is not None:
+            pull = row.pull
+            more["pull"] = {name: getattr(pull, name) for name in _OF_PULL}
+            more["sums"] = sums_json(pull.sums)
+        rows.append({**row.document(), **more})
+    return {**board.document(), "rows": rows}
+
+
+def rows_in(record: Mapping[str, Any], node: str) -> list[BoardRow]:
+    """Read the rows of a host's board; an error of any kind means that it is none."""
+    rows = []
+    for found in record.get("rows") or ():
+        pull = None
+        if found["pull"] is not None:
+            fields = {name: found["pull"][name] for name in _OF_PULL}
+            pull = PullState(**fields, sums=sums_in(found.get("sums")) or Sums())
+        first, second = found["severity"]
+        memory = foreign.strict(found["memory"], foreign.whole)
+        rows.append(
+            BoardRow(
+                pod=str(found["pod"]),
+                container=str(found["container"]),
+                id=str(found["id"]),
+                image=str(found["image"]),
+                state=State(found["state"]),
+                what=str(found["what"]),
+                detail=str(found["detail"]),
+                severity_key=(int(first), int(second)),
+                restarts=int(found["restarts"]),
+                usage=Usage(foreign.number(found["cpu"]), memory),
+                pull=pull,
+                is_over=bool(found["is_over"]),
+                node=node,
+            )
+        )
+    return rows
+
+
+def lost_row(node: str, reason: str) -> BoardRow:
+    """Return the line of a host that is not there, before all others."""
+    return BoardRow(
+        "", "", "", "", State.SICK, "no connection", reason, severity_key=_FIRST, node=node
+    )
+
+
 def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
     wanted = text.casefold()
     return tuple(
         row
         for row in rows
-        if wanted in f"{row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
+        if wanted
+        in f"{row.node} {row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
     )
 
 

@@ -50,14 +50,15 @@ _STYLES: Final = {
 class Actions:
     """The actions available to the screen.
 
-    ``look``, ``why`` and ``inspect`` are called in threads; ``words`` begin a command line of this
-    program. ``cancel`` takes an image or a pod; it and ``set_limit`` raise errors without a proxy.
+    ``look``, ``why`` and ``inspect`` are called in threads; ``beside`` begins a command line of
+    this program for a row. ``cancel`` takes an image or a pod; it and ``set_limit`` raise errors
+    without a proxy.
     """
 
     look: Callable[[], Board]
     why: Callable[[BoardRow], str]
     inspect: Callable[[BoardRow], str]
-    words: Sequence[str]
+    beside: Callable[[BoardRow], Sequence[str]]
     set_limit: Callable[[int], None]
     cancel: Callable[[str], None]
 
@@ -386,10 +387,11 @@ class TopApp(App[None]):
         self.push_screen(Question(clean(question)), answered)
 
     def _beside(self, *words: str, stays: bool = True) -> None:
+        beside = self._actions.beside(self._row) if self._row is not None else ()
         try:
             with self.suspend():
                 began_s = time.monotonic()
-                code, is_interrupted = _run([*self._actions.words, *words])
+                code, is_interrupted = _run([*beside, *words])
                 has_failed = code and time.monotonic() - began_s < AT_ONCE_S
                 if not is_interrupted and (stays or has_failed):
                     _wait_for_enter()

@@ -56,7 +56,7 @@ class Layout(NamedTuple):
 
 def layout_of(rows: Sequence[BoardRow], columns: int, *, is_utf8: bool = True) -> Layout:
     """Return column widths that fit a screen; a narrow one has no column for containers."""
-    pod = max((width(row.pod) for row in rows), default=0)
+    pod = max((width(row.name) for row in rows if row.pod or row.node), default=0)
     container = max((width(row.container) for row in rows), default=0)
     if columns < _NARROW:
         return Layout(columns, min(pod, max(columns // 2, 8)), 0, is_utf8)
@@ -66,9 +66,7 @@ def layout_of(rows: Sequence[BoardRow], columns: int, *, is_utf8: bool = True) -
 
 def row_line(row: BoardRow, layout: Layout) -> str:
     mark = "!" if row.state is State.SICK else " "
-    name = clean(row.pod or row.image)
-    if not row.pod:
-        name = name.rpartition("/")[2]
+    name = clean(row.name)
     head = f"{mark} {fill(cut_middle(name, layout.pod), layout.pod)}  "
     if layout.container:
         head += f"{fill(cut_middle(clean(row.container), layout.container), layout.container)}  "

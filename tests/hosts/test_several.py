@@ -174,6 +174,18 @@ def test_a_table_is_refreshed_until_ctrl_c(both: Hosts, fake: FakeServer) -> Non
     wait_until(lambda: not both.hosts["n1"].processes())
 
 
+def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts) -> None:
+    for name, seconds in (("h", (1, 4, 5)), ("h2", (2, 3, 6))):
+        lines = [f"2026-01-01T00:00:0{each}.5Z line {each}\n" for each in seconds]
+        sends = [f"frame(b'o', {line.encode()!r}); time.sleep(0.05)" for line in lines]
+        hostile(fresh, name, "\n".join(["import time", *sends]))
+    done = fresh.run("-H", "h,h2", "logs", "-f", "web")
+    hosts = ["h ", "h2", "h2", "h ", "h ", "h2"]
+    assert done.stdout == "".join(f"{host} | line {n}\n" for n, host in enumerate(hosts, 1))
+    done = fresh.run("-H", "h,h2", "logs", "-t", "web")
+    assert done.stdout.startswith("h  | 2026-01-01T00:00:01.5Z line 1\nh2 | 2026-01-01T00:00:02.5Z")
+
+
 def test_hostile_text_is_escaped(fresh: Hosts) -> None:
     table = {
         "header": ["A\x1b[2J"], "rows": [["\x1b]0;x\x07\nn9  forged"]], "min_width": 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +20,11 @@ from pycrictl.top.board import (
     Limit,
     State,
     Usage,
+    lost_row,
     matching,
     ordered,
+    record_of,
+    rows_in,
     rows_of,
     short_age,
 )
@@ -193,3 +197,28 @@ def test_bars_and_ages() -> None:
     assert bar(0.5, 4, is_utf8=False) == "##.."
     assert bar(2.0, 2, is_utf8=True) == "██"
     assert [short_age(one) for one in (5, 65, 7300, 200_000)] == ["5 s", "1 min", "2 h", "2 d"]
+
+
+def test_rows_of_another_host_are_those_that_it_shows() -> None:
+    pull = PullState(image="a:1", sums=Sums(progress=1, total=4, count=1), place=2, behind="b")
+    row = BoardRow(
+        *("ns/p", "main", "1" * 64, "a:1", State.SICK, "crashing", "exit 1"),
+        severity_key=(-3, -5),
+        restarts=4,
+        usage=Usage(0.5, 1000),
+        pull=pull,
+        is_over=True,
+    )
+    board = Board("n1", "containerd", 1.0, pods=1, rows=(row, replace(row, pull=None)))
+    record = json.loads(json.dumps(record_of(board)))
+    first, second = rows_in(record, "h1")
+    assert replace(second, node="") == replace(row, pull=None)
+    assert first.pull is not None
+    assert (first.pull.place, first.pull.behind, first.pull.sums.total) == (2, "b", 4)
+    assert first.name == "h1  ns/p"
+
+
+def test_a_lost_host_is_before_all_others() -> None:
+    sick = BoardRow("ns/p", "", "", "", State.SICK, "crashing", severity_key=(-9, -9))
+    rows = ordered([sick, lost_row("h1", "it is gone")])
+    assert [row.name for row in rows] == ["h1", "ns/p"]

@@ -33,7 +33,7 @@ class Node:
             look=lambda: self.board,
             why=lambda row: f"why {row.pod}",
             inspect=lambda row: f"all about {row.id}",
-            words=["/no/such/program"],
+            beside=lambda _: ["/no/such/program"],
             set_limit=lambda limit: self.act("limit", limit),
             cancel=lambda target: self.act("cancel", target),
         )

@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -25,11 +25,15 @@ from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.protodata import message_document
+from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
-from pycrictl.top.board import BoardRow
+from pycrictl.top.board import BoardRow, record_of
 from pycrictl.top.board_poller import BoardPoller, NodeClients, Proxy
 from pycrictl.top.text import lines_of
 from pycrictl.units import escape
+
+if TYPE_CHECKING:
+    from pycrictl.cli.host_boards import HostBoards
 
 ONCE_PAUSE_S = 1.0
 """CPU usage is the difference between two samples."""
@@ -57,12 +61,20 @@ def top(
     is_text = once or output == "json"
     env = app.env  # textual writes to stderr
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
-    if not is_text and (not has_terminal or is_dumb(env.environ)):
+    records = records_of(env.stdout)
+    if not is_text and records is None and (not has_terminal or is_dumb(env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
+    if app.boards_elsewhere is not None:
+        _run_elsewhere(app, app.boards_elsewhere, interval)
+        return
     connect = partial(_connect, app, admin_socket, no_kube=no_kube)
     poller = BoardPoller(connect, os.uname().nodename, wall_s=app.env.wall_clock)
     poller.open()  # connection errors are reported as by any other command
     try:
+        if records is not None and records.is_live:
+            while True:
+                records.put("board", record_of(poller.look()))
+                time.sleep(interval)
         if is_text:
             _print(app, poller, is_json=output == "json")
         else:
@@ -113,12 +125,34 @@ def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
         look=poller.look,
         why=partial(_why, app, poller),
         inspect=partial(_inspect, app, poller),
-        words=[*own_words(), *app.global_words()],
+        beside=lambda _: [*own_words(), *app.global_words()],
         set_limit=lambda limit: proxy().set_limit(limit),
         cancel=lambda target: proxy().cancel(target),
     )
     utf8 = is_utf8(app.env.stdout, app.env.environ)
     play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
+
+
+def _run_elsewhere(app: AppContext, boards: HostBoards, interval_s: float) -> None:
+    from pycrictl.top.screen import Actions, TopApp, play  # noqa: PLC0415 - textual
+
+    def refuse(_: object) -> None:
+        raise PycrictlError("pulls are limited and cancelled on one host: top of that alone")
+
+    actions = Actions(
+        look=boards.look,
+        why=lambda row: boards.output(row, "why", row.pod),
+        inspect=lambda row: boards.output(row, "inspect", row.id),
+        beside=boards.beside,
+        set_limit=refuse,
+        cancel=refuse,
+    )
+    boards.open()
+    try:
+        utf8 = is_utf8(app.env.stdout, app.env.environ)
+        play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
+    finally:
+        boards.close()
 
 
 def _why(app: AppContext, poller: BoardPoller, row: BoardRow) -> str:

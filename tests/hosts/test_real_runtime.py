@@ -1,0 +1,151 @@
+"""Hosts with a real containerd: terminals of containers, copies, pulls, the screen of ``top``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.hosts.shell import Shell
+from tests.hosts.sshd import Hosts
+from tests.node.lab import Lab
+
+
+@pytest.fixture
+def nodes(shared: Hosts, lab: Lab) -> Iterator[Hosts]:
+    for host in shared.hosts.values():
+        host.serve(lab.node.endpoint.removeprefix("unix://"))
+    yield shared
+    for host in shared.hosts.values():
+        host.runtime.unlink()
+
+
+@pytest.fixture
+def container(lab: Lab) -> str:
+    return lab.container(lab.node.kubelet.run_pod("web"))
+
+
+def test_streams_and_status_of_exec(nodes: Hosts, container: str) -> None:
+    done = nodes.run("-H", "n1", "exec", container, "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.stdout, done.stderr, done.returncode) == ("out\n", "err\n", 7)
+    text = "line\n" * 100_000  # more than may be on its way at once
+    done = nodes.run("-H", "n1", "exec", "-i", container, "cat", stdin=text)
+    assert (done.stdout == text, done.stderr, done.returncode) == (True, "", 0)
+
+
+def test_the_terminal_of_exec(nodes: Hosts, container: str) -> None:
+    with Shell(nodes.environ, nodes.words("-H", "n1")) as shell:
+        shell.type(f"$CLIENT exec -it {container} sh\n")
+        shell.expect(r"/ # $")
+        shell.resize(31, 77)
+        shell.type("while [ \"$(stty size)\" != '31 77' ]; do :; done; echo re''sized\n")
+        shell.expect("resized")
+        shell.type("sleep 1000\n")
+        shell.expect("sleep 1000")
+        shell.type("\x03")
+        shell.expect(r"/ # $")
+        shell.type("exit 5\n")
+        shell.expect(r"\n\$ $")
+        assert shell.run("(exit $?)") == "status 5\n"
+
+
+def test_copies_follow_the_rules_of_a_local_copy(
+    nodes: Hosts, container: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in/deep").mkdir(parents=True)
+    (tmp_path / "in/deep/file").write_bytes(bytes(range(256)) * 4000)
+    (tmp_path / "one").write_text("1")
+
+    def listing() -> list[str]:
+        done = nodes.run("-H", "n1", "exec", container, "find", "/srv", "-type", "f")
+        return sorted(done.stdout.split())
+
+    def copied(*words: str) -> None:
+        done = nodes.run("-H", "n1", "cp", *words)
+        assert (done.stderr[:7], done.returncode) == ("copied ", 0), words
+
+    nodes.run("-H", "n1", "exec", container, "mkdir", "/srv")
+    copied(f"{tmp_path}/one", f"{container}:/srv")
+    copied(f"{tmp_path}/one", f"{container}:/srv/two")
+    copied(f"{tmp_path}/in", f"{container}:/srv/new")
+    copied(f"{tmp_path}/in/.", f"{container}:/srv")
+    copied(f"{tmp_path}/one", f"{tmp_path}/in", f"{container}:/srv/new")
+    assert listing() == [
+        "/srv/deep/file", "/srv/new/deep/file", "/srv/new/in/deep/file", "/srv/new/one",
+        "/srv/one", "/srv/two",
+    ]  # fmt: skip
+    (tmp_path / "out").mkdir()
+    copied(f"{container}:/srv/new", f"{tmp_path}/out")
+    copied(f"{container}:/srv/two", f"{tmp_path}/out/three")
+    copied(f"{container}:/srv/t*", f"{tmp_path}/out")
+    found = sorted(str(path.relative_to(tmp_path)) for path in (tmp_path / "out").rglob("*"))
+    assert [name for name in found if Path(tmp_path, name).is_file()] == [
+        "out/new/deep/file", "out/new/in/deep/file", "out/new/one", "out/three", "out/two",
+    ]  # fmt: skip
+    assert (tmp_path / "out/new/deep/file").read_bytes() == bytes(range(256)) * 4000
+
+
+def test_a_copy_that_fails_says_why_and_leaves_nothing(
+    nodes: Hosts, container: str, tmp_path: Path
+) -> None:
+    (tmp_path / "one").write_text("1")
+    for words, error in (
+        ([f"{tmp_path}/none", f"{container}:/tmp"], "no such file or directory"),
+        ([f"{tmp_path}/one", f"{container}:/no/such/"], "there is no directory"),
+        ([f"{tmp_path}/one", "nothing:/tmp"], 'no container "nothing"'),
+        ([f"{container}:/none", f"{tmp_path}/x"], "no such file or directory"),
+    ):
+        done = nodes.run("-H", "n1", "cp", *words)
+        assert (done.stdout, done.returncode) == ("", 1)
+        assert error in done.stderr.splitlines()[0]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one"]
+
+
+def test_a_copy_to_several_hosts_names_those_that_fail(
+    nodes: Hosts, container: str, tmp_path: Path
+) -> None:
+    (tmp_path / "one").write_text("1")
+    nodes.hosts["n2"].serve("/nonexistent")
+    done = nodes.run("-H", "n1,n2", "cp", f"{tmp_path}/one", f"{container}:/tmp/x")
+    assert done.returncode == 1
+    assert done.stderr.startswith("pycrictl: n2: cannot reach the runtime")
+    assert nodes.run("-H", "n1", "exec", container, "cat", "/tmp/x").stdout == "1"
+    done = nodes.run("-H", "n1,n2", "cp", f"{container}:/tmp/x", str(tmp_path))
+    assert done.stderr == "pycrictl: cp needs one host to copy from\n"
+
+
+def test_pulls_on_several_hosts_are_one_display(nodes: Hosts, lab: Lab) -> None:
+    image = lab.push(lab.image("many:1", 3_000_000, 2_000_000))
+    lab.registry.limit(2_000_000)
+    done = nodes.run("-H", "n1,n2", "pull", "--progress=json", image)
+    objects = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {found["host"] for found in objects} == {"n1", "n2"}
+    assert all("progress" in found for found in objects)
+    assert [line.split(" | ")[0] for line in sorted(done.stdout.splitlines())] == ["n1", "n2"]
+    nodes.run("-H", "n1", "rmi", image)
+    done = nodes.run("-H", "n1,n2,nowhere", "pull", "--progress=plain", image)
+    assert re.search(r"^n1 done  [\d.]+ MiB  in [\d.]+ s$", done.stderr, re.MULTILINE)
+    assert re.search(r"^nowhere failed: ssh: Could not resolve", done.stderr, re.MULTILINE)
+    nodes.run("-H", "n1", "rmi", image)
+    with Shell(nodes.environ, nodes.words("-H", "n1,n2")) as shell:
+        shell.type(f"$CLIENT pull {image}\n")
+        shell.expect(r"(?s)n1 +\d+%\|.*n2 +\d+%\|.*Total +\d+%\|.*0/2 hosts")
+        shell.expect(r"n2 +done  .*\n(.*\n)*\$ $")
+
+
+def test_top_shows_all_hosts_and_those_that_are_lost(
+    fresh: Hosts, lab: Lab, container: str
+) -> None:
+    for name in ("a1", "a2"):
+        fresh.add(name).serve(lab.node.endpoint.removeprefix("unix://"))
+    with Shell(fresh.environ, fresh.words("-H", "a1,a2")) as shell:
+        shell.type("$CLIENT top\n")
+        shell.expect(r"(?s)2 hosts.*a[12] default/web.*running.*a[12] default/web.*running")
+        fresh.hosts["a2"].crash()
+        shell.seen = b""
+        shell.expect("(?s)! a2 .*no connection")
+        shell.type("q")
+        shell.expect(r"\$ $")
