@@ -73,6 +73,8 @@ copy.ends: copy.archive copy.method copy.rules copy.tree
 copy.transfer: _proto copy.archive copy.method copy.rules copy.transfer copy.tree cri
     streaming.blocking streaming.target wire.limits wire.websocket
 copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree cri noderoot
+copy.service: copy.archive copy.method copy.rules copy.service copy.transfer.flow
+    copy.transfer.messages copy.tree
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
 diagnosis.pod: diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.wording kube.nodes
   kube.workloads
@@ -83,9 +85,9 @@ diagnosis.wording: diagnosis.conditions diagnosis.facts diagnosis.troubles kube.
 diagnosis.node_findings: diagnosis.findings diagnosis.registry
     pulls.registries.registry_client
 show: _proto environ pulls show
-proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.tree cri.calls.methods
-    kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy pycrictl servicelog
-    pulls.messages serviceoptions signals streaming.loop wire.codes wire.limits
+proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.service copy.tree
+    cri.calls.methods kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy pycrictl
+    servicelog pulls.messages serviceoptions signals streaming.loop wire.codes wire.limits
 proxy.serve: copy.transfer.messages proxy.serve servicelog serviceoptions streaming.loop wire.http1
     wire.limits wire.upgrade
 proxy.pulls: _proto containerd.config_toml cri.calls.client cri.calls.redact kube.kubelet_config
@@ -93,9 +95,9 @@ proxy.pulls: _proto containerd.config_toml cri.calls.client cri.calls.redact kub
     servicelog streaming.loop wire.codes
 proxy.copies: _proto copy proxy.calls proxy.copies proxy.runtime_lookup proxy.serve.tokens
     servicelog wire.codes
-proxy.figures: _proto copy.rules.quotas cri.calls.methods cri.calls.tracing kube metricspage
+proxy.figures: _proto copy.service.slots cri.calls.methods cri.calls.tracing kube metricspage
     progress.reference proxy pulls pycrictl servicelog streaming.loop wire.codes wire.limits
-agent: agent copy.rules.quotas cri.calls.client kube memory metricspage ownprogram progress pulls
+agent: agent copy.service cri.calls.client kube memory metricspage ownprogram progress pulls
     pycrictl servicelog serviceoptions streaming.loop tls
 agent.api: agent.api progress.reference pulls pycrictl
 agent.copies: _proto agent copy cri.calls.client kube.pods servicelog wire

@@ -17,11 +17,10 @@ from pycrictl.agent.agent_settings import AgentSettings
 from pycrictl.agent.api.names import PORT, SERVICE
 from pycrictl.agent.asyncapi import AsyncApiClient
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.handlers import CopyRoutes
-from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import End, Session, fields_of
+from pycrictl.agent.copies.node_copies import NodeCopies
+from pycrictl.agent.copies.requests import CopyEnded, NodeCopy
 from pycrictl.agent.feed import Feeds
 from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal
 from pycrictl.agent.peers import Peers
@@ -33,7 +32,8 @@ from pycrictl.agent.trust import frontproxy
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.certificate import SECRET, Certificates, authorities, shared
 from pycrictl.agent.trust.frontproxy import Trust, parse_trust
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import Credential
 from pycrictl.metricspage import CONTENT_TYPE
@@ -123,7 +123,7 @@ class Agent:
     async def start(self) -> None:
         """Start serving; the API server need not be reachable yet."""
         if self.copies is not None:
-            await self.copies.start()
+            self.copies.start()
         self.listener.open(self._certificates.context(None))
         if self._metrics is not None:
             self._metrics.open(None)
@@ -149,7 +149,7 @@ class Agent:
         await self.pulls.close()
         await self.peers.close()
 
-    def _own_copies(self, connect: Connect) -> Copies:
+    def _own_copies(self, connect: Connect) -> NodeCopies:
         settings = self._settings
 
         @contextmanager
@@ -158,20 +158,18 @@ class Agent:
                 yield runtime if proxy is None else proxy
 
         check_folder(settings.spool_dir)
-        return Copies(
-            settings.spool_dir,
-            Engine(open_client),
-            Quotas(
-                size_limit_bytes=settings.copy_size_limit_bytes,
-                copies_per_pod=settings.copies_per_pod,
-            ),
-            spool_limit_bytes=settings.spool_limit_bytes,
-            audit=self._audit,
+        slots: Slots[Copy[NodeCopy]] = Slots(
+            size_limit_bytes=settings.copy_size_limit_bytes,
+            copies_per_pod=settings.copies_per_pod,
+            disk_limit_bytes=settings.spool_limit_bytes,
+            free_bytes=partial(free_bytes, settings.spool_dir),
         )
+        return NodeCopies(settings.spool_dir, Engine(open_client), slots, self._audit)
 
-    def _audit(self, session: Session, end: End) -> None:
-        self._log.info("copy", **fields_of(session, end))
-        self.figures.copied(session.spec.direction.value.lower(), end.value, session.offset)
+    def _audit(self, ended: CopyEnded) -> None:
+        self._log.info("copy", **ended.fields)
+        direction = ended.spec.direction.value.lower()
+        self.figures.copied(direction, ended.end.value, ended.moved_bytes)
 
     def _trust_changed(self) -> None:
         # A list that cannot be refreshed is kept: the front proxy is still the same.

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
@@ -150,6 +150,38 @@ class Peers:
         body: bytes,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Send a request to a node's agent, and yield the response."""
+        async with (
+            self._asking(node, host_ip, path, headers) as where,
+            self._connections().request(
+                method, data=body or None, allow_redirects=False, **where
+            ) as response,
+        ):
+            yield response
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        node: str,
+        host_ip: str,
+        path: str,
+        headers: Mapping[str, str],
+        protocol: str,
+        max_bytes: int,
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket at a node's agent; WSServerHandshakeError if that refuses."""
+        async with (
+            self._asking(node, host_ip, path, headers) as where,
+            self._connections().ws_connect(
+                protocols=(protocol,), max_msg_size=max_bytes, **where
+            ) as socket,
+        ):
+            yield socket
+
+    @asynccontextmanager
+    async def _asking(
+        self, node: str, host_ip: str, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the library's arguments for a request to a node's agent."""
         if self.authority is None:
             raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)
@@ -157,17 +189,13 @@ class Peers:
         own = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
         self.asked += 1
         try:
-            async with self._connections().request(
-                method,
-                f"https://{netloc}{path}",
-                data=body or None,
-                headers={**own, **headers},
-                allow_redirects=False,
-                server_hostname=SERVICE if self.authority else None,
-            ) as response:
-                yield response
+            yield {
+                "url": f"https://{netloc}{path}",
+                "headers": {**own, **headers},
+                "server_hostname": SERVICE if self.authority else None,
+            }
         except (aiohttp.ClientError, OSError) as exc:
-            if isinstance(exc, TimeoutError):
+            if isinstance(exc, TimeoutError | aiohttp.WSServerHandshakeError):
                 raise
             self._is_stale = True  # it may have moved
             raise ConnectError(f"its agent at {netloc} cannot be reached") from None

@@ -63,17 +63,14 @@ def pack_from(
     watch: Watch,
     *,
     follow: bool = False,
-    judges: bool = True,
 ) -> Generator[memoryview, None, Summary]:
     """Yield a path of the container as an archive, and return a summary of its contents.
 
-    Each piece is valid until the next is requested. ``judges`` enforces the rules on it, which
-    takes memory for each name.
+    Each piece is valid until the next is requested.
     """
-    enforced = rules if judges else None
     with method.read(path, rules, watch, follow=follow) as archive:
         while not archive.is_whole:
-            census = Census(enforced)
+            census = Census(rules)
             with Spool() as spool:
                 try:
                     spool.fill(census.through(archive.pieces()))
@@ -82,7 +79,7 @@ def pack_from(
                     continue
                 yield from spool.pieces()
                 return census.summary
-        census = Census(enforced)
+        census = Census(rules)
         with closing(archive.pieces()) as pieces:
             yield from census.through(pieces)
         archive.check()

@@ -9,12 +9,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.slots import Slots
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.calls import CallRecord, ends
-from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
-from pycrictl.proxy.copies.job import CopyJob
+from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CallCopy, CopyService
 from pycrictl.proxy.figures.proxy_figures import ProxyFigures
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
@@ -74,7 +74,7 @@ class App:
             retries=settings.retries,
         )
         notifier = Notifier()
-        tokens = Tokens[PullTarget | CopyJob]()
+        tokens = Tokens[PullTarget | Copy[CallCopy]]()
         upstream = self._upstream = Upstream(settings.upstream)
         lookup = RuntimeLookup(upstream)
         self._layers = LayerPoller(
@@ -104,12 +104,12 @@ class App:
             tokens=tokens,
             url=self._streams.url,
         )
-        quotas = Quotas(
+        slots: Slots[Copy[CallCopy]] = Slots(
             size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
         )
         self._copies = CopyService(
             lookup,
-            quotas,
+            slots,
             entry_limit=settings.copy_entry_limit,
             runtime_path=settings.upstream,
             spool_folder=settings.spool_dir,
@@ -145,7 +145,7 @@ class App:
             queue=self._queue,
             notifier=notifier,
             copies=self._copies,
-            quotas=quotas,
+            slots=slots,
             tokens=tokens,
             streams=self._streams,
         )

@@ -8,22 +8,29 @@ run. All of it blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.agent.copies.session import CopySpec, Place
-from pycrictl.copy import ends, on_node
+from pycrictl.agent.copies.requests import CopySpec, Place
+from pycrictl.copy import on_node
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.service.transfer import Download
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import ConnectError, FailedPrecondition, NotFound, PycrictlError, StreamError
+from pycrictl.errors import (
+    ConnectError,
+    CopyError,
+    FailedPrecondition,
+    NotFound,
+    PycrictlError,
+    StreamError,
+)
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -61,20 +68,12 @@ class Engine:
         with suppress(PycrictlError, OSError), self._open_client() as client:
             on_node.sweep(partial(on_node.locate_here, client))
 
-    def pack(
-        self, place: Place, spec: CopySpec, write: Callable[[memoryview], None], watch: Watch
-    ) -> Summary:
-        def act(method: Method) -> Summary:
-            # The client enforces the rules.
-            rules, follow = Rules(max_entries=0), spec.follow_links
-            packing = ends.pack_from(method, spec.path, rules, watch, follow=follow, judges=False)
-            with closing(packing) as pieces:
-                for piece in pieces:
-                    write(piece)
-            return Summary()  # the client counts what arrives
-
+    def pack(self, place: Place, spec: CopySpec, download: Download, watch: Watch) -> Summary:
+        fill = partial(
+            download.fill, path=spec.path, watch=watch, follow=spec.follow_links, spools=True
+        )
         with self._methods(place) as methods:
-            return first_to_serve(methods, act)
+            return first_to_serve(methods, fill)
 
     def place(self, place: Place, spec: CopySpec, archive: Incoming, watch: Watch) -> Summary:
         def act(method: Method) -> Summary:
@@ -100,7 +99,12 @@ class Engine:
         with self._open_client() as client:
             container_id = place.container_id
             locate = partial(on_node.locate_here, client, container_id)
-            yield [OverRpc(client, container_id), on_node.OnNode(locate)]
+            try:
+                yield [OverRpc(client, container_id), on_node.OnNode(locate)]
+            except (FailedPrecondition, NotFound) as exc:
+                # A proxy's refusal of a path has the same code as that of a stopped container.
+                self.check(place)
+                raise CopyError(exc.message, hint=exc.hint) from exc
 
 
 def replaced(place: Place) -> FailedPrecondition:

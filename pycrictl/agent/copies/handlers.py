@@ -12,23 +12,27 @@ from aiohttp import web
 from pycrictl.agent.api.answers import respond
 from pycrictl.agent.api.names import DEBUGGING_OFF, Refusal, pod_not_found
 from pycrictl.agent.cluster import Cluster
-from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of, serve_link
-from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import (
+from pycrictl.agent.copies.forwarding import CopyRequest, body_of, forward, owner_of
+from pycrictl.agent.copies.node_copies import NodeCopies
+from pycrictl.agent.copies.requests import (
     Audit,
+    CopyEnded,
     CopyOwner,
     CopySpec,
     Direction,
+    NodeCopy,
     Place,
     Refused,
-    Session,
-    audit_refusal,
+    document_of,
     parse_name,
     parse_spec,
 )
+from pycrictl.agent.copies.streams import serve_link
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.frontproxy import User
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.life import State
 from pycrictl.errors import UsageError
 from pycrictl.foreign import parse
 from pycrictl.kube.pods import Pod
@@ -51,7 +55,7 @@ class CopyRoutes:
     cluster: Cluster
     peers: Peers
     node: str
-    copies: Copies | None
+    copies: NodeCopies | None
     audit: Audit
     is_off: bool = False
 
@@ -81,7 +85,7 @@ class CopyRoutes:
                 with suppress(Refused):
                     _, spec = await _asked_for(asked)
                 place = Place(namespace, name, "", spec.container)
-                audit_refusal(self.audit, owner, place, spec, exc)
+                self.audit(_refused(owner, place, spec, exc))
             raise
         async with self._pod(asked) as pod:
             if pod.node == self.node:
@@ -119,25 +123,25 @@ class CopyRoutes:
 
 
 async def answer_here(
-    copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod
+    copies: NodeCopies, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Answer a request of a user who may make copies of this pod's containers."""
 
-    def found(name: str) -> Session:
+    def found(name: str) -> Copy[NodeCopy]:
         return copies.find(name, owner, pod)
 
     status = 200
     match asked.http.method, asked.words:
         case "POST", []:
-            session, status = await _begin(copies, asked, owner, pod), 201
+            copy, status = await _begin(copies, asked, owner, pod), 201
         case "GET", [name]:
-            session = found(name)
+            copy = found(name)
         case "POST", [name, "commit"]:
             await body_of(asked.http)
-            session = await copies.commit(found(name))
+            await copies.commit(copy := found(name))
         case "POST", [name, "abandon"]:
             await body_of(asked.http)
-            session = await copies.abandon(found(name))
+            await copies.abandon(copy := found(name))
         case "GET", [name, "data"]:
             moved, offset = found(name), _offset(asked.given)
             await copies.check_moving(moved, offset)
@@ -146,15 +150,17 @@ async def answer_here(
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:
             raise Refused(404, "the server could not find the requested resource")
-    return respond(session.document(copies.expires(session)), status=status)
+    return respond(document_of(copy, copies.expires(copy)), status=status)
 
 
-async def _begin(copies: Copies, asked: CopyRequest, owner: CopyOwner, pod: Pod) -> Session:
+async def _begin(
+    copies: NodeCopies, asked: CopyRequest, owner: CopyOwner, pod: Pod
+) -> Copy[NodeCopy]:
     try:
         name, spec = await _asked_for(asked)
     except Refused as exc:
         place = Place(pod.namespace, pod.name, pod.uid, "")
-        audit_refusal(copies.audit, owner, place, _UNKNOWN, exc)
+        copies.audit(_refused(owner, place, _UNKNOWN, exc))
         raise
     place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
     try:
@@ -179,6 +185,10 @@ async def _asked_for(asked: CopyRequest) -> tuple[str, CopySpec]:
         raise Refused(422, exc.message) from None
     except ValueError:
         raise Refused(400, "the object is not JSON") from None
+
+
+def _refused(owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal) -> CopyEnded:
+    return CopyEnded(owner, place, spec, State.REFUSED, spec.size_bytes, error=why.message)
 
 
 def _offset(given: Mapping[str, str]) -> int:

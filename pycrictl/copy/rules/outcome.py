@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
 from pycrictl.errors import (
+    AlreadyExists,
     Cancelled,
     ConnectError,
     CopyError,
@@ -44,6 +45,7 @@ _MAX_TEXT: Final = 500
 _REFUSALS: Final[tuple[tuple[type[Exception], int, int], ...]] = (
     (UsageError, codes.INVALID_ARGUMENT, 422),
     (NotFound, codes.NOT_FOUND, 404),
+    (AlreadyExists, codes.ALREADY_EXISTS, 409),
     (FailedPrecondition, codes.FAILED_PRECONDITION, 410),
     (Exhausted, codes.RESOURCE_EXHAUSTED, 429),
     (NoSpace, codes.RESOURCE_EXHAUSTED, 429),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl.copy.transfer.messages import (
     TRY_AGAIN,
@@ -19,17 +19,42 @@ from pycrictl.copy.transfer.messages import (
 from pycrictl.errors import CopyError, StreamError
 
 if TYPE_CHECKING:
-    from pycrictl.copy.transfer.link import SocketLink
+    from pycrictl.wire.websocket import ChannelMessage
 
 _PAUSE_S: Final = 0.2
 """The minimum time between two acknowledgements."""
+
+
+class Link(Protocol):
+    """A connection for one thread; every failure is a ``StreamError`` that names the peer.
+
+    Attributes:
+        deadline: of the whole connection, on the monotonic clock; None for no deadline.
+    """
+
+    deadline: float | None
+
+    def receive(self) -> ChannelMessage | None:
+        """Return the next message, valid until the one after; None once the peer has closed."""
+
+    def can_receive(self) -> bool:
+        """Return whether ``receive`` would return or raise without blocking."""
+
+    def send(self, kind: int, head: bytes | memoryview, data: bytes | memoryview = b"") -> None:
+        """Send a message, made of its type and the two parts of its body."""
+
+    def close(self) -> None:
+        """Close in good order; never raises."""
+
+    def interrupt(self) -> None:
+        """Interrupt another thread's read or write; the connection is unusable afterwards."""
 
 
 def ignore(_: object) -> None:
     """Do nothing."""
 
 
-def next_event(link: SocketLink, protocol: CopyProtocol) -> Event:
+def next_event(link: Link, protocol: CopyProtocol) -> Event:
     message = link.receive()
     if message is None:
         raise StreamError(f"{protocol.peer} ended the connection before the outcome of the copy")
@@ -37,7 +62,7 @@ def next_event(link: SocketLink, protocol: CopyProtocol) -> Event:
 
 
 def send(
-    link: SocketLink,
+    link: Link,
     protocol: CopyProtocol,
     pieces: Iterable[memoryview],
     on_event: Callable[[Event], None],
@@ -76,7 +101,7 @@ def send(
 
 
 def receive(
-    link: SocketLink,
+    link: Link,
     protocol: CopyProtocol,
     arriving: Arriving,
     *,

@@ -2,32 +2,39 @@
 
 The proxy answers them even if the runtime implements them, so that quotas, checks and semantics
 are the same on every node. The copy is made on the node, through the container's file systems; the
-runtime only provides the container's first process.
-
-A copy counts towards its pod's quota from its call until its resources are freed (``job``), or
-until its URL expires unopened.
+runtime only provides the container's first process. A copy counts towards its pod's quota from its
+call until its threads have ended, or until its URL expires unopened.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import on_node
-from pycrictl.copy.rules.outcome import refusal_codes
+from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
-from pycrictl.copy.rules.quotas import Quotas
 from pycrictl.copy.rules.spec import check_container_path
+from pycrictl.copy.service.copies import Copies, Copy, Skips
+from pycrictl.copy.service.life import Event
+from pycrictl.copy.service.slots import IDLE_S, Slots, time_limit_s
+from pycrictl.copy.service.transfer import Download, Upload
+from pycrictl.copy.transfer.flow import ignore
+from pycrictl.copy.transfer.link import SocketLink
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
+from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.proxy.calls import Answer, CallRequest
-from pycrictl.proxy.copies.job import CopyJob
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
@@ -39,17 +46,39 @@ if TYPE_CHECKING:
 COPY_TO: Final = "/runtime.v1.RuntimeService/CopyToContainer"
 COPY_FROM: Final = "/runtime.v1.RuntimeService/CopyFromContainer"
 
-STOP_S: Final = 5.0
-"""How long the threads of copies may take to end at shutdown."""
-
 _ASK_S: Final = 15.0
 
 Asked = cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
 
 
+class CallCopy(NamedTuple):
+    """What the proxy knows about a copy; ``trace`` is that of its call."""
+
+    container_id: str
+    path: bytes
+    trace: str
+
+
+class Ticket(NamedTuple):
+    """A copy whose URL was opened."""
+
+    copies: Copies[CallCopy]
+    copy: Copy[CallCopy]
+
+    async def serve(self, sock: socket.socket) -> None:
+        deadline = time.monotonic() + time_limit_s(self.copy.size_bytes)
+        await self.copies.attach(self.copy, SocketLink(sock, idle_s=IDLE_S, deadline=deadline))
+        if self.copy.task is not None:
+            await asyncio.shield(self.copy.task)
+
+    def drop(self) -> None:
+        why = UsageError("its URL was not opened as a WebSocket")
+        self.copies.fail(self.copy, why, Event.REFUSED)
+
+
 @dataclass(eq=False)
 class CopyService:
-    """Answers the calls, and serves the streams behind their URLs.
+    """Answers the calls, and serves the streams behind their URLs; the ``Door`` of its copies.
 
     Args:
         entry_limit: the maximum number of entries in an archive; 0 for no limit.
@@ -57,7 +86,7 @@ class CopyService:
     """
 
     lookup: RuntimeLookup
-    quotas: Quotas
+    slots: Slots[Copy[CallCopy]]
     runtime_path: str
     spool_folder: str
     tokens: Tokens[Any]
@@ -70,7 +99,8 @@ class CopyService:
         name = "the quota container-copy-entry-limit"
         self._rules = Rules(max_entries=self.entry_limit, max_entries_name=name)
         self._loop = asyncio.get_running_loop()
-        self._copies: set[CopyJob] = set()
+        self._copies: Copies[CallCopy] = Copies(self.slots, self, lifetime_s=self.lifetime_s)
+        self.stop = self._copies.stop
 
     async def sweep(self) -> None:
         """Remove what copies of killed processes have left in containers."""
@@ -86,56 +116,74 @@ class CopyService:
         """Answer CopyFromContainer once size and checksum are known."""
         return await self._answer(request, cri_pb2.CopyFromContainerRequest)
 
+    def redeem(self, token: str) -> Ticket | None:
+        copy = self.tokens.redeem(token, now=self._loop.time())
+        return Ticket(self._copies, copy) if isinstance(copy, Copy) else None
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        return [
+            {**_names(copy), "state": copy.state.value, "bytes": copy.size_bytes}
+            for copy in self._copies.running
+        ]
+
+    # The door of the copies
+
+    def explain(self, copy: Copy[CallCopy], exc: Exception) -> PycrictlError:
+        if isinstance(exc, PycrictlError):
+            return exc
+        if isinstance(exc, OSError):
+            return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
+        return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
+
+    def status(
+        self, copy: Copy[CallCopy], error: Exception | None, *, is_final: bool = True
+    ) -> bytes:
+        if isinstance(error, PycrictlError):
+            return encode_failure(error)
+        return copy.skips.success(copy.summary)
+
+    def ended(self, copy: Copy[CallCopy]) -> None:
+        if copy.making is None:  # it was refused, and its caller has the reason
+            return
+        details: dict[str, object] = {"error": getattr(copy.error, "message", "")}
+        if copy.error is None:
+            details = {"files": copy.summary.files, "skipped": copy.skips.count or ""}
+        self.log.info(
+            "copy",
+            **_names(copy),
+            size_bytes=copy.size_bytes,
+            end=copy.state.value,
+            duration_s=round(self.slots.clock() - copy.began_s, 3),
+            trace=copy.about.trace,
+            **details,
+        )
+
+    # The calls
+
     async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
-        copy: CopyJob | None = None
+        copy: Copy[CallCopy] | None = None
         try:
-            copy = await self._admit(kind.FromString(request.message), request.trace)
-            if copy.direction == "from":
-                await copy.collect(self.spool_folder, self.quotas.check_size)
+            asked = kind.FromString(request.message)
+            copy = await self._begun(asked, request.trace)
+            await self._copies.made(copy)
             url = self.url(self.tokens.issue(copy.pod, copy, now=self._loop.time()))
         except asyncio.CancelledError:
             if copy is not None:
-                copy.end("abandoned")
+                await self._copies.give_up(copy, Event.ABANDONED, "its call was cancelled")
             raise
         except (PycrictlError, DecodeError) as exc:
-            refusal = _refusal(exc)
             if copy is not None:
-                copy.end("refused", error=refusal.message)
-            return refusal
-        copy.wait(self.lifetime_s)
+                await self._copies.give_up(copy, Event.REFUSED, str(exc))
+            return _refusal(exc)
         response: Message = cri_pb2.CopyToContainerResponse(url=url)
-        if copy.direction == "from":
+        if not copy.is_to:
             response = cri_pb2.CopyFromContainerResponse(
                 url=url, size=copy.size_bytes, checksum=copy.crc32
             )
         return Answer(response=response.SerializeToString())
 
-    def redeem(self, token: str) -> CopyJob | None:
-        copy = self.tokens.redeem(token, now=self._loop.time())
-        if not isinstance(copy, CopyJob):
-            return None
-        if copy.expiry is not None:
-            copy.expiry.cancel()
-        return copy
-
-    async def stop(self) -> None:
-        """End all copies; content that has not been moved into place by then is abandoned."""
-        for copy in list(self._copies):
-            copy.end("stopped")
-        threads = [copy.work for copy in self._copies if copy.work is not None]
-        if threads:
-            await asyncio.wait(threads, timeout=STOP_S)
-
-    def snapshot(self) -> list[dict[str, Any]]:
-        return [copy.document() for copy in sorted(self._copies, key=lambda copy: copy.began_at)]
-
-    def _freed(self, copy: CopyJob) -> None:
-        if copy in self._copies:
-            self._copies.discard(copy)
-            self.quotas.give(copy.pod)
-
-    async def _admit(self, asked: Asked, trace: str) -> CopyJob:
-        """Make all checks that are possible before copying, and count the copy.
+    async def _begun(self, asked: Asked, trace: str) -> Copy[CallCopy]:
+        """Make all checks that are possible before copying, and begin the copy.
 
         The container is checked before the path, so that a client can use an empty path to test
         whether a copy is possible at all.
@@ -148,17 +196,18 @@ class CopyService:
         await asyncio.to_thread(locate)
         path = asked.path.encode()
         check_container_path(path)
-        direction, size_bytes, crc32 = "from", 0, 0
+        method, skips = on_node.OnNode(locate), Skips()
+        watch = Watch(ignore, skips.add)
+        about, pod = CallCopy(container.id, path, trace), container.pod_sandbox_id
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
-            direction, size_bytes, crc32 = "to", asked.size, asked.checksum
-        self.quotas.check_size(size_bytes)
-        pod = container.pod_sandbox_id
-        self.quotas.take(pod)
-        copy = CopyJob(
-            direction, container.id, pod, path, size_bytes, crc32,
-            self._rules, trace, locate, self.log, self._freed,
-        )  # fmt: skip
-        self._copies.add(copy)
+            upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
+            copy = Copy(about, upload, skips, pod, size_bytes=asked.size, crc32=asked.checksum)
+            work = partial(method.write, upload, path, self._rules, watch)
+        else:
+            download = Download(ChannelProtocol(FROM_CONTAINER), self.spool_folder)
+            copy = Copy(about, download, skips, pod)
+            work = partial(download.fill, method, path, watch, spools=False)
+        await self._copies.begin(copy, work)
         return copy
 
     def _call(self, name: str, request: Message) -> Any:
@@ -173,6 +222,15 @@ class CopyService:
             if exc.answer.code == NOT_FOUND:
                 raise NotFound(exc.message, code="NotFound") from exc
             raise
+
+
+def _names(copy: Copy[CallCopy]) -> dict[str, str]:
+    return {
+        "direction": "to" if copy.is_to else "from",
+        "container": copy.about.container_id,
+        "pod": copy.pod,
+        "path": os.fsdecode(copy.about.path),
+    }
 
 
 def _refusal(exc: Exception) -> Answer:

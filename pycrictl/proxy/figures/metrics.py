@@ -16,7 +16,7 @@ from typing import Any, Final
 from prometheus_client import Gauge, Histogram, ProcessCollector
 
 from pycrictl import __version__
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.service.slots import Slots
 from pycrictl.cri.calls.methods import method
 from pycrictl.metricspage import CONTENT_TYPE, MetricsPage
 from pycrictl.proxy.calls import CallRecord
@@ -88,7 +88,7 @@ def method_class(path: str) -> str:
 class MetricSources:
     queue: PullQueue
     copies: CopyService
-    quotas: Quotas
+    slots: Slots[Any]
     tokens: Tokens[Any]
     streams: StreamServer[Any]
     health: Health
@@ -229,7 +229,7 @@ class Metrics:
             "stream_urls": sources.tokens.refused,
             "stream_connections": sources.streams.dropped.count,
         }
-        found = self._refused_pulls + sources.quotas.refused + Counter_(others)
+        found = self._refused_pulls + sources.slots.refused + Counter_(others)
         return {(limit,): number for limit, number in found.items()}
 
     # Pages

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.service.slots import Slots
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy.calls import CallRecord, Handler
 from pycrictl.proxy.copies.copy_service import CopyService
@@ -61,7 +61,7 @@ class ProxyFigures:
         queue: PullQueue,
         notifier: Notifier,
         copies: CopyService,
-        quotas: Quotas,
+        slots: Slots[Any],
         tokens: Tokens[Any],
         streams: StreamServer[Any],
     ) -> None:
@@ -69,7 +69,7 @@ class ProxyFigures:
             from pycrictl.proxy.figures.metrics import Health, Metrics, MetricSources  # noqa: PLC0415 - an option
 
             health = Health(self._upstream)
-            metrics = Metrics(MetricSources(queue, copies, quotas, tokens, streams, health))
+            metrics = Metrics(MetricSources(queue, copies, slots, tokens, streams, health))
             self.recorder.on_record.append(metrics.pull)
             self._log.watchers.append(metrics.event)
             self.call = metrics.call

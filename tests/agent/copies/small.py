@@ -20,14 +20,15 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.agent.api.answers import refuse
-from pycrictl.agent.copies.admission import check_folder
 from pycrictl.agent.copies.engine import Engine
 from pycrictl.agent.copies.forwarding import CopyRequest
 from pycrictl.agent.copies.handlers import answer_here
-from pycrictl.agent.copies.service import Copies
-from pycrictl.agent.copies.session import CopyOwner, CopySpec, Place, Refused
+from pycrictl.agent.copies.node_copies import NodeCopies
+from pycrictl.agent.copies.requests import CopyOwner, CopySpec, NodeCopy, Place, Refused
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.quotas import Quotas
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
+from pycrictl.copy.service.transfer import Download
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.kube.pods import Pod
@@ -41,10 +42,10 @@ class MakingEngine(Engine):
 
     make: Make | None = None
 
-    def pack(self, place: Place, spec: CopySpec, write: Write, watch: Watch) -> Summary:
+    def pack(self, place: Place, spec: CopySpec, download: Download, watch: Watch) -> Summary:
         if self.make is None:
-            return super().pack(place, spec, write, watch)
-        self.make(write, watch)
+            return super().pack(place, spec, download, watch)
+        self.make(download.write, watch)
         return Summary()
 
 
@@ -67,19 +68,7 @@ class SmallAgent:
         self.engine = MakingEngine(lambda: CriClient(runtime, timeout_s=10))
         self.engine.make = make
         self._path, self._store = str(folder / "agent"), str(folder / "store")
-        size_limit, per_pod, spool_limit = (
-            int(options.get(name, 0)) for name in ("size_limit", "per_pod", "spool_limit")
-        )
-        self._make_copies = partial(
-            Copies,
-            self._store,
-            self.engine,
-            Quotas(size_limit_bytes=size_limit, copies_per_pod=per_pod),
-            spool_limit_bytes=spool_limit,
-            audit=lambda _, end: self.audits.append(str(end)),
-            lifetime_s=options.get("lifetime_s", 900.0),
-            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
-        )
+        self._options = options
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
@@ -99,8 +88,24 @@ class SmallAgent:
 
     async def _start(self) -> None:
         check_folder(self._store)
-        self.copies = self._make_copies()
-        await self.copies.start()
+        size_limit, per_pod, disk_limit = (
+            int(self._options.get(name, 0)) for name in ("size_limit", "per_pod", "spool_limit")
+        )
+        slots: Slots[Copy[NodeCopy]] = Slots(
+            size_limit_bytes=size_limit,
+            copies_per_pod=per_pod,
+            disk_limit_bytes=disk_limit,
+            free_bytes=partial(free_bytes, self._store),
+            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
+        )
+        self.copies = NodeCopies(
+            self._store,
+            self.engine,
+            slots,
+            lambda ended: self.audits.append(ended.end.value),
+            lifetime_s=self._options.get("lifetime_s", 900.0),
+        )
+        self.copies.start()
         self._server = web.Server(self._handle, handler_cancellation=True)
         with suppress(FileNotFoundError):
             os.unlink(self._path)  # noqa: PTH108 (the lint knows this name only as one that waits)

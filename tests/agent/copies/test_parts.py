@@ -12,21 +12,21 @@ from zlib import crc32
 
 import pytest
 
-from pycrictl.agent.copies.admission import RESERVE_BYTES, REST_S, Admission, check_folder
 from pycrictl.agent.copies.engine import Engine
-from pycrictl.agent.copies.session import (
+from pycrictl.agent.copies.requests import (
+    CopyEnded,
     CopyOwner,
-    CopyPhase,
     CopySpec,
     Direction,
-    End,
     Place,
-    Session,
-    fields_of,
     refused,
 )
 from pycrictl.copy.archive import measure
-from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.life import State
+from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, REST_S, Slots, check_folder
+from pycrictl.copy.service.transfer import Download, Upload
+from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     ConfigError,
@@ -52,7 +52,7 @@ MALLORY, JANE = "mallory", "jane"
 
 
 class Node:
-    """The admission of copies alone, with a fake clock and disk.
+    """The slots of copies alone, with a fake clock and disk.
 
     Attributes:
         gone: the copies that were ended to make room.
@@ -61,25 +61,27 @@ class Node:
     def __init__(self, *, limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
         self.now_s = 0.0
         self.free_bytes = 1 << 40
-        self.gone: list[Session] = []
-        quotas = Quotas(copies_per_pod=copies_per_pod)
-        self.admission = Admission(
-            quotas, limit_bytes, lambda: self.free_bytes, lambda: self.now_s, self._expire
+        self.gone: list[Copy[None]] = []
+        self.slots: Slots[Copy[None]] = Slots(
+            copies_per_pod=copies_per_pod,
+            disk_limit_bytes=limit_bytes,
+            free_bytes=lambda: self.free_bytes,
+            clock=lambda: self.now_s,
         )
+        self.slots.expire = self._expire
 
-    async def _expire(self, session: Session, _: str) -> None:
-        self.gone.append(session)
-        self.admission.give(session)
+    async def _expire(self, copy: Copy[None], _: str) -> None:
+        self.gone.append(copy)
+        self.slots.give(copy)
 
-    def begin(self, owner: str, pod: str = "web", size_bytes: int = MIB) -> Session:
-        place = replace(ASKED, pod=pod, sandbox_id=f"sandbox of {pod}")
-        spec, phase = CopySpec(Direction.TO, b"/to"), CopyPhase.TRANSFERRING
-        session = Session("n", CopyOwner(owner), place, spec, phase, size_bytes)
-        asyncio.run(self.admission.take(session))
-        return session
+    def begin(self, owner: str, pod: str = "web", size_bytes: int = MIB) -> Copy[None]:
+        upload = Upload(ResumableProtocol(is_client=False, is_sender=False), size_bytes, 0)
+        copy = Copy(None, upload, pod=f"sandbox of {pod}", owner=owner, size_bytes=size_bytes)
+        asyncio.run(self.slots.take(copy))
+        return copy
 
-    def hold(self, session: Session, size_bytes: int) -> None:
-        asyncio.run(self.admission.hold(session, size_bytes))
+    def hold(self, copy: Copy[None], size_bytes: int) -> None:
+        asyncio.run(self.slots.hold(copy, size_bytes))
 
 
 def test_what_is_announced_keeps_nobody_out() -> None:
@@ -122,9 +124,9 @@ def test_a_part_of_the_disk_stays_free() -> None:
         node.begin(JANE, size_bytes=11 * MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
         node.hold(hers, 11 * MIB)
-    node.admission.hold_now(hers, 10 * MIB)
+    node.slots.hold_now(hers, 10 * MIB)
     node.free_bytes -= 10 * MIB
-    node.admission.hold_now(hers, 9 * MIB)  # holding less always works
+    node.slots.hold_now(hers, 9 * MIB)  # holding less always works
 
 
 def test_more_than_half_of_the_places() -> None:
@@ -174,15 +176,14 @@ def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
 # Log lines, refusals, and the node's work
 
 
-def line(user: str, path: bytes, end: End, message: str = "") -> str:
+def line(user: str, path: bytes, end: State, message: str = "") -> str:
     spec = CopySpec(Direction.FROM, path)
-    session = Session("n", CopyOwner(user), ASKED, spec, CopyPhase.FAILED, 9, 0, 4, message)
-    return pairs("copy", fields_of(session, end))
+    return pairs("copy", CopyEnded(CopyOwner(user), ASKED, spec, end, 9, 4, message).fields)
 
 
 def test_what_users_choose_is_escaped() -> None:
     evil = 'x\nlevel=INFO copy user=root end=done \x1b[2J"'
-    found = line(evil, b"/" + evil.encode() + b"\xff", End.FAILED, evil)
+    found = line(evil, b"/" + evil.encode() + b"\xff", State.FAILED, evil)
     assert found.isascii()
     assert found.isprintable()
     assert re.sub('"(?:[^"\\\\]|\\\\.)*"', "S", found) == (
@@ -196,8 +197,8 @@ def test_what_users_choose_is_escaped() -> None:
 
 def test_the_end_of_a_long_path_is_not_hidden() -> None:
     path = b"/." * 2000 + b"/etc/shadow"
-    assert f"path={path.decode()} " in line("jane", path, End.DONE)
-    assert line("jane", path, End.DONE, "it was put there").endswith("end=done")
+    assert f"path={path.decode()} " in line("jane", path, State.DONE)
+    assert line("jane", path, State.DONE, "it was put there").endswith("end=done")
 
 
 def test_no_advice_that_only_the_node_can_take() -> None:
@@ -211,7 +212,10 @@ def test_no_advice_that_only_the_node_can_take() -> None:
 
 @needs_root
 def test_by_the_proxy_and_beside_it(
-    container: Pretended, start: Callable[..., Program], monkeypatch: pytest.MonkeyPatch
+    container: Pretended,
+    start: Callable[..., Program],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Copies with options that the CRI calls lack go through /proc instead."""
     proxy = start()
@@ -224,10 +228,12 @@ def test_by_the_proxy_and_beside_it(
         archive.kind = None
         engine.place(place, spec, archive, UNWATCHED)
         (container.root / "to/f").write_text("old")
+    download = Download(ResumableProtocol(is_client=False, is_sender=True), str(tmp_path))
     found = bytearray()
+    monkeypatch.setattr(download, "write", found.extend)
     # Names are judged by the client: here they would take memory.
     monkeypatch.setattr(measure, "Judge", lambda *_, **__: pytest.fail("an entry is judged"))
-    engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), found.extend, UNWATCHED)
+    engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), download, UNWATCHED)
     assert b"old" in found
 
     def copies() -> list[tuple[str, str]]:

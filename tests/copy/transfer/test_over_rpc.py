@@ -26,6 +26,7 @@ from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind, address
+from pycrictl.copy.service.transfer import Transfer
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import (
     CHANNEL_END,
@@ -34,7 +35,6 @@ from pycrictl.copy.transfer.messages import (
     TO_CONTAINER,
     ChannelProtocol,
 )
-from pycrictl.copy.transfer.serving import Transfer
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     CopyError,
@@ -122,12 +122,10 @@ def test_archives(fake: FakeServer, server: CopyServer, copier: Copier, tmp_path
     assert (request.size, request.checksum) == (len(HONEST), zlib.crc32(HONEST))
 
 
-def test_rules_that_are_left_to_another_end(server: CopyServer, copier: Copier) -> None:
+def test_rules_for_an_archive_that_is_not_unpacked(server: CopyServer, copier: Copier) -> None:
     server.script = sending(HONEST)
-    pack = partial(ends.pack_from, copier, b"/x/d", Rules(max_entries=1), copier.watch)
-    assert b"".join(map(bytes, pack(judges=False))) == HONEST
     with pytest.raises(CopyError, match="no more than 1 entry"):
-        b"".join(map(bytes, pack()))
+        b"".join(map(bytes, ends.pack_from(copier, b"/x/d", Rules(max_entries=1), copier.watch)))
 
 
 def unpacked(copier: Copier, data: bytes, folder: Path) -> Summary:
@@ -402,5 +400,5 @@ def test_the_outcome_of_a_commit_that_outlasts_the_deadline() -> None:
     client, sock = socket.socketpair()
     with client:
         transfer.attach(SocketLink(sock, idle_s=60, deadline=0.0))
-        transfer.run(Summary, lambda _: SUCCESS)
+        transfer.conclude(SUCCESS)
         assert SUCCESS in client.recv(1000)

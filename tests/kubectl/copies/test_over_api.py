@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from pycrictl.agent.copies import service
-from pycrictl.agent.copies.admission import REST_S
-from pycrictl.agent.copies.session import LIFETIME_S
+from pycrictl.agent.copies.node_copies import LIFETIME_S
 from pycrictl.copy import ends
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.service import copies as service
+from pycrictl.copy.service.slots import REST_S
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
@@ -273,7 +273,7 @@ def test_the_quota_of_the_disk(work: Workstation) -> None:
 
 def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
     """They give way to others and expire in the end; ``agent/copies/test_parts`` has all cases."""
-    monkeypatch.setattr(service, "_SWEEP_S", 0.05)
+    monkeypatch.setattr(service, "SWEEP_S", 0.05)
     agent = work.start(per_pod=1)
     agent.now_s = 0.0
     first = work.api.begin(TO)["metadata"]["name"]

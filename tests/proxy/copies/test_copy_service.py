@@ -20,13 +20,15 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.quotas import MAX_COPIES, Quotas
+from pycrictl.copy.service import copies as service
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.slots import MAX_COPIES, Slots
+from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
-from pycrictl.proxy.copies.copy_service import CopyService
-from pycrictl.proxy.copies.job import LARGE_BYTES, REST_S, CopyJob
+from pycrictl.proxy.copies.copy_service import CallCopy, CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
@@ -260,21 +262,24 @@ def test_what_nobody_goes_on_with_ends(
     """Slots and spools are freed if a URL expires, a call is cancelled or the service stops."""
     (container.root / "f").write_text("1")
     (container.root / "big").write_bytes(bytes(64 * MIB))
-    quotas, runtime = Quotas(copies_per_pod=3), fake.path
+    monkeypatch.setattr(service, "SWEEP_S", 0.05)
+    runtime = fake.path
 
     async def run() -> None:
         loop, ahead_s = asyncio.get_running_loop(), 0.0
         monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
+        slots: Slots[Copy[CallCopy]] = Slots(copies_per_pod=3, clock=loop.time)
         lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
-        copies = CopyService(lookup, quotas, runtime, "/var/tmp", Tokens[CopyJob](), str, log)
+        tokens = Tokens[Copy[CallCopy]]()
+        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log)
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
             return await copies.handle_from(CallRequest("", message.SerializeToString()))
 
         async def nothing_is_left() -> None:
-            await until(lambda: not quotas.taken)
-            assert (copies.snapshot(), spools(os.getpid())) == ([], [])
+            await until(lambda: not slots.taken and not spools(os.getpid()))
+            assert copies.snapshot() == []
 
         for _ in range(2):
             answers = [await ask("/f") for _ in range(4)]
@@ -286,7 +291,7 @@ def test_what_nobody_goes_on_with_ends(
         assert copies.redeem(token) is None
 
         asking = asyncio.create_task(ask("/big"))
-        while not quotas.taken:  # noqa: ASYNC110 (during a pause the copy might be made)
+        while not slots.taken:  # noqa: ASYNC110 (during a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):

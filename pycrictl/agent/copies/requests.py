@@ -1,38 +1,41 @@
-"""A copy in the API: its spec, its progress, its thread and task, and its refusals."""
+"""Requests about copies in the API: their specs, documents, refusals and log lines."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.agent.api.names import COPIES, COPY_KIND, GROUP_VERSION, Refusal
 from pycrictl.copy.rules.outcome import refusal_codes
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
-from pycrictl.copy.transfer.serving import Download, Skips, Upload
+from pycrictl.copy.service.copies import Copy, GivenUp
+from pycrictl.copy.service.life import Event, State
 from pycrictl.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.foreign import cleaned, count, flag, mapping, strict, text
 from pycrictl.servicelog import Whole
-from pycrictl.units import escape
 
 log = logging.getLogger("pycrictl.agent")
 
 RETRY_S: Final = 10
 """How long a client should wait after a quota was reached."""
 
-LIFETIME_S: Final = 15 * 60
-"""A session without any activity of its client for this long is removed."""
-
 NAME: Final = re.compile(r"[0-9a-f]{32}")
-"""The names of sessions: 128 random bits, which cannot be guessed."""
+"""The names of copies: 128 random bits, which cannot be guessed."""
+
+_PHASES: Final = {
+    State.MEASURING: "Measuring",
+    State.WAITING: "Transferring",
+    State.COPYING: "Transferring",
+    State.DONE: "Succeeded",
+}
+"""The phases of copies in the API; that of other states is Failed at the end, else Committing."""
 
 T = TypeVar("T")
 
@@ -42,16 +45,6 @@ class Direction(StrEnum):
     FROM = "From"
     UNKNOWN = "Unknown"
     """For a copy that was refused before its direction was known."""
-
-
-class CopyPhase(StrEnum):
-    MEASURING = "Measuring"
-    """The archive is being made; its size and checksum are not known yet."""
-
-    TRANSFERRING = "Transferring"
-    COMMITTING = "Committing"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +125,9 @@ _OPTIONS: Final = {
 def parse_spec(document: object) -> CopySpec:
     spec = _required(document, "spec", mapping)
     direction = text(spec.get("direction"))
-    if direction not in ("To", "From"):
+    if direction not in (Direction.TO, Direction.FROM):
         raise UsageError('spec.direction must be "To" or "From"')
-    is_to = direction == "To"
+    is_to = direction == Direction.TO
     try:
         path = os.fsencode(_required(spec, "path", text))
     except UnicodeEncodeError:
@@ -159,131 +152,88 @@ def parse_name(document: object) -> str:
     return name
 
 
-class End(StrEnum):
-    DONE = "done"
-    FAILED = "failed"
-    ABANDONED = "abandoned"
-    """Its client gave it up."""
-
-    EXPIRED = "expired"
-    """Its client sent no request for too long, or another copy needed its slot or space."""
-
-    STOPPED = "stopped"
-    """The agent was stopped; the client starts the copy again with the next one."""
-
-    REFUSED = "refused"
-    """It never began: a missing right, a quota, no such container, or an invalid request."""
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """A copy from its beginning to its end.
+@dataclass(eq=False)
+class NodeCopy:
+    """What the agent knows about a copy.
 
     Attributes:
-        size_bytes, crc32: of the archive; 0 while it is being made.
-        offset: how much of it is on this node's disk (to), or on the client's (from).
-        outcome: its result, a ``Status`` of ``copy.rules.outcome``.
-        heard_s, moved_s: when its client was last active, and when a byte of it last moved.
-        task: follows it to its end.
-        sending: the thread that sends the archive, if there is or was a connection for it.
-        begun: set when the request that begins a copy out of a container can be answered.
-        settled: set when the thread that makes or receives the archive has ended.
-        over: set when the copy has ended, or was refused.
-        is_unwanted: its threads were told to stop; ``Copies`` then ends the session.
+        created: when it was requested (RFC 3339).
+        expected_bytes: the size of its archive as far as that can be told in advance; else 0.
     """
 
-    name: str
     owner: CopyOwner
     place: Place
     spec: CopySpec
-    phase: CopyPhase
-    size_bytes: int = 0
-    crc32: int = 0
-    offset: int = 0
-    message: str = ""
-    code: int = 0
-    outcome: dict[str, Any] | None = None
     created: str = ""
-    heard_s: float = 0.0
-    moved_s: float = 0.0
-    expected_bytes: int = 0
-    transfer: Upload | Download = field(init=False)
-    task: asyncio.Task[None] = field(init=False)
-    sending: asyncio.Future[None] | None = None
-    skips: Skips = field(default_factory=Skips)
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-    over: asyncio.Event = field(default_factory=asyncio.Event)
-    is_unwanted: bool = False
+    expected_bytes: int = field(default=0)
+
+
+def phase_of(copy: Copy[NodeCopy]) -> str:
+    other = "Failed" if copy.state.is_over else "Committing"
+    return _PHASES.get(copy.state, other)
+
+
+def document_of(copy: Copy[NodeCopy], expires: str) -> dict[str, Any]:
+    about, phase = copy.about, phase_of(copy)
+    status: dict[str, Any] = {"phase": phase, "offset": copy.offset}
+    if copy.state is not State.MEASURING:
+        status |= {"size": copy.size_bytes, "checksum": copy.crc32}
+    elif about.expected_bytes:
+        status["expectedSize"] = about.expected_bytes
+    if isinstance(copy.error, Refused):
+        status |= {"message": copy.error.message, "code": copy.error.code}
+    if phase == "Succeeded" or (phase == "Transferring" and not copy.is_to):
+        status["outcome"] = cleaned(json.loads(copy.skips.success(copy.summary)))
+    return {
+        "apiVersion": GROUP_VERSION,
+        "kind": COPY_KIND,
+        "metadata": {
+            "name": copy.name,
+            "namespace": about.place.namespace,
+            "creationTimestamp": about.created or None,
+        },
+        "spec": {**about.spec.document, "container": about.place.container},
+        "status": {**status, "expiresAt": expires},
+    }
+
+
+class CopyEnded(NamedTuple):
+    """What log and metrics get of a copy that is over or was refused.
+
+    Attributes:
+        end: a state in which a copy is over (``copy.service.life``).
+        size_bytes: of its archive, as announced or made.
+        moved_bytes: how much of that was delivered.
+        error: why it failed or was refused.
+    """
+
+    owner: CopyOwner
+    place: Place
+    spec: CopySpec
+    end: State
+    size_bytes: int = 0
+    moved_bytes: int = 0
+    error: str = ""
 
     @property
-    def is_over(self) -> bool:
-        return self.phase in (CopyPhase.SUCCEEDED, CopyPhase.FAILED)
-
-    def end(self, end: End, message: str = "", code: int = 0) -> None:
-        self.phase = CopyPhase.SUCCEEDED if end is End.DONE else CopyPhase.FAILED
-        self.message, self.code = message, code
-        self.over.set()
-
-    async def wait(self, limit_s: float | None = None) -> None:
-        """Wait until its threads have ended, or for a time limit in seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self.settled.wait()
-                if self.sending is not None:
-                    await asyncio.wait([self.sending])
-
-    def document(self, expires: str) -> dict[str, Any]:
-        status: dict[str, Any] = {"phase": self.phase.value, "offset": self.offset}
-        if self.phase is not CopyPhase.MEASURING:
-            status |= {"size": self.size_bytes, "checksum": self.crc32}
-        elif self.expected_bytes:
-            status["expectedSize"] = self.expected_bytes
-        if self.message:
-            status |= {"message": escape(self.message), "code": self.code}
-        if self.outcome is not None:
-            status["outcome"] = cleaned(self.outcome)
+    def fields(self) -> dict[str, object]:
+        """The fields of its log line; the path is not cut, so its end cannot be hidden."""
         return {
-            "apiVersion": GROUP_VERSION,
-            "kind": COPY_KIND,
-            "metadata": {
-                "name": self.name,
-                "namespace": self.place.namespace,
-                "creationTimestamp": self.created or None,
-            },
-            "spec": {**self.spec.document, "container": self.place.container},
-            "status": {**status, "expiresAt": expires},
+            "user": self.owner.name,
+            "uid": self.owner.uid,
+            "pod": self.place.whole_pod,
+            "container": self.place.container,
+            "direction": self.spec.direction.value.lower(),
+            "path": Whole(os.fsdecode(self.spec.path)),
+            "size_bytes": self.size_bytes,
+            "moved_bytes": self.moved_bytes,
+            "end": self.end.value,
+            "error": self.error if self.end in (State.FAILED, State.REFUSED) else "",
         }
 
 
-Audit = Callable[[Session, End], None]
-"""Called once for each copy that is over or was refused, with its end."""
-
-
-def audit_refusal(
-    audit: Audit, owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal
-) -> None:
-    """Write an audit line about a copy that was refused before it began."""
-    session = Session("", owner, place, spec, CopyPhase.FAILED, spec.size_bytes)
-    session.end(End.REFUSED, why.message, why.code)
-    audit(session, End.REFUSED)
-
-
-def fields_of(session: Session, end: End) -> dict[str, object]:
-    """Return the fields of a copy's log line; the path is not cut, so its end cannot be hidden."""
-    place, spec = session.place, session.spec
-    return {
-        "user": session.owner.name,
-        "uid": session.owner.uid,
-        "pod": place.whole_pod,
-        "container": place.container,
-        "direction": spec.direction.value.lower(),
-        "path": Whole(os.fsdecode(spec.path)),
-        "size_bytes": session.size_bytes,
-        "moved_bytes": session.offset,
-        "end": end.value,
-        "error": session.message if end in (End.FAILED, End.REFUSED) else "",
-    }
+Audit = Callable[[CopyEnded], None]
+"""Called once for each copy that is over or was refused."""
 
 
 class Refused(Refusal):
@@ -298,6 +248,8 @@ def refused(exc: Exception) -> Refused:
     """Turn any exception into an HTTP error: even a bug ends only its own request."""
     if isinstance(exc, Refused):
         return exc
+    if isinstance(exc, GivenUp):
+        return Refused(503 if exc.event is Event.STOPPED else 410, exc.message)
     _, code = refusal_codes(exc)
     if isinstance(exc, PycrictlError):
         # Hints for a user on the node are of no use to a client in the cluster.
@@ -310,10 +262,6 @@ def refused(exc: Exception) -> Refused:
 def lasting(why: Refused) -> Refused:
     """Return why a copy has failed, with 422 in place of 429: a retry cannot help."""
     return Refused(422, why.message) if why.code == 429 else why
-
-
-def encode_refusal(exc: Exception) -> bytes:
-    return json.dumps(refused(exc).document).encode()
 
 
 def _optional(found: object, key: str, read: Callable[[object], T]) -> T | None:

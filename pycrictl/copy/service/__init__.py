@@ -1,0 +1,1 @@
+"""The copies of a node, as a service: one life cycle behind every server that offers them."""

@@ -1,0 +1,381 @@
+"""Begins, attaches, commits, abandons and expires the copies of a node.
+
+Copies are managed in the event loop; each has a thread of its own for work on files and the
+runtime, and one more while an archive is sent. Their states are those of ``life``. Who may ask,
+what a request looks like and how errors are told is up to a ``Door``: the runtime's calls in the
+proxy, the API in the agent. A copy ends with its program.
+"""
+
+from __future__ import annotations
+
+import asyncio  # noqa: TID253 (only servers load this module)
+import math
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
+from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.service.life import Event, State, after
+from pycrictl.copy.service.slots import Slots
+from pycrictl.copy.service.transfer import Download, Upload, in_thread
+from pycrictl.copy.transfer.flow import Link
+from pycrictl.errors import AlreadyExists, Cancelled, Exhausted
+
+MAX_KEPT: Final = 1000
+"""Copies kept at most; the oldest of those that are over make room."""
+
+STOP_S: Final = 5.0
+"""How long threads may take to end."""
+
+HOLD_S: Final = 20.0
+"""How long a copy that grows may wait until another one has made room for it."""
+
+SWEEP_S: Final = 5.0
+
+D = TypeVar("D")
+
+
+class GivenUp(Cancelled):
+    """A copy was given up; the event says why, and the message in words."""
+
+    def __init__(self, event: Event, message: str) -> None:
+        super().__init__(message, code="Canceled")
+        self.event = event
+
+
+class Skips:
+    """The skipped entries of a copy: their number, and the first few by name; and its last note."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.named: list[Skipped] = []
+        self.note = ""
+
+    def add(self, one: Skipped) -> None:
+        self.count += 1
+        if len(self.named) < MAX_SKIPPED:
+            self.named.append(one)
+
+    def add_note(self, note: str) -> None:
+        self.note = note
+
+    def success(self, summary: Summary) -> bytes:
+        """Return the outcome of a successful copy (a ``Status``)."""
+        summary.skipped = self.count
+        return encode_success(summary, self.named, self.note)
+
+
+@dataclass(eq=False)
+class Copy(Generic[D]):
+    """A copy from its request to its end.
+
+    Attributes:
+        about: what its door knows about it.
+        transfer: its archive and connections.
+        skips: what is left out of it.
+        pod: the ID of the pod sandbox whose share of the slots it takes; empty until it is known.
+        owner: whose share of the node's slots it takes.
+        name: unique among the copies of the node.
+        size_bytes, crc32: of the archive; 0 while unknown.
+        is_early: the client wants the first bytes before the archive is complete.
+        state: changed by the service alone.
+        error: why it ended; None as long as it has not, and if everything is in place.
+        summary: what it did.
+        offset: how much of the archive has been delivered.
+        heard_s: when its client was last active, on the service's clock; infinite while a request
+            waits for it.
+        moved_s: when a byte of it last moved.
+        begun: set when the request that begins it can be answered.
+        over: set at its end.
+        task: follows it until all that it holds is released.
+        making, sending: its threads; None if there is none (yet).
+    """
+
+    about: D
+    transfer: Upload | Download
+    skips: Skips = field(default_factory=Skips)
+    pod: str = ""
+    owner: object = None
+    name: str = field(default_factory=lambda: os.urandom(16).hex())
+    size_bytes: int = 0
+    crc32: int = 0
+    is_early: bool = False
+    state: State = field(init=False)
+    error: Exception | None = None
+    summary: Summary = field(default_factory=Summary)
+    offset: int = 0
+    began_s: float = 0.0
+    heard_s: float = math.inf
+    moved_s: float = 0.0
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    making: asyncio.Future[None] | None = None
+    sending: asyncio.Future[None] | None = None
+
+    def __post_init__(self) -> None:
+        self.state = State.WAITING if self.is_to else State.MEASURING
+
+    @property
+    def is_to(self) -> bool:
+        """Whether it goes into the container."""
+        return isinstance(self.transfer, Upload)
+
+    async def settled(self, limit_s: float | None = None) -> None:
+        """Wait until its threads have ended, or for a time limit in seconds."""
+        if threads := [one for one in (self.making, self.sending) if one is not None]:
+            await asyncio.wait(threads, timeout=limit_s)
+
+
+class Door(Protocol[D]):
+    """How a server speaks of its copies. Threads call ``explain`` and ``status``."""
+
+    def explain(self, copy: Copy[D], exc: Exception) -> Exception:
+        """Return the error to report; even a bug ends only one copy."""
+
+    def status(self, copy: Copy[D], error: Exception | None, *, is_final: bool = True) -> bytes:
+        """Return the last word on a connection: the error, or success; empty for none.
+
+        If it is not final, the client may try again.
+        """
+
+    def ended(self, copy: Copy[D]) -> None:
+        """Note the end of a copy, a refused one included."""
+
+
+class Copies(Generic[D]):
+    """The copies of a node.
+
+    Args:
+        lifetime_s: how long a copy is kept without any activity of its client.
+        keeps_ended: keep copies that are over for as long, so that clients can learn their outcome.
+
+    Attributes:
+        current: by name.
+    """
+
+    def __init__(
+        self, slots: Slots[Copy[D]], door: Door[D], *, lifetime_s: float, keeps_ended: bool = False
+    ) -> None:
+        self.current: dict[str, Copy[D]] = {}
+        self.slots = slots
+        slots.expire = self._expire
+        self.lifetime_s = lifetime_s
+        self._door = door
+        self._keeps_ended = keeps_ended
+        self._clock = slots.clock
+        self._loop = asyncio.get_running_loop()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def running(self) -> list[Copy[D]]:
+        """The copies that are not over, the oldest first."""
+        return [copy for copy in self.current.values() if not copy.state.is_over]
+
+    async def begin(self, copy: Copy[D], work: Callable[[], Summary]) -> None:
+        """Reserve a slot for a copy, and start its thread.
+
+        Args:
+            work: reads or writes the container's files, through ``copy.transfer``; it blocks.
+
+        Raises:
+            PycrictlError: the copy is refused.
+        """
+        copy.began_s = self._clock()
+        try:
+            self.slots.check_size(copy.size_bytes)
+            await self.slots.take(copy)
+            if copy.name in self.current:
+                self.slots.give(copy)
+                raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
+        except Exception as exc:
+            self.fail(copy, exc, Event.REFUSED)
+            raise
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep())
+        if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
+            self._forget(next(one for one in self.current.values() if one.state.is_over))
+        self.current[copy.name] = copy
+        transfer = copy.transfer
+        transfer.admit = partial(self._admit, copy)
+        transfer.on_progress = partial(self._progressed, copy)
+        if isinstance(transfer, Upload):
+            transfer.encode = lambda exc: self._door.status(
+                copy, self._door.explain(copy, exc), is_final=False
+            )
+            transfer.on_arrived = partial(self._report, copy, Event.ARRIVED)
+            copy.begun.set()
+            copy.heard_s = copy.began_s
+        copy.making = asyncio.wrap_future(in_thread(partial(self._run, copy, work)))
+        copy.task = asyncio.create_task(self._follow(copy))
+
+    async def made(self, copy: Copy[D], limit_s: float | None = None) -> None:
+        """Wait until the request that began a copy can be answered, or for a time limit.
+
+        Raises:
+            Exception: the copy has failed; as from ``Door.explain``.
+        """
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(copy.begun.wait(), limit_s)
+        finally:
+            copy.heard_s = self._clock()
+        if copy.error is not None:
+            raise copy.error
+
+    async def attach(self, copy: Copy[D], link: Link, offset: int = 0) -> None:
+        """Continue a copy over a new connection, and close the previous one."""
+        self._happened(copy, Event.ATTACHED)
+        copy.heard_s = self._clock()
+        before = copy.sending
+        copy.transfer.attach(link)
+        if isinstance(copy.transfer, Download) and not copy.state.is_over:
+            if before is not None:
+                await asyncio.wait([before])
+            deliver = partial(self._deliver, copy, copy.transfer, link, offset)
+            copy.sending = asyncio.wrap_future(in_thread(deliver))
+
+    async def commit(self, copy: Copy[D], limit_s: float) -> None:
+        """Move an archive that has arrived into place, or end a copy that its client has whole.
+
+        If that takes longer than the limit, a second call waits again.
+        """
+        if isinstance(copy.transfer, Upload):
+            self._happened(copy, Event.ARRIVED)
+            copy.transfer.allow()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(copy.over.wait(), limit_s)
+        else:
+            copy.offset = copy.size_bytes
+            self._happened(copy, Event.SUCCEEDED)
+            await self.give_up(copy, Event.ABANDONED, "it is over")
+
+    async def give_up(
+        self, copy: Copy[D], event: Event, message: str, *, limit_s: float = STOP_S
+    ) -> None:
+        """End the threads of a copy, and then the copy unless it is over by then; forget it.
+
+        Nothing of it is left, unless it was already in place or a thread hangs.
+        """
+        self._happened(copy, event)
+        why = GivenUp(event, message)
+        if copy.state is not State.COMMITTING:
+            copy.transfer.cancel(why)
+        await copy.settled(limit_s)
+        self._happened(copy, Event.FAILED, self._door.explain(copy, why))
+        if copy.task is not None:
+            await asyncio.wait([copy.task], timeout=STOP_S)
+        self._forget(copy)
+
+    def fail(self, copy: Copy[D], exc: Exception, event: Event = Event.FAILED) -> None:
+        """End a copy at once, for example because its container is gone; its threads end later."""
+        error = self._door.explain(copy, exc)
+        for happened in (event, Event.FAILED):
+            self._happened(copy, happened, error)
+        copy.transfer.cancel(GivenUp(event, str(exc)))
+
+    async def stop(self) -> None:
+        """End all copies, except for those that are being moved into place, if that is soon."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        give_up = partial(self.give_up, event=Event.STOPPED, message="the server was stopped")
+        await asyncio.gather(*(give_up(copy) for copy in list(self.current.values())))
+
+    def _happened(self, copy: Copy[D], event: Event, error: Exception | None = None) -> None:
+        was_over, copy.state = copy.state.is_over, after(copy.state, event)
+        if isinstance(copy.transfer, Download) and event is Event.MADE:
+            copy.size_bytes, copy.crc32 = copy.transfer.size_bytes, copy.transfer.crc32
+            copy.begun.set()
+        if copy.state.is_over and not was_over:
+            copy.error = None if copy.state is State.DONE else error
+            copy.begun.set()
+            copy.over.set()
+            self._door.ended(copy)
+
+    async def _follow(self, copy: Copy[D]) -> None:
+        """Follow a copy until its threads have ended and all that it holds is released."""
+        await copy.settled()
+        await copy.over.wait()
+        await copy.settled()
+        self.slots.give(copy)
+        in_thread(copy.transfer.close)  # this waits for writes to the disk
+        if not self._keeps_ended:
+            self._forget(copy)
+
+    def _forget(self, copy: Copy[D]) -> None:
+        if self.current.get(copy.name) is copy:
+            del self.current[copy.name]
+
+    async def _sweep(self) -> None:
+        """Expire copies whose client was silent for too long."""
+        while True:
+            await asyncio.sleep(min(SWEEP_S, self.lifetime_s / 4))
+            now = self._clock()
+            for copy in list(self.current.values()):
+                is_old = now - copy.heard_s >= self.lifetime_s
+                if is_old and copy.state is not State.COMMITTING:
+                    await self._expire(copy, "there was no request about it for too long")
+
+    async def _expire(self, copy: Copy[D], why: str) -> None:
+        await self.give_up(copy, Event.EXPIRED, why)
+
+    # In threads
+
+    def _run(self, copy: Copy[D], work: Callable[[], Summary]) -> None:
+        transfer, status = copy.transfer, b""
+        try:
+            copy.summary = work()
+            if isinstance(transfer, Download):
+                transfer.finish()
+                self._report(copy, Event.MADE)
+            else:
+                status = self._report(copy, Event.SUCCEEDED)
+        except Exception as exc:
+            status = self._report(copy, Event.FAILED, exc)
+            if isinstance(transfer, Download):
+                transfer.finish(status)
+        if isinstance(transfer, Upload):
+            transfer.conclude(status)
+
+    def _deliver(self, copy: Copy[D], transfer: Download, link: Link, offset: int) -> None:
+        try:
+            transfer.deliver(link, offset)
+            if not transfer.protocol.resumes:
+                transfer.conclude(self._report(copy, Event.SUCCEEDED))
+        except Exception as exc:
+            transfer.conclude(self._report(copy, Event.FAILED, exc))
+
+    def _report(self, copy: Copy[D], event: Event, exc: Exception | None = None) -> bytes:
+        """Report an event to the loop; return the status for the client.
+
+        A slot is free before the client gets its last message: it may begin another copy.
+        """
+        error = None if exc is None else self._door.explain(copy, exc)
+
+        def happened() -> None:
+            self._happened(copy, event, error)
+            if copy.state.is_over:
+                self.slots.give(copy)
+
+        self._loop.call_soon_threadsafe(happened)
+        return b"" if event is Event.ARRIVED else self._door.status(copy, error)
+
+    def _admit(self, copy: Copy[D], size_bytes: int) -> None:
+        self.slots.check_size(size_bytes)
+        try:
+            self.slots.hold_now(copy, size_bytes)
+        except Exhausted:
+            held = self.slots.hold(copy, size_bytes)
+            asyncio.run_coroutine_threadsafe(held, self._loop).result(HOLD_S)
+        if copy.is_early and not copy.begun.is_set():
+            self._loop.call_soon_threadsafe(copy.begun.set)
+
+    def _progressed(self, copy: Copy[D], offset: int) -> None:
+        copy.heard_s = self._clock()
+        if offset > copy.offset:
+            copy.moved_s = copy.heard_s
+        copy.offset = offset
