@@ -113,6 +113,19 @@ class _LeasePull:
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
 
+    @property
+    def outline(self) -> PullState:
+        """The pull for readers, without its layers."""
+        return PullState(
+            image=self.image,
+            digest=self.index_digest or self.manifest_digest,
+            candidates=self.candidates,
+            pods=self.pods,
+            error=self.error,
+            is_running=self.is_shown,
+            began_s=self.started_s,
+        )
+
     def state(self, quiet_s: float | None = None) -> PullState:
         """Return the pull for readers.
 
@@ -121,18 +134,8 @@ class _LeasePull:
         """
         # If the pull failed with all layers settled, the last one carries the failure.
         failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
-        return PullState(
-            image=self.image,
-            digest=self.index_digest or self.manifest_digest,
-            candidates=self.candidates,
-            layers=tuple(
-                layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers
-            ),
-            pods=self.pods,
-            error=self.error,
-            is_running=self.is_shown,
-            began_s=self.started_s,
-        )
+        layers = (layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers)
+        return replace(self.outline, layers=tuple(layers))
 
     def is_late(self, now: float) -> bool:
         return now - self.manifest_at >= SETTLE_S
@@ -230,7 +233,7 @@ class ContentWatcher:
             self._daemon.look_again()
             raise
         ended, self._ended = tuple(self._ended), []
-        active = [pull.state() for pull in self._pulls.values() if pull.is_shown]
+        active = [pull.outline for pull in self._pulls.values() if pull.is_shown]
         return PollResult(tuple(active), ended)
 
     # Running pulls

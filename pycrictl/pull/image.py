@@ -254,9 +254,7 @@ class PullDisplay:
         )
 
     def _placed(self, image: str, pull: PullState) -> PullState:
-        """Return a pull that has not begun with its place in the line, if it is in one."""
-        if pull.is_begun:
-            return pull
+        """Return a pull with its place in the line, if it is in one."""
         if (now := time.monotonic()) - self._line_at >= LINE_S:
             self._line_at = now
             with suppress(PycrictlError):
@@ -266,4 +264,5 @@ class PullDisplay:
         if not own:
             return pull
         place, behind, starts_in_s = own[0].place, own[0].behind, own[0].starts_in_s
-        return replace(pull, place=place, behind=behind, starts_in_s=starts_in_s)
+        # Another pull without a name may have been taken for this one.
+        return replace(pull, place=place, behind=behind, starts_in_s=starts_in_s, is_begun=False)

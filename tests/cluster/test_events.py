@@ -25,7 +25,9 @@ def node(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[No
     ):
         yield node
         shared_cluster.lab.registry.limit(None)
-        shared_cluster.remove_pods()
+        words = ("delete", "pods", "--all", "--grace-period=1", "--wait=false")
+        shared_cluster.kubectl.good(*words)
+        wait_until(lambda: not shared_cluster.kubectl.good("get", "pods", "-o", "name"))
 
 
 def test_every_event_gets_its_last_word(node: Node) -> None:
