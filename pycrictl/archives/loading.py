@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -35,7 +35,6 @@ from pycrictl.errors import (
     ArchiveError,
     ConnectError,
     FailedPrecondition,
-    NotFound,
     PycrictlError,
     RuntimeFault,
     StreamError,
@@ -44,9 +43,7 @@ from pycrictl.errors import (
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.units import format_bytes, quote
 
-PREFIX: Final = "pycrictl-load-"
-TITLE_LABEL: Final = "pycrictl.io/load"
-"""The label of a load's lease that names the load to those who watch it."""
+PREFIX: Final = own_leases.LOAD_PREFIX
 
 _CHILD_LABEL: Final = "containerd.io/gc.ref.content."
 _SNAPSHOT_LABEL: Final = "containerd.io/gc.ref.snapshot."
@@ -92,7 +89,7 @@ class Load:
         self._title = title
         self._snapshotter = snapshotter
         self._free_bytes = free_bytes
-        self._lease = own_leases.create(client, PREFIX, {TITLE_LABEL: title})
+        self._lease = ""  # until something is to be written
         self._documents: dict[str, bytes] = {}
         self._blobs: dict[str, Blob] = {}
         self._links: dict[str, str] = {}
@@ -112,6 +109,8 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
+            if not self._lease:  # all that it names may be here already
+                self._create_lease()
             images = documents.by_name(self._roots(), name)
             for image, root in images.items():
                 self._require(image, root.target)
@@ -161,7 +160,20 @@ class Load:
         elif name.endswith((".json", ".tar")):
             self._blobs[name] = self._write(member)
 
+    def _create_lease(self) -> None:
+        """Create the lease, named by the images if the archive has told them by now."""
+        with suppress(ArchiveError):
+            listed = documents.docker_images(self._documents.get("manifest.json", b"[]"))
+            roots = documents.roots_of_index(self._documents.get("index.json", b"{}"))
+            names = [name for root in roots for name in root.names]
+            names += [name for image in listed for name in image.names]
+            first, *others = dict.fromkeys(names) or (self._title,)
+            self._title = f"{first} and {len(others)} more" if others else first
+        self._lease = own_leases.create(self._client, PREFIX, {own_leases.LOAD_LABEL: self._title})
+
     def _write(self, member: Member, digest: str = "") -> Blob:
+        if not self._lease:
+            self._create_lease()
         size_bytes, title = member.size_bytes, digest or quote(member.name)
         if digest and self._holds(digest, size_bytes):
             if digest in self._layers or size_bytes > DOCUMENT_LIMIT_BYTES:
@@ -239,6 +251,8 @@ class Load:
         """Show the layers of a manifest before they arrive."""
         with suppress(ArchiveError):
             children, is_index = documents.children(self._document(digest))
+            if children:
+                self._keep(digest, children)
             for layer in [] if is_index else children[1:]:
                 if layer["digest"] not in self._layers:
                     self._show(layer["digest"], layer["size"], Phase.WAITING, 0)
@@ -262,11 +276,12 @@ class Load:
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
-        resource = leases_pb2.Resource(id=digest, type="content")
-        request = leases_pb2.AddResourceRequest(id=self._lease, resource=resource)
-        with suppress(NotFound):
-            self._client.call("leases.v1.Leases/AddResource", request, Empty)
         info = self._client.infos([digest]).get(digest)
+        if info is not None:
+            resource = leases_pb2.Resource(id=digest, type="content")
+            request = leases_pb2.AddResourceRequest(id=self._lease, resource=resource)
+            self._client.call("leases.v1.Leases/AddResource", request, Empty)
+            info = self._client.infos([digest]).get(digest)  # it may have been collected meanwhile
         if info is not None and info.size != size_bytes:
             raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as is claimed")
         return info is not None
@@ -326,14 +341,18 @@ class Load:
             self._complete(child, depth + 1) if is_index else self._holds_child(child)
             for child in children
         ]
-        labels = {f"{_CHILD_LABEL}{n}": child["digest"] for n, child in enumerate(children)}
-        self._label(digest, labels)
+        self._keep(digest, children)
         if is_index:
             return any(are_complete)
         is_ours = all(are_complete) and documents.runs_on(target, documents.own_platform())
         if is_ours and self._snapshotter:
             self._unpack(*children)
         return is_ours
+
+    def _keep(self, digest: str, children: Sequence[Descriptor]) -> None:
+        """Have containerd keep what a document refers to, as long as the document."""
+        labels = {f"{_CHILD_LABEL}{n}": child["digest"] for n, child in enumerate(children)}
+        self._label(digest, labels)
 
     def _holds_child(self, child: Descriptor) -> bool:
         return self._holds(child["digest"], child["size"])
@@ -389,6 +408,8 @@ class Load:
         """Remove all that this load has written."""
         for ref in self._begun:
             self._abort(ref)
+        if not self._lease:
+            return
         with suppress(PycrictlError):
             own_leases.delete(self._client, self._lease, sync=True)
 

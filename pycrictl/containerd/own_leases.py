@@ -19,6 +19,10 @@ from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import NotFound
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
+LOAD_PREFIX: Final = "pycrictl-load-"
+LOAD_LABEL: Final = "pycrictl.io/load"
+"""On the lease of a load: its name for those who watch it."""
+
 _EXPIRY: Final = timedelta(days=1)
 
 

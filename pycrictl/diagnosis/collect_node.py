@@ -16,6 +16,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import config_path, from_file
 from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.containerd.own_leases import EXPIRY_LABEL
 from pycrictl.cri.calls.endpoints import others
 from pycrictl.cri.calls.errmap import unreachable
 from pycrictl.cri.lifecycle.image_removal import sandbox_image
@@ -26,7 +27,7 @@ from pycrictl.diagnosis.registry import Trial, expiry_s
 from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.kube.kubelet import configuration, find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config
-from pycrictl.progress.content_watcher import EXPIRY_LABEL, created_at
+from pycrictl.progress.content_watcher import created_at
 from pycrictl.progress.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.keyring import Keyring

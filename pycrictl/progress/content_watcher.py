@@ -28,6 +28,12 @@ from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.containerd import arrivals
 from pycrictl.containerd.daemon import CurrentDaemon
 from pycrictl.containerd.grpc_client import ContainerdClient, Documents, seconds
+from pycrictl.containerd.own_leases import (
+    EXPIRY_LABEL,
+    LOAD_LABEL,
+    LOAD_PREFIX,
+    is_abandoned,
+)
 from pycrictl.containerd.store import (
     Document,
     ImageConfig,
@@ -47,8 +53,6 @@ from pycrictl.pulls.registries.manifests import Answers
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import plural
-
-EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 
 SETTLE_S: Final = 1.0
 """How long to wait, after an image's manifest, for its label, index and config. After that, the
@@ -218,14 +222,15 @@ class ContentWatcher:
             running = {
                 lease.id: created_s
                 for lease in sorted(leases, key=created_at)
-                if lease.labels.keys() == {EXPIRY_LABEL}
+                if (lease.labels.keys() == {EXPIRY_LABEL} or _is_load(lease))
                 and not self._daemon.is_outlived(created_s := created_at(lease))
             }
             self._end_others(running.keys(), {lease.id for lease in leases}, tracker, now, wall_s)
+            titles = {lease.id: lease.labels.get(LOAD_LABEL, "") for lease in leases}
             for lease_id, created_s in running.items():
                 if lease_id not in self._pulls:
                     self._pulls[lease_id] = _LeasePull(
-                        lease_id, created_s, self.snapshotter, Layers(created_s)
+                        lease_id, created_s, self.snapshotter, Layers(created_s), titles[lease_id]
                     )
             if self._pulls:
                 self._look(tracker, now, wall_s)
@@ -507,6 +512,11 @@ def _add_ingests(
             open_count += is_held and status.offset < status.total
             stores.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
     stores.is_crowded = 0 < max_downloads < open_count
+
+
+def _is_load(lease: leases_pb2.Lease) -> bool:
+    """Return whether a lease is that of a running load (``archives.loading``)."""
+    return LOAD_LABEL in lease.labels and not is_abandoned(lease.id, LOAD_PREFIX)
 
 
 def created_at(lease: leases_pb2.Lease) -> float:

@@ -291,6 +291,33 @@ def test_a_killed_load_goes_on(
     assert lab.node.store.ingests() == {}
 
 
+def test_watchers_see_a_load(lab: Lab, crictl: Program, command: list[str], web: Image) -> None:
+    data = crictl.run("save", lab.reference(web)).stdout
+    forget_images(lab)
+    watch = subprocess.Popen(
+        [*command, "image-pull-progress", "--follow", "--progress", "json", "--interval", "0.2"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    process = subprocess.Popen([*command, "load", "--progress", "none"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    assert watch.stdout is not None
+    process.stdin.write(data[:-10_000_000])
+    process.stdin.flush()
+    seen = json.loads(watch.stdout.readline())
+    while seen.get("image") != lab.reference(web) or seen.get("phase") != "downloading":
+        seen = json.loads(watch.stdout.readline())
+    process.stdin.write(data[-10_000_000:])
+    process.stdin.close()
+    assert process.wait() == 0
+    ended = seen
+    while ended.get("phase") != "done" or ended.get("layer") != web.layers[-1].digest:
+        ended = json.loads(watch.stdout.readline())
+    watch.send_signal(signal.SIGINT)
+    watch.communicate()
+    assert ended["image"] == lab.reference(web)
+
+
 def test_a_layer_that_containerd_has_discarded(lab: Lab, crictl: Program, web: Image) -> None:
     subprocess.run(
         ["ctr", "-a", lab.node.socket_path, "-n", "k8s.io", "content", "rm", web.layers[-1].digest],
