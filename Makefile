@@ -18,7 +18,7 @@ demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
 	@$(PYTHON) -m tests.node.playground
 unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not node" --ignore tests/cluster --ignore tests/packaging
+	$(PYTHON) -m pytest -n auto --dist worksteal -m "not node and not root" --ignore tests/cluster --ignore tests/packaging
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal
 failed: .venv/.stamp ## the tests that failed in the last run once more, one after another

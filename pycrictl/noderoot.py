@@ -33,7 +33,7 @@ def use(root: str) -> None:
     """Use the node's files below a directory from now on; ``/`` means at their own paths."""
     global _root
     whole = os.path.abspath(root)  # noqa: PTH100 (pathlib costs 5 ms at every start)
-    if not root or not os.path.isdir(whole):  # noqa: PTH112 (the same)
+    if not root or not os.path.isdir(whole):
         raise UsageError(
             f"--host-root {quote(root)} is not a directory",
             hint="name where the root of the node is mounted, such as /host",
@@ -47,7 +47,7 @@ def directory() -> str:
 
 def is_node(root: str) -> bool:
     parts = ("etc", "run", "proc/1")
-    return all(os.path.isdir(f"{root}/{part}") for part in parts)  # noqa: PTH112 (quick)
+    return all(os.path.isdir(f"{root}/{part}") for part in parts)
 
 
 def locate(path: str, *, follow: bool = True) -> str:
@@ -59,7 +59,7 @@ def locate(path: str, *, follow: bool = True) -> str:
         return path
     found = below(_root, path, follow=follow)
     is_proc = f"{found}/".startswith(f"{_root}/proc/")
-    if is_proc and not os.path.exists(f"{_root}/proc/self"):  # noqa: PTH110 (quick)
+    if is_proc and not os.path.exists(f"{_root}/proc/self"):
         return found.removeprefix(_root)  # only the root's own file system was mounted
     return found
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,45 +45,25 @@ atexit.register(shutil.rmtree, os.environ["PYCRICTL_STAGES_DIR"], ignore_errors=
 settings.register_profile("pycrictl", deadline=None)
 settings.load_profile("pycrictl")
 
-pytest_plugins = ["tests.fakecri.fixtures"]
+pytest_plugins = ["tests.fakecri.fixtures", "tests.workers"]
 
 _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 
-_SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")
-"""Rooms whose tests wait for other programs, those with the longest tests first."""
-
-_LONGEST = (
-    "test_replay",
-    "test_copy_hostile",
-    "test_readme",
-    "test_container_cp",
-    "test_playground",
-)
-"""Modules of node tests with a test that takes most of a minute: they run first."""
-
-
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection(session: pytest.Session) -> None:
-    """Make each worker import other modules first, so that in a new clone each compiles a share."""
-    config = session.config
-    if worker := getattr(config, "workerinput", None):
-        folders = [config.invocation_params.dir / argument for argument in config.args]
-        modules = sorted(path for folder in folders for path in folder.glob("**/test_*.py"))
-        for path in modules[int(worker["workerid"][2:]) :: worker["workercount"]]:
-            with suppress(Exception, pytest.skip.Exception):  # collecting it reports that
-                name = ".".join(path.relative_to(config.rootpath).with_suffix("").parts)
-                importlib.import_module(name)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark tests that run on the throwaway node, so that `-m "not node"` leaves them out."""
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests on the throwaway node, and those that need root, before `-m` chooses."""
     for item in items:
-        if {"shared_lab", "shared_endpoint"} & {*getattr(item, "fixturenames", ())}:
+        fixtures = {*getattr(item, "fixturenames", ())}
+        if {"shared_lab", "shared_endpoint"} & fixtures:
             item.add_marker(pytest.mark.node)
-    if worker := getattr(config, "workerinput", None):
-        items[:] = dealt(items, worker["workercount"])
+        if "as_root" in fixtures:
+            item.add_marker(pytest.mark.root)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if os.geteuid() != 0 and item.get_closest_marker("root"):
+        pytest.skip("needs root")
 
 
 def pytest_collection_finish() -> None:
@@ -94,33 +72,9 @@ def pytest_collection_finish() -> None:
         gc.freeze()
 
 
-def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Return the order in which `--dist worksteal` keeps all workers busy until the end.
-
-    It cuts the list into one run of equal length per worker, and an idle worker takes half of the
-    remaining tests of the busiest one, from the end. So each run begins with slow modules, dealt in
-    turn and whole, since every worker with tests of a module makes its fixtures; the quick tests,
-    which are many more, are at the end of each run. Half of the workers begin with the node tests,
-    which need the processor, the others with tests that wait.
-    """
-    modules: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    rooms = {path: path.split("/")[1] for path in modules}
-    node = [path for path in modules if rooms[path] == "node"]
-    node.sort(key=lambda path: Path(path).stem not in _LONGEST)
-    slow = [path for room in _SLOW for path in modules if rooms[path] == room]
-    half = (workers + 1) // 2
-    turns = [node[n::half] for n in range(half)]
-    turns += [slow[n :: workers - half] for n in range(workers - half)]
-    hands = [[item for path in turn for item in modules[path]] for turn in turns]
-    begun = {path for turn in turns for path in turn}
-    quick = [item for path in modules if path not in begun for item in modules[path]]
-    for n, hand in enumerate(hands):
-        missing = max(0, len(items) * (n + 1) // workers - sum(map(len, hands[: n + 1])))
-        hand += quick[:missing]
-        del quick[:missing]
-    return [item for hand in hands for item in hand] + quick
+@pytest.fixture(scope="session")
+def as_root() -> None:
+    """Say that a fixture needs root: its tests are marked so."""
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,6 @@ import pytest
 from pycrictl.errors import PycrictlError
 from pycrictl.nsenter import Helper, Tools, check_static
 from tests.cli.run import Run
-from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer
 
 
@@ -101,7 +100,7 @@ def on_terminal(script: str, *words: str) -> tuple[int, list[str]]:
     return process.pid, stdout.split()
 
 
-@needs_root
+@pytest.mark.root
 def test_in_the_background_no_terminal_is_taken() -> None:
     script = f'set -m; "$@" & echo $!; wait; {GROUPS}; echo $front'
     inner = f"{GROUPS}; echo $group $front"
@@ -111,7 +110,7 @@ def test_in_the_background_no_terminal_is_taken() -> None:
     assert job != str(leader)
 
 
-@needs_root
+@pytest.mark.root
 def test_nothing_stops_a_shell_in_front() -> None:
     inner = f"{GROUPS}; echo $group $front; grep SigIgn /proc/$$/status"
     leader, found = on_terminal('exec "$@"', sys.executable, "-c", HELPER, inner)
@@ -120,7 +119,7 @@ def test_nothing_stops_a_shell_in_front() -> None:
     assert int(ignored, 16) >> (signal.SIGTSTP - 1) & 1
 
 
-@needs_root
+@pytest.mark.root
 def test_a_signal_ends_the_shell_and_closes_nothing_of_others() -> None:
     """By then, other files have the numbers of the helper's pipe."""
     opened: list[int] = []
@@ -142,7 +141,7 @@ def test_a_signal_ends_the_shell_and_closes_nothing_of_others() -> None:
         os.close(descriptor)
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize("is_linked", [False, True])
 def test_layers_whose_paths_fill_more_than_a_page(tmp_path: Path, is_linked: bool) -> None:
     folder = tmp_path / ("x" * 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -35,7 +36,7 @@ class ProxyClient(NamedTuple):
 
     def is_of(self, client: CriClient) -> bool:
         paths = Path(self.listen), Path(self.upstream)
-        return any(one.exists() and one.samefile(client.path) for one in paths)
+        return any(os.path.exists(one) and one.samefile(client.path) for one in paths)
 
     def status(self) -> dict[str, Any]:
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)

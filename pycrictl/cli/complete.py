@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import typer
@@ -47,7 +46,7 @@ def directories(incomplete: str) -> list[str]:
 def sockets(incomplete: str) -> list[str]:
     from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
-    return [each for each in ENDPOINTS if Path(each.removeprefix("unix://")).exists()]
+    return [each for each in ENDPOINTS if os.path.exists(each.removeprefix("unix://"))]
 
 
 def hosts(incomplete: str) -> list[str]:

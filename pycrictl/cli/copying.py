@@ -130,7 +130,7 @@ def _copy_all(
         meter.finish([summary])
         return []
     target = request.destination
-    if len(request.sources) > 1 and not os.path.isdir(target.path):  # noqa: PTH112 (bytes)
+    if len(request.sources) > 1 and not os.path.isdir(target.path):
         raise CopyError(f"{quote(os.fsdecode(target.path))} is not a directory")
     summaries: list[Summary] = []
     errors: list[PycrictlError] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import platform
 import re
 import sys
@@ -110,7 +111,7 @@ class Programs:
         home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~") / ".cache"
         self._folder = Path(home).expanduser() / "pycrictl/programs"
         self.known = [_of_file(Path(named))] if named else []
-        if named and not Path(named).is_file():
+        if named and not os.path.isfile(named):
             raise NotFound(f"there is no file {quote(named, 4096)}")
         if not named and getattr(sys, "frozen", False):
             own = Path(sys.executable)

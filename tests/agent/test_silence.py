@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from tests.copy.trees import needs_root
+import pytest
 
 WATCH = """
 import asyncio, fcntl, socket, ssl, struct, time
@@ -49,7 +49,7 @@ asyncio.run(main())
 """
 
 
-@needs_root
+@pytest.mark.root
 def test_a_watch_notices_a_network_that_has_gone_silent() -> None:
     done = subprocess.run(
         ["unshare", "--net", sys.executable, "-c", WATCH],

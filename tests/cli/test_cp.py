@@ -34,10 +34,8 @@ from tests.proxy.copier import ARCHIVE, pretended
 
 
 @pytest.fixture
-def root(fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
+def root(as_root: None, fake: FakeServer, tmp_path: Path) -> Iterator[Path]:
     """The root directory of a pretended container on this machine."""
-    if os.geteuid():
-        pytest.skip("needs root")
     with pretended(fake, tmp_path / "root"):
         (tmp_path / "root/to/f").write_text("content")
         yield tmp_path / "root"

@@ -152,7 +152,7 @@ def test_a_registry_that_hangs_is_named_as_what_there_was_no_time_for(fake: Fake
     assert [step["is_good"] for step in route["steps"]] == [True, True, False]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed")
+@pytest.mark.root
 def test_somebody_without_rights_is_told_what_was_not_seen(
     fake: FakeServer, tmp_path: Path
 ) -> None:

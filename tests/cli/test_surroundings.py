@@ -14,7 +14,7 @@ from pycrictl._proto import cri_pb2
 from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
 from tests.copy.test_on_node import ID
-from tests.copy.trees import needs_root, stages_in
+from tests.copy.trees import stages_in
 from tests.fakecri import FakeServer
 from tests.proxy.copier import pretended
 
@@ -56,7 +56,7 @@ def test_no_connection_takes_the_place_of_a_closed_stream(fake: FakeServer) -> N
 
 
 @pytest.mark.parametrize("limit", [5, 7, 9, 12, 16, 20])
-@needs_root
+@pytest.mark.root
 def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limit: int) -> None:
     with pretended(fake, tmp_path / "root"):
         words = ("-r", fake.endpoint, "cp", "--method", "node", str(tmp_path / "root/to"))
@@ -76,7 +76,7 @@ def test_a_loop_that_cannot_be_made_is_one_line(fake: FakeServer, limit: int) ->
     assert code == 0 or (code == 1 and len(lines) == 1), stderr
 
 
-@needs_root
+@pytest.mark.root
 def test_a_directory_that_was_removed(fake: FakeServer, tmp_path: Path) -> None:
     gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
     code, stdout, _ = run(f"cd {tmp_path}; {gone}", "-r", fake.endpoint, "--version")

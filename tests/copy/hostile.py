@@ -49,7 +49,7 @@ def archive(*members: bytes) -> bytes:
     return b"".join(members) + END_OF_ARCHIVE
 
 
-folder = partial(member, kind=FOLDER)
+folder = partial(member, kind=FOLDER, mode=0o755)
 evil = partial(member, kind=FILE, data=MARKER)
 
 

@@ -20,9 +20,9 @@ from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from pycrictl.errors import CopyError
 from tests.copy.hostile import snapshot
-from tests.copy.trees import Copy, both_ways, needs_root
+from tests.copy.trees import Copy, both_ways
 
-pytestmark = needs_root
+pytestmark = pytest.mark.root
 
 SCRIPT = """
 mount --make-rprivate / && cd "$0" &&

@@ -22,7 +22,7 @@ from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
 from pycrictl.copy.tree.places import NOBODY, IdMap
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError, Unimplemented
-from tests.copy.trees import KEEP, PLAIN, UNWATCHED, check_wildcards, copy_in, ignore, needs_root
+from tests.copy.trees import KEEP, PLAIN, UNWATCHED, check_wildcards, copy_in, ignore
 
 ID = "c" * 64
 
@@ -90,7 +90,7 @@ def has_stopped(locate: Callable[[], FirstProcess]) -> None:
         ContainerRoot(locate)
 
 
-@needs_root
+@pytest.mark.root
 def test_processes_that_are_no_container() -> None:
     with pytest.raises((CopyError, PermissionError)):
         ContainerRoot(told(1))  # even root has no access if the node is a container
@@ -108,7 +108,7 @@ def test_processes_that_are_no_container() -> None:
         has_stopped(told(process.pid))
 
 
-@needs_root
+@pytest.mark.root
 def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None:
     """The runtime must report the same process before and after its root is opened."""
     first = FirstProcess(ID, container.pid, 1)
@@ -132,7 +132,7 @@ def test_a_number_that_is_used_again(container: subprocess.Popen[bytes]) -> None
 OTHER = f"0::/k8s.io/{'d' * 64}\n"
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("theirs", "ours", "is_its_own"),
     [
@@ -154,7 +154,7 @@ def test_the_cgroup_of_another_container(
             root._check_cgroup(theirs, ours)
 
 
-@needs_root
+@pytest.mark.root
 def test_wildcards(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
     def out(path: str, local: Path) -> None:
         method = OnNode(told(container.pid))
@@ -180,7 +180,7 @@ def owners(path: Path, *names: str) -> list[tuple[int, int]]:
     return [(status.st_uid, status.st_gid) for status in found]
 
 
-@needs_root
+@pytest.mark.root
 def test_a_user_namespace() -> None:
     """IDs inside and outside differ; an owner without an ID inside makes the copy fail."""
     with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as name:
@@ -288,7 +288,7 @@ def test_processes_that_are_not_looked_for(
 # Copies
 
 
-@needs_root
+@pytest.mark.root
 def test_a_container_that_stops_halfway(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(bytes(range(256)) * 400)
     (tmp_path / "here").mkdir()
@@ -304,7 +304,7 @@ def test_a_container_that_stops_halfway(container: subprocess.Popen[bytes], tmp_
     assert list((tmp_path / "here").iterdir()) == []
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("limits", "said"),
     [

@@ -27,7 +27,6 @@ from pycrictl.errors import PycrictlError
 PLAIN = Rules()
 KEEP = Rules(archive=True)
 MIB = 1024 * 1024
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 Copy = Callable[..., Summary]
 
 

@@ -56,11 +56,13 @@ def test_one_pod(cluster: Cluster, plugin: Plugin) -> None:
     assert asked(cluster, "imagepullprogress")[0] == wanted
 
 
-def test_the_namespace_is_that_of_kubectls_context(cluster: Cluster, plugin: Plugin) -> None:
+def test_the_namespace_is_that_of_kubectls_context(
+    cluster: Cluster, plugin: Plugin, tmp_path: Path
+) -> None:
     cluster.pods = [pod("web", namespace="shop")]
     cluster.streams = [Stream(ALL)]
     cluster.pulls = [[pull("web", "Succeeded", namespace="shop", total=5)]]
-    plugin.environ["KUBECONFIG"] = str(cluster.kubeconfig(plugin.runtime.parent, namespace="shop"))
+    plugin.environ["KUBECONFIG"] = str(cluster.kubeconfig(tmp_path, namespace="shop"))
     assert plugin.run("web").code == 0
     assert asked(cluster, "/namespaces/shop/pods/web/imagepullprogress")
     assert plugin.run().code == 0

@@ -6,7 +6,6 @@ discarded, with a fake package manager that enables what it installs, as Debian'
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +34,7 @@ def shim_sockets(folder: Path) -> list[Path]:
 
 
 @pytest.mark.node
-@pytest.mark.skipif(os.geteuid() != 0, reason="the throwaway node needs root")
+@pytest.mark.root
 def test_nothing_is_left_behind_by_a_lab_that_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", _BUSY_LAB],

@@ -28,9 +28,6 @@ BUILD = "import pathlib, pyz, sys; pyz.build(*map(pathlib.Path, sys.argv[1:]))"
 PRETEND = "import runpy, sys; {}; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])"
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts; makes files of another user")
-
-
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a zipapp with compiled modules for all supported Pythons."""
@@ -146,7 +143,7 @@ def test_starts_at_the_same_time_of_versions_that_remove_each_other(
     assert {*names(tmp_path / "cache" / "pycrictl")} <= {folder.name for folder in folders}
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize(
     "setup",
     [
@@ -167,7 +164,7 @@ def test_a_cache_that_is_not_safe_is_not_used(pyz: Path, setup: str) -> None:
     assert started.stderr == ""
 
 
-@needs_root
+@pytest.mark.root
 @pytest.mark.parametrize(
     ("planted", "reason"),
     [

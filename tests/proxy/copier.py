@@ -80,7 +80,7 @@ def pretended(fake: FakeServer, root: Path) -> Iterator[Pretended]:
 
 
 @pytest.fixture
-def container(fake: FakeServer) -> Iterator[Pretended]:
+def container(as_root: None, fake: FakeServer) -> Iterator[Pretended]:
     # Not in pytest's folder, which may be in memory.
     with (
         tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-") as folder,

@@ -30,7 +30,6 @@ from pycrictl.proxy.pulls.book import Book
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
-from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import Kubelet
 from tests.processes import connections
@@ -246,7 +245,7 @@ def copy(url: str) -> None:
     finish(connection)
 
 
-@needs_root
+@pytest.mark.root
 def test_urls_of_the_old_program_stay_good(container: Pretended, start: Start) -> None:
     copier = Copier(start())
     with copier.client:
@@ -266,7 +265,7 @@ def test_urls_of_the_old_program_stay_good(container: Pretended, start: Start) -
     assert "Traceback" not in copier.proxy.log()
 
 
-@needs_root
+@pytest.mark.root
 def test_a_fixed_port_is_the_new_programs(container: Pretended, start: Start) -> None:
     copier = Copier(start("--stream-address", f"127.0.0.1:{free_port()}"))
     with copier.client:

@@ -7,6 +7,7 @@ a round trip.
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -125,7 +126,7 @@ def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[st
     """
     for endpoint in endpoints:
         path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
-        if not path.exists() or (Path(used).exists() and path.samefile(used)):
+        if not os.path.exists(path) or (os.path.exists(used) and path.samefile(used)):
             continue
         found = _probe(str(path), DISCOVERY_TIMEOUT_S)
         if isinstance(found, Obstacle):

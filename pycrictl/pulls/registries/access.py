@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -89,4 +90,4 @@ def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:
     """Return the file of authorities that a Go program trusts; empty if there is none."""
     named = environ.get("SSL_CERT_FILE")
     files = map(local, [named] if named else _BUNDLES)
-    return next((file for file in files if Path(file).is_file()), "")
+    return next((file for file in files if os.path.isfile(file)), "")

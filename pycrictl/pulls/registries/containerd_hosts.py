@@ -5,6 +5,7 @@ Both are settings of its CRI plugin; with a ``config_path``, containerd ignores 
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Mapping
 from dataclasses import replace
@@ -50,7 +51,7 @@ class ContainerdAccess(RegistryAccess):
             path = DEFAULT_CONFIG_PATH
         self._folders = [Path(part) for part in path.split(":") if part]
         if len(self._folders) > 1 and version >= (2, 1) and not settings.pulls_locally:
-            if any(Path(noderoot.locate(str(one))).is_dir() for one in self._folders):
+            if any(os.path.isdir(noderoot.locate(str(one))) for one in self._folders):
                 self.trap = path
             self._folders = [Path(path)]
 
@@ -97,7 +98,7 @@ class ContainerdAccess(RegistryAccess):
         name, colon, port = host.rpartition(":")
         for folder in self._folders:
             for entry in (f"{name}_{port}_" if colon else host, host, "_default"):
-                if Path(noderoot.locate(str(folder / entry))).exists():
+                if os.path.exists(noderoot.locate(str(folder / entry))):
                     return folder / entry
         return None
 

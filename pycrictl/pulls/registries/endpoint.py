@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -83,10 +84,10 @@ def certificates_in(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str
 
     This is Docker's layout, which containerd and CRI-O read too.
     """
-    files = sorted(folder.glob("*"))
+    files = sorted(folder.glob("*")) if os.path.isdir(folder) else []
     authorities = tuple(str(file) for file in files if file.suffix == ".crt")
     pairs = [(file, file.with_suffix(".key")) for file in files if file.suffix == ".cert"]
-    identities = tuple((str(file), str(key) if key.exists() else "") for file, key in pairs)
+    identities = tuple((str(file), str(key) if os.path.exists(key) else "") for file, key in pairs)
     return authorities, identities
 
 

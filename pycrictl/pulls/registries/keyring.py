@@ -87,7 +87,7 @@ def keyring_of(
     folder = docker_config or environ.get("DOCKER_CONFIG", "")
     named = [authfile, "", environ.get("REGISTRY_AUTH_FILE", "")]
     if folder:
-        named[1] = f"{folder}/config.json" if Path(noderoot.given(folder)).is_dir() else folder
+        named[1] = f"{folder}/config.json" if os.path.isdir(noderoot.given(folder)) else folder
     given = [AuthFile(noderoot.given(path), path, is_given=True) for path in named if path]
     return Keyring([*given, *(_kubelets() if of_node else ())], warn)
 
@@ -101,7 +101,7 @@ def _kubelets() -> Iterator[Source]:
     folders = [kubelet.root_dir or _KUBELET_ROOT, f"{environ.get('HOME', '')}/.docker"]
     for folder in dict.fromkeys((*folders, "/.docker")):  # the kubelet reads the first
         path = f"{folder}/config.json"
-        if Path(local := noderoot.locate(path)).exists():
+        if os.path.exists(local := noderoot.locate(path)):
             yield AuthFile(local, path, runs_helpers=False)
             break
     if kubelet.provider_config and kubelet.provider_bin_dir:
@@ -139,7 +139,7 @@ class ProviderPlugins:
 
     def _providers(self) -> list[dict[str, Any]]:
         path = Path(self._kubelet.provider_config)
-        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        files = sorted(path.iterdir()) if os.path.isdir(path) else [path]
         found = []
         for file in files:
             try:

@@ -5,6 +5,7 @@ Not supported: aliases of short names, prefixes with a tag or digest, and ``SSL_
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +43,7 @@ class CrioAccess(RegistryAccess):
         folder = flags.get("registries-conf-dir") or environ.get("CONTAINER_REGISTRIES_CONF_DIR")
         main = flags.get("registries-conf") or environ.get("CONTAINER_REGISTRIES_CONF")
         self._folders = [folder] if folder else [f"{REGISTRIES_CONF}.d", f"{user}.d"]
-        if not main and Path(self._local(user)).exists():
+        if not main and os.path.exists(self._local(user)):
             main, self._folders = user, self._folders[-1:]
         self._main = main or REGISTRIES_CONF
         self._auth_files = [
@@ -132,7 +133,8 @@ class CrioAccess(RegistryAccess):
 
     def _in(self, folder: str) -> list[str]:
         here = Path(self._local(folder))
-        return [f"{folder}/{file.relative_to(here)}" for file in sorted(here.glob("**/*.conf"))]
+        files = sorted(here.glob("**/*.conf")) if os.path.isdir(here) else []
+        return [f"{folder}/{file.relative_to(here)}" for file in files]
 
     def _document(self, file: str) -> dict[str, Any]:
         with suppress(OSError, ValueError, RecursionError):

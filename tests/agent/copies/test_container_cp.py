@@ -16,12 +16,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
 from tests.agent.standing import Answer, Cluster
-from tests.copy.trees import listing, needs_root, stages_in, tree
+from tests.copy.trees import listing, stages_in, tree
 from tests.kube.access import Grant
 from tests.proxy.copier import MIB, Pretended
 from tests.waiting import wait_until
 
-pytestmark = needs_root
+pytestmark = pytest.mark.root
 
 __all__ = ["tree"]
 

@@ -37,7 +37,7 @@ from pycrictl.errors import (
     NotFound,
 )
 from pycrictl.servicelog import pairs
-from tests.copy.trees import UNWATCHED, Archive, needs_root
+from tests.copy.trees import UNWATCHED, Archive
 from tests.proxy.conftest import folder, start
 from tests.proxy.copier import ARCHIVE, MIB, Pretended
 from tests.proxy.program import Program
@@ -210,7 +210,7 @@ def test_no_advice_that_only_the_node_can_take() -> None:
         assert (found.code, found.message) == (code, message)
 
 
-@needs_root
+@pytest.mark.root
 def test_by_the_proxy_and_beside_it(
     container: Pretended,
     start: Callable[..., Program],

@@ -6,6 +6,7 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,9 @@ def test_times_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
     os.utime(probe, (-5_000_000_000, -5_000_000_000))
     clamped = probe.stat().st_mtime != -5_000_000_000
     times = {b"d/far": 2**40, b"d/old": -5_000_000_000, b"d/fine": -1_000_000_000}
-    made = archive(member(b"d", FOLDER), *(member(name, mtime_s=s) for name, s in times.items()))
+    own = partial(member, uid=os.geteuid(), gid=os.getegid())
+    files = (own(name, mtime_s=s) for name, s in times.items())
+    made = archive(own(b"d", FOLDER, mode=0o755), *files)
     notes: list[str] = []
     put_at(tmp_path / "new", Archive([made], single=True), KEEP, note=notes.append)
     what = "2 entries" if clamped else "1 entry"

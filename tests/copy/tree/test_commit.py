@@ -13,7 +13,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.places import Root, open_destination
 from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
-from tests.copy.trees import Archive, Copy, both_ways, needs_root, put_at
+from tests.copy.trees import Archive, Copy, both_ways, put_at
 
 
 @both_ways
@@ -35,7 +35,7 @@ def test_no_clobber(copy: Copy, tree: Path, tmp_path: Path) -> None:
     assert (again.files, again.links, again.size_bytes, again.kept) == none
 
 
-@needs_root
+@pytest.mark.root
 @both_ways
 def test_what_is_special_stays(copy: Copy, tmp_path: Path) -> None:
     top = tmp_path / "d"

@@ -18,7 +18,7 @@ from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.wire.tar.header import EntryType
-from tests.copy.trees import contents, needs_root, stages_in
+from tests.copy.trees import contents, stages_in
 from tests.waiting import wait_until
 
 
@@ -127,7 +127,7 @@ def test_a_program_that_lives_on_leaves_nothing(into: Path, noted: Path, notes: 
     assert noted.is_file() or list(noted.iterdir()) == []
 
 
-@needs_root
+@pytest.mark.root
 def test_stages_of_others_are_left_alone(into: Path) -> None:
     with stage_of_a_program(into) as stage:
         os.chown(stage, 1000, 1000)
@@ -136,7 +136,7 @@ def test_stages_of_others_are_left_alone(into: Path) -> None:
     shutil.rmtree(stage)
 
 
-@needs_root
+@pytest.mark.root
 def test_what_is_mounted_in_a_stage_is_not_emptied(into: Path) -> None:
     with stage_of_a_program(into) as stage:
         pass

@@ -27,13 +27,13 @@ from pycrictl.errors import CopyError
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import Write
 from tests.copy.hostile import FILE, HOSTILE, build_surroundings, member, snapshot
-from tests.copy.trees import Archive, needs_root, stages_in
+from tests.copy.trees import Archive, stages_in
 from tests.kubectl.copies.workstation import Workstation
 from tests.proxy.copier import MIB
 from tests.waiting import wait_until
 from tests.wire.frames import BINARY, TEXT, frame
 
-pytestmark = needs_root
+pytestmark = pytest.mark.root
 
 KEY = b"\x12\x34\x56\x78"
 CONTENT = member(b"f", FILE, os.urandom(300_000)) + END_OF_ARCHIVE

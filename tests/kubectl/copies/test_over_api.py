@@ -30,12 +30,12 @@ from pycrictl.kubectl.copies.saved import CopyRecord
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import Make, Write
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import Archive, needs_root, stages_in
+from tests.copy.trees import Archive, stages_in
 from tests.kubectl.copies.workstation import ROOT, Workstation
 from tests.proxy.copier import ARCHIVE, MIB
 from tests.waiting import wait_until
 
-pytestmark = needs_root
+pytestmark = pytest.mark.root
 
 TO = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
 FROM = {"direction": "From", "path": "/to/f"}

@@ -36,7 +36,7 @@ from pycrictl.servicelog import Log
 from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
 from tests.copy.test_on_node import ID
-from tests.copy.trees import check_wildcards, contents, listing, needs_root, stages_in, tree
+from tests.copy.trees import check_wildcards, contents, listing, stages_in, tree
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Client
 from tests.node.kubelet import RUNTIME
@@ -58,7 +58,7 @@ from tests.proxy.copier import (
 )
 from tests.waiting import until, wait_until
 
-pytestmark = needs_root
+pytestmark = pytest.mark.root
 
 
 __all__ = ["tree"]

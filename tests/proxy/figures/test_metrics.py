@@ -23,7 +23,6 @@ from pycrictl.proxy.figures.history import newest
 from pycrictl.proxy.figures.metrics import method_class, size_class
 from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.made import Made
-from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import Copier, Pretended, container, refusal
@@ -197,7 +196,7 @@ def test_calls(fake: FakeServer, start: Start) -> None:
         assert found("calls_total", **{"class": kind, "code": code}) == 1, found.text
 
 
-@needs_root
+@pytest.mark.root
 def test_copies_and_streams(
     fake: FakeServer, start: Start, container: Pretended, tmp_path: Path
 ) -> None:

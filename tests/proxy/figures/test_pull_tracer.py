@@ -18,7 +18,6 @@ from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.figures import pull_tracer
 from pycrictl.servicelog import Log
 from tests.cli.test_profiles_and_traces import Collector, collector
-from tests.copy.trees import needs_root
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
@@ -94,7 +93,7 @@ def test_traces_of_its_own_failures_and_what_is_not_sampled(
     assert pulls(fake)[2].metadata["traceparent"] == f"00-{TRACE}-{PARENT}-00"
 
 
-@needs_root
+@pytest.mark.root
 def test_a_copy(
     fake: FakeServer, start: Start, collector: Collector, container: Pretended, tmp_path: Path
 ) -> None:

@@ -24,8 +24,6 @@ from tests.proxy.pulls.test_progress_streams import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
 from tools.torture.attacks import NOBODY, attack
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights to become nobody")
-
 
 def guest(owner: int, since: float) -> Pending:
     return Pending(cast("socket.socket", None), owner, since)
@@ -98,7 +96,7 @@ def test_owner_of_a_connection(
     assert owner(accepted) == UNKNOWN
 
 
-@needs_root
+@pytest.mark.root
 def test_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     script = (
         f"import os, socket, sys; os.setuid({NOBODY});"
@@ -116,7 +114,7 @@ def test_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
             process.communicate(b"\n")
 
 
-@needs_root
+@pytest.mark.root
 def test_flood_by_nobody_keeps_root_out_of_nothing(
     copier: Copier, fake: FakeServer, tmp_path: Path
 ) -> None:
