@@ -29,9 +29,6 @@ OWN_NAME = "pycrictl"
 ON_HOST = "PYCRICTL_ON_HOST"
 """The variable that commands on another host find set, to the name that the client uses."""
 
-CRICTL = "crictl"
-"""The program name under which messages have the form that scripts expect of crictl."""
-
 
 def is_terminal(stream: TextIO) -> bool:
     try:
@@ -125,6 +122,20 @@ class _Nowhere(io.StringIO):
         return len(text)
 
 
+class Wording:
+    """How messages are worded, and how a password is requested."""
+
+    program = OWN_NAME
+    password_prompt = "Password: "
+    prompts_on_stdout = False
+
+    def note(self, text: str) -> str:
+        return text
+
+    def message(self, lines: str) -> str:
+        return lines
+
+
 class Environment:
     """The streams, variables and clocks that one run of the program uses.
 
@@ -133,6 +144,7 @@ class Environment:
     """
 
     program: str = OWN_NAME
+    wording: Wording = Wording()
 
     def __init__(
         self,
@@ -177,24 +189,19 @@ class Environment:
 
         None if stdin is not a terminal and has ended: that is not an empty password.
         """
-        is_own = self.program != CRICTL
-        prompt, prompted = (
-            ("Password: ", self.stderr) if is_own else ("Enter Password:", self.stdout)
-        )
+        prompt, on_stdout = self.wording.password_prompt, self.wording.prompts_on_stdout
         if not self.stdin_is_terminal:
-            if not is_own:
+            if on_stdout:
                 self.stdout.write(f"{prompt}\n")
             line = self.stdin.readline()
             return line.rstrip("\n") if line else None
         try:
-            return getpass.getpass(prompt, stream=prompted)
+            return getpass.getpass(prompt, stream=self.stdout if on_stdout else self.stderr)
         except EOFError:  # Ctrl-D
             return ""
 
     def note(self, text: str) -> None:
-        if self.program == CRICTL:
-            text = f"info: {text[:1].upper()}{text[1:]}"
-        self._write(f"{self.program}: {_line(text)}\n")
+        self._write(f"{self.program}: {_line(self.wording.note(text))}\n")
 
     def warn(self, text: str) -> None:
         self._write(f"{self.program}: warning: {_line(text)}\n")
@@ -206,10 +213,8 @@ class Environment:
         self._write(lines)
 
     def _write(self, lines: str) -> None:
-        if self.program == CRICTL:  # hints name commands to type
-            lines = lines.replace(f"'{OWN_NAME} ", f"'{self.program} ")
         try:
-            self.stderr.write(lines)
+            self.stderr.write(self.wording.message(lines))
             self.stderr.flush()
         except (OSError, ValueError):
             pass  # nobody reads it; the exit status remains

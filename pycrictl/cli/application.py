@@ -6,13 +6,13 @@ from typing import Annotated, Final
 
 import typer
 
-from pycrictl import __version__
-from pycrictl.cli import crictl, options
+from pycrictl.cli import options
 from pycrictl.cli.complete import directories, hosts, sockets
 from pycrictl.cli.context import AppContext, Recording
 from pycrictl.cli.tree import HELP, Program
 from pycrictl.config import Flags
 from pycrictl.errors import UsageError
+from pycrictl.units import parse_duration
 
 RECORDING: Final = "Profiling and tracing"
 HOSTS: Final = "Other hosts, over SSH"
@@ -24,8 +24,7 @@ application = typer.Typer(add_completion=False, rich_markup_mode=None)  # plain 
 def _print_version(ctx: typer.Context, is_wanted: bool) -> None:
     if is_wanted and not ctx.resilient_parsing:
         app: AppContext = ctx.obj
-        version = crictl.VERSION if crictl.is_called() else __version__
-        app.env.stdout.write(f"{app.program} version {version}\n")
+        app.env.stdout.write(f"{app.program} version {app.persona.version}\n")
         raise typer.Exit
 
 
@@ -88,7 +87,10 @@ def set_globals(
     timeout: Annotated[
         float | None,
         options.duration_option(
-            "--timeout", "-t", help="Time limit of each call, such as 500ms (default: 2s)."
+            "--timeout",
+            "-t",
+            parser=options.parser(parse_duration),
+            help="Time limit of each call, such as 500ms (default: 2s).",
         ),
     ] = None,
     version: Annotated[
@@ -193,6 +195,8 @@ def set_globals(
     ] = -1,
 ) -> None:
     app: AppContext = ctx.obj
+    if timeout is not None and timeout < 0 and not app.persona.is_lenient:
+        raise typer.BadParameter("it must not be negative", param_hint="'--timeout'")
     if not host and (
         sudo or no_keep or program or (max_parallel_hosts, connect_timeout) != (MOST_HOSTS, 10.0)
     ):
@@ -213,6 +217,6 @@ def set_globals(
         tracing_endpoint if enable_tracing else "",
         tracing_sampling_rate_per_million,
     )
-    if crictl.reads_configuration(app.command):
+    if app.persona.reads_configuration(app.command):
         app.use_root()
         _ = app.config

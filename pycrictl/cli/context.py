@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pycrictl import config, noderoot
-from pycrictl.cli import crictl
 from pycrictl.show.render import Screen, colours_are_wanted
 
 if TYPE_CHECKING:
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
 
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.host_boards import HostBoards
+    from pycrictl.cli.persona import Persona
     from pycrictl.config import Config, Flags
     from pycrictl.copy.method import Opened
     from pycrictl.cri.calls.client import CriClient
@@ -43,9 +43,10 @@ class AppContext:
     ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top`` for other hosts.
     """
 
-    def __init__(self, env: Environment, flags: Flags) -> None:
+    def __init__(self, env: Environment, flags: Flags, persona: Persona) -> None:
         self.env = env
         self.flags = flags
+        self.persona = persona
         self.command = ""
         self.global_line: CommandLine | None = None
         self.copies_elsewhere: Opened | None = None
@@ -104,7 +105,7 @@ class AppContext:
             executable = program if "/" in program else None
             self._config = config.load(self.flags, self.env.environ, executable=executable)
             is_named = self.flags.config is not None or "CRI_CONFIG_FILE" in self.env.environ
-            warnings = crictl.configuration_warnings(self._config.warnings, is_named=is_named)
+            warnings = self.persona.configuration_warnings(self._config.warnings, is_named=is_named)
             for warning in warnings:
                 self.env.warn(warning)
             if self._config.debug:
@@ -117,13 +118,13 @@ class AppContext:
         return choose(mode, self.env, stdout=stdout, has_log=self.config.debug)
 
     def screen(self) -> Screen | None:
-        if crictl.is_called() or not (columns := self.env.columns):
+        if self.persona.is_plain or not (columns := self.env.columns):
             return None
         return Screen(columns, self.is_coloured)
 
     @property
     def is_coloured(self) -> bool:
-        is_terminal = self.env.stdout_is_terminal and not crictl.is_called()
+        is_terminal = self.env.stdout_is_terminal and not self.persona.is_plain
         return colours_are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
@@ -148,7 +149,9 @@ class AppContext:
         """
         with self.open_client("runtime") as client:
             is_apart = self.config.image_endpoint != self.config.runtime_endpoint
-            if not (is_apart and (needs_images or crictl.is_called())):  # crictl always uses both
+            if not (
+                is_apart and (needs_images or self.persona.is_literal)
+            ):  # crictl always uses both
                 yield client, client
             else:
                 with self.open_client("image") as images:

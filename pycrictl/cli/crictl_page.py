@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from typer.core import TyperOption
 
-from pycrictl.cli import crictl
 from pycrictl.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
@@ -16,6 +15,12 @@ if TYPE_CHECKING:
 
 
 Row = tuple[str, str]
+
+TITLE: Final = "crictl - client for CRI"
+"""The title in the program's help."""
+
+SUMMARIES: Final = {"pull": "Pull an image from a registry."}
+"""Summaries that scripts search help pages for, where the command's own differs."""
 
 _HELP_WORD = ("help, h", "Show a page of help")
 
@@ -30,9 +35,9 @@ def _blocks(command: Command, ctx: Context) -> Iterator[tuple[str, Sequence[Row 
     options = [_row(each) for each in found if isinstance(each, TyperOption)]
     entry = getattr(command, "entry", None)
     if entry is None:
-        yield "NAME:", [crictl.TITLE]
+        yield "NAME:", [TITLE]
         yield "USAGE:", [f"{path} [global options] command [command options]"]
-        yield "VERSION:", [crictl.VERSION]
+        yield "VERSION:", [ctx.obj.persona.version]
         yield "COMMANDS:", [*sorted(each.row for each in COMMANDS), _HELP_WORD]
         yield "GLOBAL OPTIONS:", options
         return
@@ -41,11 +46,12 @@ def _blocks(command: Command, ctx: Context) -> Iterator[tuple[str, Sequence[Row 
         " ".join(paragraph.split())
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
     ]
-    yield "NAME:", [f"{path} - {crictl.SUMMARIES.get(entry.name, summary)}"]
+    yield "NAME:", [f"{path} - {SUMMARIES.get(entry.name, summary)}"]
     yield "USAGE:", [" ".join([f"{path} [command options]", *words])]
     yield "COMMANDS:", [*(each.row for each in entry.subcommands), _HELP_WORD]
     yield "OPTIONS:", options
-    yield "DESCRIPTION:", [text.replace("pycrictl ", f"{crictl.NAME} ") for text in texts]
+    program = ctx.obj.persona.program
+    yield "DESCRIPTION:", [text.replace("pycrictl ", f"{program} ") for text in texts]
 
 
 def _row(option: TyperOption) -> Row:

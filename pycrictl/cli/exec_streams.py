@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pycrictl.cli import crictl, stream_options
+from pycrictl.cli import stream_options
 from pycrictl.cri import sessions
 from pycrictl.diagnosis.troubles import shortened
 from pycrictl.errors import PycrictlError
@@ -14,9 +14,10 @@ from pycrictl.streaming.standard import CommandMissing, CommandRefused, not_star
 from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
+    from pycrictl.cli.persona import Persona
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import ObjectRef
-    from pycrictl.environ import Environment
     from pycrictl.streaming.remote_command import Choice
     from pycrictl.streaming.target import TlsFiles
 
@@ -25,7 +26,7 @@ Outcome = int | PycrictlError | None
 
 
 def run_streams(
-    env: Environment,
+    app: AppContext,
     client: CriClient,
     targets: Sequence[ObjectRef],
     command: Sequence[str],
@@ -37,9 +38,9 @@ def run_streams(
 ) -> list[Outcome]:
     """Run a command in containers at the same time, connected to our own standard streams."""
     ask = partial(sessions.exec_url, client, command=command, stdin=stdin, tty=tty)
-    with stream_options.first_signal_ignored(tty=tty) as spares:
+    with stream_options.first_signal_ignored(app.persona, tty=tty) as spares:
         outcomes = stream_all(
-            env,
+            app.env,
             [partial(ask, target.id, shown=target.shown) for target in targets],
             Streams(stdin=stdin, stderr=not tty, tty=tty),
             choice=transport,
@@ -47,16 +48,18 @@ def run_streams(
             tls=tls,
             spares=spares,
         )
-    return [_outcome(*pair) for pair in zip(targets, outcomes, strict=True)]
+    return [_outcome(*pair, app.persona) for pair in zip(targets, outcomes, strict=True)]
 
 
-def _outcome(target: ObjectRef, outcome: ExitReported | PycrictlError | None) -> Outcome:
+def _outcome(
+    target: ObjectRef, outcome: ExitReported | PycrictlError | None, persona: Persona
+) -> Outcome:
     if not isinstance(outcome, ExitReported):
         return outcome
     if outcome.exit_code is not None:
         return outcome.exit_code
     what = sessions.running(target.shown)
     error = not_started(what, outcome)
-    if isinstance(error, CommandMissing | CommandRefused) and not crictl.is_called():
+    if isinstance(error, CommandMissing | CommandRefused) and not persona.is_plain:
         error.message = f"{what}: {shortened(error.details)}"
     return error

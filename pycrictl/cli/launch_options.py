@@ -80,7 +80,14 @@ def prepared(
         def pull(request: cri_pb2.PullImageRequest) -> str:
             outlet = app.outlet("auto", stdout="result")
             timeout_s, keyring = options.timeout_s, find_keyring(app)
-            return pull_image(images, request, outlet, timeout_s=timeout_s, keyring=keyring)
+            return pull_image(
+                images,
+                request,
+                outlet,
+                timeout_s=timeout_s,
+                keyring=keyring,
+                persona=app.persona,
+            )
 
         before = pull if pulls else None
         yield client, Launch(container, pod, pull=before, auth=auth)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
-from pycrictl.cli import complete, crictl, options
+from pycrictl.cli import complete, options
 from pycrictl.cli.options import formats
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
@@ -168,18 +168,18 @@ def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -
 
     As in crictl, an empty list is not a failure.
     """
-    for text in _missing(client, *words):
+    for text in _missing(app, client, *words):
         app.env.note(text)
 
 
-def nothing_selected(client: CriClient, pod: str, hint: str) -> NothingSelected:
+def nothing_selected(app: AppContext, client: CriClient, pod: str, hint: str) -> NothingSelected:
     return NothingSelected(
-        "no container is selected", hint=next(_missing(client, ("pod", pod)), hint)
+        "no container is selected", hint=next(_missing(app, client, ("pod", pod)), hint)
     )
 
 
-def _missing(client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
-    if crictl.is_called():
+def _missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
+    if app.persona.is_plain:
         return
     lookup = Lookup(client)
     for kind, text in words:

@@ -14,9 +14,10 @@ from typing import Final
 
 import typer
 
-from pycrictl.cli import crictl, plugins
+from pycrictl.cli import plugins
 from pycrictl.cli.application import application
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.persona import Persona, persona_of
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, PycrictlError
@@ -29,11 +30,12 @@ _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 def main(argv: Sequence[str] | None = None, *, env: Environment | None = None) -> int:
     """Run the words after the program's name and return the exit status."""
     env = env or Environment()
-    env.program = crictl.program_name()
-    context = AppContext(env=env, flags=Flags())
+    env.wording = persona = persona_of(sys.argv[0])
+    env.program = persona.program
+    context = AppContext(env, Flags(), persona)
 
     def run() -> int:
-        _take_signals()
+        _take_signals(persona)
         return _dispatch(sys.argv[1:] if argv is None else argv, context)
 
     return _reported(context, run)
@@ -79,13 +81,13 @@ def _dispatch(words: Sequence[str], app: AppContext) -> int:
         with tree.make_context(program, words, obj=app) as ctx:
             tree.invoke(ctx)
     except typer.Exit as exc:
-        return crictl.exit_status(exc.exit_code)
+        return app.persona.exit_status(exc.exit_code)
     except typer.Abort:  # from Typer's prompts
         raise KeyboardInterrupt from None
     return ExitCode.OK
 
 
-def _take_signals() -> None:
+def _take_signals(persona: Persona) -> None:
     """Make signals end the program with an exception, as Ctrl-C does in Python."""
     repeats_until_s = 0.0
 
@@ -95,25 +97,26 @@ def _take_signals() -> None:
         if now_s < repeats_until_s:
             return
         repeats_until_s = now_s + REPEAT_S
-        is_interrupt = number == signal.SIGINT or crictl.handles_signal(number)
+        is_interrupt = number == signal.SIGINT or persona.handles_signal(number)
         raise_ending(KeyboardInterrupt() if is_interrupt else Terminated(number))
 
     for number in ENDING:
         is_ignored = signal.getsignal(number) is signal.SIG_IGN
-        if not is_ignored or crictl.handles_signal(number):
+        if not is_ignored or persona.handles_signal(number):
             signal.signal(number, end)
 
 
 def _ended(context: AppContext, cause: BaseException) -> int:
     if isinstance(cause, Terminated):
         return cause.exit_code
-    return _report(context, "interrupted", code=crictl.exit_status(ExitCode.INTERRUPTED))
+    return _report(context, "interrupted", code=context.persona.exit_status(ExitCode.INTERRUPTED))
 
 
 def _conclude(context: AppContext, exc: PycrictlError) -> int:
-    error_report = crictl.error_report(context.command, exc)
+    error_report = context.persona.error_report(context.command, exc)
     if error_report is None:
-        return _report(context, exc.message, hint=exc.hint, code=crictl.exit_status(exc.exit_code))
+        code = context.persona.exit_status(exc.exit_code)
+        return _report(context, exc.message, hint=exc.hint, code=code)
     if error_report.message:
         _report(context, error_report.message, code=error_report.code)
     if not error_report.shows_help:

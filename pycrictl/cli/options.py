@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
 
 import typer
 
 from pycrictl import units
-from pycrictl.cli import complete, crictl
+from pycrictl.cli import complete
 from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show.displays.outlet import Mode
+
+if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ def _natural(text: str) -> int:
 
 def _duration(text: str) -> float:
     seconds = units.parse_duration(text)
-    if seconds < 0 and not crictl.is_called():
+    if seconds < 0:
         raise ValueError("it must not be negative")
     return seconds
 
@@ -82,12 +85,12 @@ def split_list(values: Sequence[str] | None) -> list[str]:
     return [item.strip() for value in values or () for item in value.split(",")]
 
 
-def split_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
+def split_pairs(app: AppContext, values: Sequence[str] | None, option: str) -> dict[str, str]:
     """Return the ``key=value`` items of a repeatable option; the last value of a key counts."""
     pairs: dict[str, str] = {}
     for item in split_list(values):
         key, equals, value = item.partition("=")
-        is_refused = "=" in value and crictl.is_called()
+        is_refused = "=" in value and app.persona.is_literal
         if not equals or not key or is_refused:
             raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
         pairs[key] = value

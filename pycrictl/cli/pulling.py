@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pycrictl.cli import crictl
 from pycrictl.cli.admin_socket import DEFAULT, proxy_of
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
@@ -22,6 +21,7 @@ from pycrictl.units import quote
 if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cli.context import AppContext
+    from pycrictl.cli.persona import Persona
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.pull.image import SharedLimit
     from pycrictl.pulls.state import PullState
@@ -37,13 +37,14 @@ def pull_image(
     limit: SharedLimit | None = None,
     wants_manifests: bool = True,
     keyring: Keyring | None = None,
+    persona: Persona,
 ) -> str:
     """Pull one image and return the runtime's reference to it; ``timeout_s`` 0 means no limit.
 
     ``keyring`` is for a request without credentials.
     """
     login = None
-    if not crictl.is_called():
+    if not persona.is_literal:
         check_name(request.image.image)
     if keyring is not None and not request.HasField("auth"):
         login = keyring.find(parse(request.image.image))
@@ -57,10 +58,15 @@ def pull_image(
         words = pull_words(error.details, image)
         if words is not None and words.kind == "unauthorized" and login is not None:
             words = words._replace(text=f"{words.text} with the credentials of {login.origin}")
-        if words is not None and words.is_registrys and wants_manifests and _is_worded(error):
+        if (
+            words is not None
+            and words.is_registrys
+            and wants_manifests
+            and _is_worded(error, persona)
+        ):
             if answers := answers_of_servers(client, request):
                 words = words._replace(text=f"{words.text}; asked again: {'; '.join(answers)}")
-        raise worded(error, words, f"pulling {quote(image)}") from None
+        raise worded(error, words, f"pulling {quote(image)}", persona) from None
 
 
 def find_keyring(
@@ -74,7 +80,7 @@ def find_keyring(
         raise UsageError("--no-credentials cannot be combined with files of credentials")
     if no_credentials:
         return None
-    if crictl.is_called():
+    if app.persona.is_literal:
         return keyring_of({}, app.env.warn, authfile, docker_config, of_node=False)
     return keyring_of(app.env.environ, app.env.warn, authfile, docker_config)
 
@@ -90,24 +96,24 @@ def shown(client: CriClient, outlet: Outlet, *, wants_manifests: bool = True) ->
     return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests, line)
 
 
-def worded(error: RuntimeFault, words: Words | None, what: str) -> RuntimeFault:
+def worded(error: RuntimeFault, words: Words | None, what: str, persona: Persona) -> RuntimeFault:
     """Word an error as given by ``words``, if any; ``--debug`` logs the runtime's text."""
-    if words is not None and _is_worded(error):
+    if words is not None and _is_worded(error, persona):
         error.message, error.hint = f"{what}: {words.text}", words.advice
     return error
 
 
-def _is_worded(error: RuntimeFault) -> bool:
+def _is_worded(error: RuntimeFault, persona: Persona) -> bool:
     is_own = isinstance(error, DeadlineExceeded | Cancelled | Unavailable)  # not from a registry
-    return bool(error.details) and not is_own and not crictl.is_called()
+    return bool(error.details) and not is_own and not persona.is_plain
 
 
 @contextmanager
-def worded_sandbox(name: str) -> Iterator[None]:
+def worded_sandbox(name: str, persona: Persona) -> Iterator[None]:
     try:
         yield
     except RuntimeFault as error:
         what = f"running pod sandbox {quote(name)}"
         if not error.message.startswith(what):  # of a later step
             raise
-        raise worded(error, sandbox_words(error.details), what) from None
+        raise worded(error, sandbox_words(error.details), what, persona) from None

@@ -8,36 +8,35 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from pycrictl.cli import crictl
 from pycrictl.cri.lists import lookup
 from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
+    from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lifecycle.control import Outcome
     from pycrictl.cri.lists.lookup import Kind, ObjectRef
-    from pycrictl.environ import Environment
 
 
 @dataclass(slots=True)
 class Results:
-    env: Environment
+    app: AppContext
     has_failed: bool = False
 
     def say(self, lines: Iterable[str]) -> None:
         """Write each line to stdout at once: the next one may take minutes."""
         for line in lines:
-            self.env.stdout.write(f"{escape(line)}\n")
-            self.env.stdout.flush()
+            self.app.env.stdout.write(f"{escape(line)}\n")
+            self.app.env.stdout.flush()
 
     def targets(self, client: CriClient, words: Iterable[str], kind: Kind) -> list[ObjectRef]:
         """Resolve words; report what names stand for."""
-        refs = lookup.targets(client, words, kind, as_typed=crictl.is_called())
+        refs = lookup.targets(client, words, kind, as_typed=self.app.persona.is_literal)
         for ref in refs:
             if ref.name:
-                self.env.note(f"{ref.text} is {kind} {ref.id[:SHOWN_ID_CHARS]} ({ref.name})")
+                self.app.env.note(f"{ref.text} is {kind} {ref.id[:SHOWN_ID_CHARS]} ({ref.name})")
         return refs
 
     def report(self, outcomes: Iterable[Outcome], said: str = "{}") -> None:
@@ -49,11 +48,11 @@ class Results:
 
     def warn(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.env.warn(line)
+            self.app.env.warn(line)
 
     def fail(self, error: PycrictlError) -> None:
         self.has_failed = True
-        self.env.error(error.message, hint=error.hint)
+        self.app.env.error(error.message, hint=error.hint)
 
     def finish(self) -> None:
         if self.has_failed:

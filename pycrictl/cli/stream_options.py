@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import crictl, options
+from pycrictl.cli import options
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.signals import Terminated
 
 if TYPE_CHECKING:
+    from pycrictl.cli.persona import Persona
     from pycrictl.environ import Environment
     from pycrictl.streaming.target import TlsFiles
 
@@ -47,11 +48,11 @@ StreamTransport = Annotated[
 ]
 
 
-def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
+def tls_files(persona: Persona, *, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
     """Read the files for a stream over TLS; without any, certificates are not verified."""
     if not (ca or cert or key):
         return None
-    if crictl.is_called() and not (cert and key):
+    if persona.is_literal and not (cert and key):
         raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
     if bool(cert) != bool(key):
         raise UsageError("--tls-cert and --tls-key go together")
@@ -62,7 +63,7 @@ def tls_files(*, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
         cert=cert or None,
         key=key or None,
         server_name=name or None,
-        is_required=not crictl.is_called(),
+        is_required=not persona.is_literal,
     )
 
 
@@ -74,7 +75,7 @@ def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str)
 
 
 @contextmanager
-def first_signal_ignored(*, tty: bool) -> Iterator[Callable[[int], bool] | None]:
+def first_signal_ignored(persona: Persona, *, tty: bool) -> Iterator[Callable[[int], bool] | None]:
     """Ignore the first signal of a stream and end silently at the next, as crictl does.
 
     With a terminal, crictl ends at any first signal, with status 1. Yields a predicate: whether a
@@ -83,14 +84,14 @@ def first_signal_ignored(*, tty: bool) -> Iterator[Callable[[int], bool] | None]
     spared: list[int] = []
 
     def spares(number: int) -> bool:
-        if spared or not crictl.handles_signal(number):
+        if spared or not persona.handles_signal(number):
             return False
         spared.append(number)
         return True
 
-    is_raw = tty and crictl.is_called()
+    is_raw = tty and persona.is_literal
     try:
-        yield spares if crictl.is_called() and not tty else None
+        yield spares if persona.is_literal and not tty else None
     except (KeyboardInterrupt, Terminated):
         if not spared and not is_raw:
             raise

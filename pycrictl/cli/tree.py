@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.models import ParameterInfo
 
-from pycrictl.cli import argv, crictl, crictl_page, plugins
+from pycrictl.cli import argv, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
 from pycrictl.cli.complete import DIRECTIVES
@@ -44,7 +44,7 @@ class Program(TyperCommand):
             if not line.topics:
                 show_page(self, ctx)
             if line.topics[0] not in BY_NAME:
-                crictl.check_topics(line.topics, by_option=True)
+                ctx.obj.persona.check_topics(line.topics, by_option=True)
             ctx.args = [HELP_WORDS[0], *line.topics[:1]]
         _fill_in(self, ctx, line._replace(positionals=[]))
         if not ctx.args:
@@ -62,7 +62,8 @@ class Program(TyperCommand):
             if code is not None:
                 ctx.exit(code)
         name, command, rest = resolve(self, ctx, ctx.args)
-        super().invoke(ctx)
+        with _worded(ctx):
+            super().invoke(ctx)
         with command.make_context(name, rest, parent=ctx) as inner:
             return command.invoke(inner)
 
@@ -86,7 +87,11 @@ class Command(TyperCommand):
             self._help(ctx, words[1:], by_option=False)
         if self.entry.grammar is Grammar.KUBECTL:
             ctx.obj.handed_on = plugins.handed_on(line.values)
-        _fill_in(self, ctx, line._replace(positionals=crictl.positionals(self.entry.name, words)))
+        _fill_in(
+            self,
+            ctx,
+            line._replace(positionals=ctx.obj.persona.positionals(self.entry.name, words)),
+        )
         return []
 
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
@@ -95,14 +100,14 @@ class Command(TyperCommand):
         line = argv.parse(
             args,
             plugins.SPECS | options if is_kubectls else options,
-            interspersed=crictl.is_interspersed(self.entry.name, grammar.is_interspersed),
+            interspersed=ctx.obj.persona.is_interspersed(self.entry.name, grammar.is_interspersed),
             attached=is_kubectls,
         )
         # kubectl takes options between a container and a command. No command begins with a dash.
         word = "".join(line.positionals[1:2])
         if (
             grammar is Grammar.REMOTE
-            and not crictl.is_called()
+            and not ctx.obj.persona.is_literal
             and word.startswith("-")
             and word != "--"
             and args[: -len(line.positionals)][-1:] != ["--"]
@@ -121,7 +126,7 @@ class Command(TyperCommand):
             command = command_of(inner)
             name = f"{ctx.info_name} {inner.name}"
             show_page(command, typer.Context(command, info_name=name, parent=ctx.parent))
-        crictl.check_topics(topics, by_option=by_option)
+        ctx.obj.persona.check_topics(topics, by_option=by_option)
         show_page(self, ctx)
 
     def invoke(self, ctx: Context) -> Any:
@@ -206,8 +211,7 @@ def canonical(option: Parameter) -> str:
 
 
 def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
-    page = crictl_page.page(command, ctx) if crictl.is_called() else command.get_help(ctx)
-    ctx.obj.env.stdout.write(f"{page}\n")
+    ctx.obj.env.stdout.write(f"{ctx.obj.persona.help_page(command, ctx)}\n")
     ctx.exit()
 
 
@@ -232,7 +236,7 @@ def _write(sections: Sections, formatter: HelpFormatter) -> None:
 
 def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
     """Hand the values of a line to the parameters, which convert them and add defaults."""
-    crictl.check_spellings(line.spellings)
+    ctx.obj.persona.check_spellings(line.spellings)
     parameters = command.get_params(ctx)
     arguments = [each for each in parameters if not isinstance(each, TyperOption)]
     values, surplus = _by_argument(arguments, line.positionals)

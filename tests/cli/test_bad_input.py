@@ -143,7 +143,7 @@ WRONG = (
     ("run -T -1s CONTAINER POD", "invalid value for '-T': it must not be negative"),
     ("run -T 5 CONTAINER POD", "invalid value for '-T': \"5\" has no unit"),
     ("run --creds u:p --auth x CONTAINER POD", "--creds and --auth cannot be combined"),
-    ("-t -1s pull a", "invalid value for '-t': it must not be negative"),
+    ("-t -1s pull a", "invalid value for '--timeout': it must not be negative"),
     ("pull", "no image given"),
     ("pull -a k1 a", 'invalid value for --annotation: "k1" is not KEY=VALUE'),
     ("pull --creds :x a", "--creds needs a user name before the colon"),

@@ -47,8 +47,8 @@ def count(frame, event, argument):
         sys.setprofile(None)
         os.kill(os.getpid(), signal.SIGINT)
 
-def take():
-    begin()
+def take(persona):
+    begin(persona)
     sys.setprofile(count)
 
 main._take_signals = take

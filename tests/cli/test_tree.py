@@ -15,6 +15,7 @@ from pycrictl import __version__
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.persona import Persona
 from pycrictl.cli.tree import Program, command_of, resolve, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
@@ -28,7 +29,7 @@ def meant(words: list[str]) -> dict[str, Any]:
     """Return the arguments with which the function of a line's command is called."""
     tree = typer.main.get_command(application)
     assert isinstance(tree, Program)
-    app = AppContext(Environment(stdout=io.StringIO()), Flags())
+    app = AppContext(Environment(stdout=io.StringIO()), Flags(), Persona())
     root = tree.make_context("pycrictl", list(words), obj=app)
     name, command, rest = resolve(tree, root, root.args)
     return command.make_context(name, rest, parent=root).params

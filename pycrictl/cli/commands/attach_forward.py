@@ -50,10 +50,12 @@ def attach(
     if not container:
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
-    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    tls = stream_options.tls_files(
+        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
+    )
     with (
         app.open_client("runtime") as client,
-        stream_options.first_signal_ignored(tty=tty) as spares,
+        stream_options.first_signal_ignored(app.persona, tty=tty) as spares,
     ):
         word = options.qualified(container, container=of_container, namespace=namespace)
         target = Lookup(client).found(word, "container")
@@ -118,7 +120,9 @@ def port_forward(
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]
-    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    tls = stream_options.tls_files(
+        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
+    )
     print_line = partial(_print_line, app.env.stdout)
 
     def handled(port: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pycrictl import configfile
-from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.config import KEYS
 from pycrictl.errors import MissingArgument, UsageError
@@ -15,7 +15,7 @@ from pycrictl.show import render
 from pycrictl.show.formats import Format
 
 if TYPE_CHECKING:
-    from pycrictl.environ import Environment
+    pass
 
 
 def config(
@@ -62,7 +62,7 @@ def config(
     app: AppContext = ctx.obj
     chosen = Format(output, formats=options.OUTPUT_FORMATS)
     path = configfile.path_of(app.flags.config, app.env.environ)
-    is_whole = crictl.is_called()
+    is_whole = app.persona.is_plain
     if is_whole:
         if configfile.create(path):
             app.env.warn(f"config file {path} did not exist")
@@ -77,13 +77,13 @@ def config(
         raise UsageError("--no-headers and --output are for --list")
     if list_ and chosen.is_table:
         values = configfile.values(path, is_whole=is_whole)
-        _write_table(app.env, values, header=not no_headers)
+        _write_table(app, values, header=not no_headers)
     elif list_:
         chosen.write_document(configfile.values(path, is_whole=is_whole), app.env.stdout)
     elif set_:
-        configfile.change(path, options.split_pairs(set_, "--set"), is_whole=is_whole)
+        configfile.change(path, options.split_pairs(app, set_, "--set"), is_whole=is_whole)
     elif key is not None and value is not None:
-        crictl.inform(app.env, f'setting "{key}" to "{value}"')
+        app.persona.inform(app.env, f'setting "{key}" to "{value}"')
         configfile.change(path, {key: value}, is_whole=is_whole)
     else:
         asked = get or key or ""
@@ -91,8 +91,10 @@ def config(
         app.env.stdout.write(f"{configfile.values(path)[asked]}\n")
 
 
-def _write_table(env: Environment, values: dict[str, str], *, header: bool) -> None:
-    if env.stdout_is_terminal or crictl.is_called():
-        env.stdout.write(render.CLEAR_SCREEN)
+def _write_table(app: AppContext, values: dict[str, str], *, header: bool) -> None:
+    if app.env.stdout_is_terminal:
+        app.env.stdout.write(render.CLEAR_SCREEN)
+    else:
+        app.persona.clear_screen(app.env.stdout)
     table = render.Table(("KEY", "VALUE"), list(values.items()))
-    render.write_table(table, env.stdout, header=header)
+    render.write_table(table, app.env.stdout, header=header)

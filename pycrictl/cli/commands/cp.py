@@ -73,7 +73,9 @@ def cp(
         method=method,
         follow=follow_link,
         choice=transport,
-        tls=stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name),
+        tls=stream_options.tls_files(
+            app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
+        ),
     )
     qualify = partial(options.qualified, container=of_container, namespace=namespace)
     code = copying.copy(

@@ -112,7 +112,8 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         if not answer.image.id:
             outlet = app.outlet(progress, stdout="result")
             pull = cri_pb2.PullImageRequest(image=wanted)
-            pull_image(client, pull, outlet, timeout_s=0.0, keyring=find_keyring(app))
+            keyring = find_keyring(app)
+            pull_image(client, pull, outlet, timeout_s=0.0, keyring=keyring, persona=app.persona)
             answer = client.call("ImageStatus", request)
     info = parsed(answer.info.get("info", ""))
     settings = from_file(config_path(listener_pid(containerd.endpoint)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import complete, crictl, list_options, options, stream_options
+from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri import sessions
 from pycrictl.cri.calls.client import each
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pycrictl._proto import cri_pb2
     from pycrictl.cli.exec_streams import Outcome
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.environ import Environment
 
 _KILLED: Final = PycrictlError(
     "the runtime killed the command before it finished",
@@ -122,10 +121,12 @@ def exec_(
     if sync and (interactive or tty):
         raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
-    tls = stream_options.tls_files(ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name)
+    tls = stream_options.tls_files(
+        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
+    )
     query = queries.container_query(
         image=image,
-        labels=options.split_pairs(labels, "--label"),
+        labels=options.split_pairs(app, labels, "--label"),
         last=last,
         latest=latest,
         name=name,
@@ -141,13 +142,13 @@ def exec_(
             app.env.stdout.write("".join(f"{each.id}:\n" for each in targets))
             app.env.stdout.flush()
         if sync:
-            outcomes = _run_sync(app.env, client, targets, words, limit_s=timeout)
+            outcomes = _run_sync(app, client, targets, words, limit_s=timeout)
         else:
             # Not needed with --sync, and it loads all protocols of streams.
             from pycrictl.cli.exec_streams import run_streams  # noqa: PLC0415
 
             outcomes = run_streams(
-                app.env,
+                app,
                 client,
                 targets,
                 words,
@@ -156,10 +157,10 @@ def exec_(
                 transport=transport,
                 tls=tls,
             )
-        if ignore_errors and crictl.is_called():  # crictl does not report failures either
+        if ignore_errors and app.persona.is_plain:  # crictl does not report failures either
             return 0
         codes = [
-            _report(app.env, each, outcome, is_alone=count == 1)
+            _report(app, each, outcome, is_alone=count == 1)
             for each, outcome in zip(targets, outcomes, strict=True)
         ]
         return next(filter(None, codes), 0)
@@ -169,14 +170,16 @@ def exec_(
         app.env.warn("failures of the command are ignored")
     if target is None:
         with app.open_clients(needs_images=bool(image)) as (client, images):
-            found = queries.list_containers(client, images, query, labels_only=crictl.is_called())
+            found = queries.list_containers(
+                client, images, query, labels_only=app.persona.is_literal
+            )
             if found:
                 code = run(client, [ObjectRef(each.id, each.id) for each in found])
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:
                 hint = "without --state, only running containers are selected"
-                raise list_options.nothing_selected(client, pod, hint)
+                raise list_options.nothing_selected(app, client, pod, hint)
     else:
         with app.open_client("runtime") as client:
             word = options.qualified(target, container=of_container, namespace=namespace)
@@ -185,7 +188,7 @@ def exec_(
 
 
 def _run_sync(
-    env: Environment,
+    app: AppContext,
     client: CriClient,
     targets: Sequence[ObjectRef],
     command: Sequence[str],
@@ -204,21 +207,25 @@ def _run_sync(
         if isinstance(answer, PycrictlError):
             outcomes.append(answer)
         else:
-            stdout, stderr = crictl.whole_output(answer.stdout, answer.stderr, answer.exit_code)
-            write_bytes(env.stdout, stdout)
-            write_bytes(env.stderr, stderr)
+            stdout, stderr = app.persona.whole_output(
+                answer.stdout, answer.stderr, answer.exit_code
+            )
+            write_bytes(app.env.stdout, stdout)
+            write_bytes(app.env.stderr, stderr)
             outcomes.append(answer.exit_code if answer.exit_code >= 0 else _KILLED)
     return outcomes
 
 
-def _report(env: Environment, target: ObjectRef, outcome: Outcome, *, is_alone: bool) -> int:
+def _report(app: AppContext, target: ObjectRef, outcome: Outcome, *, is_alone: bool) -> int:
     if isinstance(outcome, PycrictlError):
         # The runtime's errors name the container; those of a stream do not.
         what = f"{sessions.running(target.shown)}: "
         is_named = is_alone or outcome.message.startswith(what)
-        env.error(outcome.message if is_named else f"{what}{outcome.message}", hint=outcome.hint)
+        app.env.error(
+            outcome.message if is_named else f"{what}{outcome.message}", hint=outcome.hint
+        )
         return outcome.exit_code
     # For a single container the exit status is enough, but crictl reduces it to 1.
-    if outcome and (not is_alone or crictl.is_called()):
-        env.error(f"the command in container {target.shown} ended with status {outcome}")
+    if outcome and (not is_alone or app.persona.is_plain):
+        app.env.error(f"the command in container {target.shown} ended with status {outcome}")
     return outcome or 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.cri.inspection import statuses
@@ -61,7 +61,7 @@ def inspect(
     query = queries.container_query(
         all_states=all_,
         image=image,
-        labels=options.split_pairs(labels, "--label"),
+        labels=options.split_pairs(app, labels, "--label"),
         last=last,
         latest=latest,
         name=name,
@@ -76,11 +76,11 @@ def inspect(
         listed = (
             []
             if words
-            else queries.list_containers(client, images, query, labels_only=crictl.is_called())
+            else queries.list_containers(client, images, query, labels_only=app.persona.is_literal)
         )
         if not words and not listed:
             hint = "without IDs, running containers are selected; see --all and --state"
-            raise list_options.nothing_selected(client, pod, hint)
+            raise list_options.nothing_selected(app, client, pod, hint)
         ids = [container.id for container in listed]
         _show(app, client, "container", words, ids, chosen, views, quiet=quiet)
 
@@ -114,7 +114,7 @@ def inspectp(
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
     query = pod_query(
-        labels=options.split_pairs(labels, "--label"),
+        labels=options.split_pairs(app, labels, "--label"),
         last=last,
         latest=latest,
         name=name,
@@ -154,7 +154,7 @@ def inspecti(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
-    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
+    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
     words = statuses.checked(images or (), "image")
     views = inspect_views.image_document, inspect_views.image_status_block
     with app.open_client("image") as client:
@@ -174,7 +174,7 @@ def _show(
     quiet: bool,
 ) -> None:
     """Show what was named, or listed if nothing was; report each that fails."""
-    results = Results(app.env)
+    results = Results(app)
     names = list(words or listed)
     if words and kind != "image":
         lookup = Lookup(client)

@@ -70,7 +70,7 @@ def run(
     pulls = how.decide(not app.config.disable_pull_on_run)
     files = container_config, pod_config
     with launch_options.prepared(app, files, how, cancel_timeout, pulls=pulls) as (client, launch):
-        with worded_sandbox(launch.pod.metadata.name):
+        with worded_sandbox(launch.pod.metadata.name, app.persona):
             container_id = run_container(client, launch, handler=runtime)
         app.env.stdout.write(f"{container_id}\n")
 
@@ -91,7 +91,7 @@ def runp(
     config = load_pod(pod_config, app.env.warn)
     with (
         launch_options.launch_clients(app, cancel_timeout) as (client, _),
-        worded_sandbox(config.metadata.name),
+        worded_sandbox(config.metadata.name, app.persona),
     ):
         pod_id = run_pod(client, config, handler=runtime)
     app.env.stdout.write(f"{pod_id}\n")

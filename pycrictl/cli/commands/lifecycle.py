@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
 
-from pycrictl.cli import complete, crictl, options
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.cri.lifecycle.control import check_ids, every, in_turn, remove
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import UsageError
-from pycrictl.units import parse_int
 
 
 def start(
@@ -53,7 +51,7 @@ def stop(
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
     words = () if all_ else check_ids(containers or (), "container")
-    results = Results(app.env)
+    results = Results(app)
     with app.open_client("runtime") as client:
         found = (
             every(client, "container", running=True)
@@ -76,7 +74,7 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     """
     app: AppContext = ctx.obj
     words = check_ids(pods or (), "pod sandbox")
-    results = Results(app.env)
+    results = Results(app)
     with app.open_client("runtime") as client:
         found = results.targets(client, words, "pod")
         results.report(in_turn(client, "StopPodSandbox", found), "Stopped sandbox {}")
@@ -122,9 +120,9 @@ def rmp(
 def _act(app: AppContext, containers: list[str] | None, call: str, **request: Any) -> None:
     """Make a call for each container, and print its ID."""
     words = check_ids(containers or (), "container")
-    results = Results(app.env)
+    results = Results(app)
     with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container", as_typed=crictl.is_called())
+        found = lookup.targets(client, words, "container", as_typed=app.persona.is_literal)
         results.report(in_turn(client, call, found, **request))
     results.finish()
 
@@ -143,7 +141,7 @@ def _remove(
     noun = "pod sandbox" if kind == "pod" else "container"
     words = () if is_all else check_ids(given or (), noun)
     before = ("Stopped sandbox ", "Removed sandbox ") if kind == "pod" else ("", "")
-    results = Results(app.env)
+    results = Results(app)
     with app.open_client("runtime") as client:
         found = every(client, kind) if is_all else results.targets(client, words, kind)
         for removal in remove(client, found, kind, force=force, keep_logs=keep_logs):
@@ -151,17 +149,15 @@ def _remove(
                 results.say([f"{before[0]}{removal.target}"])
             results.report([removal], f"{before[1]}{{}}")
             results.warn(removal.warnings)
-            crictl.report_missing_log(app.env, removal.missing_log)
+            app.persona.report_missing_log(app.env, removal.missing_log)
     if not found:
-        plural = "pod sandboxes" if kind == "pod" and not crictl.is_called() else f"{kind}s"
+        plural = "pod sandboxes" if kind == "pod" and not app.persona.is_plain else f"{kind}s"
         app.env.note(f"no {plural} to remove")
     results.finish()
 
 
-def _limit(option: str, help: str, read: Callable[[str], int] = parse_int) -> Any:
-    return typer.Option(
-        option, parser=options.parser(read), metavar="INT", show_default=False, help=help
-    )
+def _limit(option: str, help: str) -> Any:
+    return options.int_option(option, show_default=False, help=help)
 
 
 def update(
@@ -182,8 +178,10 @@ def update(
     ] = None,
     memory: Annotated[int | None, _limit("--memory", "Memory limit in bytes.")] = None,
     oom_score_adj: Annotated[
-        int | None,
-        _limit("--oom-score-adj", "OOM score adjustment, from -1000 to 1000.", crictl.score),
+        str | None,
+        typer.Option(
+            "--oom-score-adj", metavar="INT", help="OOM score adjustment, from -1000 to 1000."
+        ),
     ] = None,
 ) -> None:
     """Change the resource limits of containers.
@@ -193,24 +191,30 @@ def update(
     Example: pycrictl update --memory 67108864 web
     """
     app: AppContext = ctx.obj
+    score = None
+    if oom_score_adj is not None:
+        try:
+            score = app.persona.score(oom_score_adj)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--oom-score-adj'") from None
     given = {
         "cpu_period": cpu_period,
         "cpu_quota": cpu_quota,
         "cpu_shares": cpu_share,
         "memory_limit_in_bytes": memory,
-        "oom_score_adj": oom_score_adj,
+        "oom_score_adj": score,
         "cpuset_cpus": cpuset_cpus or None,
         "cpuset_mems": cpuset_mems or None,
     }
     limits = {name: limit for name, limit in given.items() if limit is not None}
-    if oom_score_adj is not None and not -1000 <= oom_score_adj <= 1000:
+    if score is not None and not -1000 <= score <= 1000:
         raise UsageError("--oom-score-adj must be from -1000 to 1000")
-    if not limits and not crictl.is_called():
+    if not limits and not app.persona.is_lenient:
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
     is_for_windows = cpu_count is not None or cpu_maximum is not None
-    if is_for_windows and not crictl.is_called():
+    if is_for_windows and not app.persona.is_lenient:
         app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     _act(app, containers, "UpdateContainerResources", linux=limits)
 

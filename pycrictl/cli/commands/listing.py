@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import pod_addresses
@@ -81,7 +81,7 @@ def ps(
         all_states=all_,
         container_id=container_id,
         image=image,
-        labels=options.split_pairs(labels, "--label"),
+        labels=options.split_pairs(app, labels, "--label"),
         last=last,
         latest=latest,
         name=name,
@@ -90,7 +90,7 @@ def ps(
         state=state,
     )
     needs_images = bool(image) or resolve_image_path
-    labels_only = crictl.is_called()
+    labels_only = app.persona.is_literal
     with app.open_clients(needs_images=needs_images) as (client, images):
 
         def known(found: Sequence[cri_pb2.Container], **data: Any) -> Known:
@@ -170,7 +170,7 @@ def pods(
     )
     query = pod_query(
         pod_id=pod_id,
-        labels=options.split_pairs(labels, "--label"),
+        labels=options.split_pairs(app, labels, "--label"),
         last=last,
         latest=latest,
         name=name,
@@ -227,7 +227,7 @@ def images(
     """
     app: AppContext = ctx.obj
     chosen = ListFormat(
-        crictl.known_format(output or "table", LIST_FORMATS),
+        app.persona.known_format(output or "table", LIST_FORMATS),
         name="images",
         quiet=quiet,
         verbose=verbose,
@@ -237,7 +237,7 @@ def images(
     )
     if repository == "":
         raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
-    conditions = parse_filters(options.split_list(filters), is_exact=crictl.is_called())
+    conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
         known = Known(app.env.wall_clock(), no_trunc, used=in_use() if wide else None)

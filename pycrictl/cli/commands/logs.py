@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pycrictl.cli import complete, crictl, options
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from typing import BinaryIO, TextIO
 
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.environ import Environment
     from pycrictl.wire.logline import Chunk
 
 
@@ -98,7 +97,7 @@ def logs(
     Example: pycrictl logs --follow --tail 20 --timestamps web
     """
     app: AppContext = ctx.obj
-    is_strict = crictl.is_called()
+    is_strict = app.persona.is_literal
     now = app.env.wall_clock()
     wanted = Selection(
         only=stream,
@@ -109,7 +108,7 @@ def logs(
         is_strict=is_strict,
     )
 
-    pods = options.split_pairs(labels, "--label")
+    pods = options.split_pairs(app, labels, "--label")
     if container == "":
         raise UsageError("a container ID is empty", hint="is a script's variable not set?")
     if container is not None and pods:
@@ -119,7 +118,7 @@ def logs(
             "no container is named", hint="--all shows the logs of all containers"
         )
     with app.open_client("runtime") as client:
-        output = _Output(app.env, client, wanted, follow, previous, reopen)
+        output = _Output(app, client, wanted, follow, previous, reopen)
         found: str | containerlog.PodFilter = containerlog.PodFilter(
             labels=pods,
             namespace=options.named(namespace, "namespace"),
@@ -136,7 +135,7 @@ def logs(
 
 @dataclass(frozen=True, slots=True)
 class _Output:
-    env: Environment
+    app: AppContext
     client: CriClient
     wanted: Selection
     follow: bool = False
@@ -146,7 +145,7 @@ class _Output:
     def show_container(self, container_id: str) -> None:
         if self.reopen:
             containerlog.reopen_log(self.client, container_id)
-            crictl.inform(self.env, "the container's log was reopened")
+            self.app.persona.inform(self.app.env, "the container's log was reopened")
         try:
             log = containerlog.container_log(self.client, container_id, previous=self.previous)
         except NotFound:
@@ -159,7 +158,7 @@ class _Output:
         if not self.follow:
             self._write(reader.read())
             if reader.is_unfinished:
-                crictl.inform(self.env, "the last line of the log is unfinished")
+                self.app.persona.inform(self.app.env, "the last line of the log is unfinished")
             return
         try:
             lasts = containerlog.life(self.client, log)
@@ -168,8 +167,8 @@ class _Output:
             pass  # how users end it
 
     def show_pods(self, pods: containerlog.PodFilter) -> None:
-        logs = containerlog.PodLogs(self.client, pods, warn=self.env.warn)
-        together = Together(self.wanted, on_bad=self._report_format, warn=self.env.warn)
+        logs = containerlog.PodLogs(self.client, pods, warn=self.app.env.warn)
+        together = Together(self.wanted, on_bad=self._report_format, warn=self.app.env.warn)
 
         def add(log: containerlog.ContainerLog, *, is_new: bool = False) -> None:
             # For a single pod, lines begin as in kubectl: its namespace is known.
@@ -194,7 +193,7 @@ class _Output:
             if not self.follow:
                 return False
             for log in logs.new():
-                self.env.note(f"{log.name} was started")
+                self.app.env.note(f"{log.name} was started")
                 add(log, is_new=True)
             return logs.lasts()
 
@@ -205,16 +204,16 @@ class _Output:
 
     def _pause(self) -> Callable[[], None]:
         try:
-            return pause_for(self.env.stdout.fileno())
+            return pause_for(self.app.env.stdout.fileno())
         except (OSError, ValueError):  # closed, or without a descriptor
             return pause_for(None)
 
     def _report_format(self, first_bad: str) -> None:
-        self.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
+        self.app.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
 
     def _write(self, chunks: Iterable[Chunk]) -> None:
         """Write without delay, which keeps both outputs in order on a shared terminal."""
-        writers = {"stdout": _writer(self.env.stdout), "stderr": _writer(self.env.stderr)}
+        writers = {"stdout": _writer(self.app.env.stdout), "stderr": _writer(self.app.env.stderr)}
         for stream, data in chunks:
             writers[stream](data)
 

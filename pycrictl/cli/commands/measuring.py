@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import complete, crictl, list_options, options
+from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection.stats import measure, space
 from pycrictl.cri.lists import fetch
@@ -78,7 +78,7 @@ def stats(
     condition = cri_pb2.ContainerStatsFilter(
         id=container_id or positional,
         pod_sandbox_id=pod,
-        label_selector=options.split_pairs(labels, "--label"),
+        label_selector=options.split_pairs(app, labels, "--label"),
     )
     _measure(
         app,
@@ -120,7 +120,7 @@ def statsp(
     """
     app: AppContext = ctx.obj
     condition = cri_pb2.PodSandboxStatsFilter(
-        id=pod_id or positional, label_selector=options.split_pairs(labels, "--label")
+        id=pod_id or positional, label_selector=options.split_pairs(app, labels, "--label")
     )
     _measure(
         app,
@@ -150,7 +150,7 @@ def _measure(
     """Measure and show, once or until Ctrl-C; a table compares two samples, ``seconds`` apart."""
     is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
     chosen = ListFormat(
-        crictl.known_format(output or "table", STATS_FORMATS),
+        app.persona.known_format(output or "table", STATS_FORMATS),
         name="stats",
         sort_by="" if is_by_cpu else sort_by,
         header=header,
@@ -181,7 +181,7 @@ def _measure(
             time.sleep(seconds)
             found = sample(client)
             if not viewer.is_in_place:
-                viewer.show(crictl.clear_screen)
+                viewer.show(app.persona.clear_screen)
             views = Views(lambda after, _: table(before, after), lambda _: ())
         viewer.show(partial(chosen.write, found.stats, views))
         for failure in found.failures:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import complete, crictl, launch_options, options
+from pycrictl.cli import complete, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import find_keyring, pull_image, shown
 from pycrictl.cli.results import Results
@@ -122,7 +122,7 @@ def pull(
         raise UsageError("--pull-timeout must not be negative")
     outlet = app.outlet(progress, stdout="result")
     sandbox_config = None if pod_config is None else load_pod(pod_config, app.env.warn)
-    annotations = options.split_pairs(annotation, "--annotation")
+    annotations = options.split_pairs(app, annotation, "--annotation")
     password = launch_options.ask_password(app) if username else ""
     requests = [
         cri_pb2.PullImageRequest(
@@ -135,7 +135,7 @@ def pull(
     limit = None
     if max_parallel_image_pulls:
         limit = _shared_limit(app, max_parallel_image_pulls, when_full, retry_interval, retries)
-    results = Results(app.env)
+    results = Results(app)
     at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
     keyring = None
     if not (creds or auth or username):
@@ -146,11 +146,12 @@ def pull(
         limit=limit,
         wants_manifests=not no_manifest,
         keyring=keyring,
+        persona=app.persona,
     )
 
     def report(outcome: PullOutcome) -> None:
         if outcome.error is not None:
-            if crictl.is_called():
+            if app.persona.is_plain:
                 outcome.error.message = f"pulling image: {outcome.error.message}"
             results.fail(outcome.error)
         elif not from_:

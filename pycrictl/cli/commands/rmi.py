@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import complete, crictl
+from pycrictl.cli import complete
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.cri.calls.redact import redact_text
@@ -52,12 +52,12 @@ def rmi(
         raise UsageError("--all and --prune cannot be combined")
     if images and (all_ or prune):
         flag, what = ("--all", "all images") if all_ else ("--prune (-q)", "all unused images")
-        if not crictl.is_called():
+        if not app.persona.is_lenient:
             hint = f"to remove only the images that are named, leave out {flag}"
             raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
         app.env.warn(f"{flag} removes {what} in addition to those that are named")
     targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
-    results = Results(app.env)
+    results = Results(app)
     with ExitStack() as stack:
         client = stack.enter_context(app.open_client("image"))
         if all_:
@@ -79,7 +79,7 @@ def rmi(
                 freed.append(entry.size_bytes)
     if not targets:
         app.env.note("no images to remove")
-    elif dry_run or (prune and not crictl.is_called()):
+    elif dry_run or (prune and not app.persona.is_plain):
         verb = "would free" if dry_run else "freed"
         app.env.note(f"{verb} up to {format_size(sum(freed))}: {plural(len(freed), 'image')}")
     results.finish()

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import crictl, list_options, options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.lifecycle import control
@@ -84,11 +84,11 @@ def update_runtime_config(
     app: AppContext = ctx.obj
     if pod_cidr is None:
         raise MissingArgument("nothing to update", hint="give --pod-cidr")
-    if not pod_cidr and not crictl.is_called():
+    if not pod_cidr and not app.persona.is_lenient:
         raise UsageError("--pod-cidr is empty", hint="is a script's variable not set?")
     with app.open_client("runtime") as client:
         control.update_runtime_config(client, pod_cidr=pod_cidr)
-    crictl.inform(app.env, "the runtime's configuration was updated")
+    app.persona.inform(app.env, "the runtime's configuration was updated")
 
 
 def events(
@@ -114,7 +114,7 @@ def events(
             try:
                 chosen.write_message(event, app.env.stdout)
             except TemplateError as error:
-                has_failed |= crictl.has_failed(app.env, event.container_id, error.message)
+                has_failed |= app.persona.has_failed(app.env, event.container_id, error.message)
             app.env.stdout.flush()
     app.env.note("the runtime ended the stream of events")
     if has_failed:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from pycrictl.cli import crictl, crictl_page
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.specs.schema import container_schema, pod_schema
 from pycrictl.errors import MissingArgument
@@ -86,6 +85,4 @@ def pod_and_container(
 
 
 def _write(app: AppContext, schema: Schema) -> None:
-    if crictl.is_called():
-        schema = crictl_page.plain_schema(schema)
-    app.env.stdout.write(json.dumps(schema, indent=2) + "\n")
+    app.env.stdout.write(json.dumps(app.persona.schema(schema), indent=2) + "\n")

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import typer
 from typer.core import TyperOption
 
-from pycrictl.cli import argv, crictl, plugins
+from pycrictl.cli import argv, plugins
 from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.argv import CommandLine
 from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, CommandSpec, Grammar
 from pycrictl.cli.complete import DIRECTIVES, FILES, NO_FILES
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.persona import persona_of
 from pycrictl.cli.tree import Command, Program, completer, resolve, specs
 from pycrictl.config import Flags
 from pycrictl.environ import Environment
@@ -41,7 +42,7 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
     *before, typed = words
     silent = Environment(stdin=io.StringIO(), stdout=io.StringIO(), stderr=io.StringIO())
     silent.program = program
-    app = AppContext(silent, Flags())
+    app = AppContext(silent, Flags(), persona_of(program))
     tree = typer.main.get_command(application)
     assert isinstance(tree, Program)
     bare = typer.Context(tree, obj=app, resilient_parsing=True, **tree.context_settings)
@@ -102,7 +103,7 @@ def _of_command(
     command: Command, name: str, root: Context, rest: list[str], typed: str
 ) -> tuple[Offers, int]:
     entry = command.entry
-    is_interspersed = crictl.is_interspersed(entry.name, entry.grammar.is_interspersed)
+    is_interspersed = root.obj.persona.is_interspersed(entry.name, entry.grammar.is_interspersed)
     place = _place(
         rest, typed, lambda words: command.line(root, words), is_interspersed=is_interspersed
     )

@@ -1,0 +1,288 @@
+"""What differs under the name ``crictl``, for scripts that expect crictl 1.36.
+
+``main`` decides by the program's name, once, and the context carries the persona to the commands.
+Commands raise the same errors under both names; how an error is reported is decided here. This
+module is loaded at every start, so it imports little.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+
+from pycrictl import __version__, noderoot
+from pycrictl.config import DEFAULT_PATH
+from pycrictl.environ import OWN_NAME, Wording
+from pycrictl.errors import (
+    ExitCode,
+    ExtraArgument,
+    MissingArgument,
+    NothingSelected,
+    OptionError,
+    PycrictlError,
+    UnknownCommand,
+    UnknownFormat,
+    UsageError,
+)
+from pycrictl.show.render import CLEAR_SCREEN
+from pycrictl.units import parse_int, quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from typer._click import Command, Context
+
+    from pycrictl.environ import Environment
+
+CRICTL: Final = "crictl"
+
+
+class ErrorReport(NamedTuple):
+    """How crictl reports an error; a ``reason`` is printed before the help page."""
+
+    message: str = ""
+    code: int = ExitCode.FAILURE
+    shows_help: bool = False
+    reason: str = ""
+
+
+class Persona(Wording):
+    """The program under its own name.
+
+    Attributes:
+        version: what ``--version`` prints.
+        is_lenient: whether what crictl accepts is accepted, although it is likely a mistake: an
+            update of nothing, a negative time limit, ``rmi --all`` with names.
+        is_literal: whether words select only what crictl selects by them: no names of pods that
+            have no labels, and each word is a target of its own.
+        is_plain: whether output is crictl's: not fitted to the terminal, without explanations of
+            failures, notes and figures that crictl lacks.
+    """
+
+    version = __version__
+    is_lenient = False
+    is_literal = False
+    is_plain = False
+
+    # The command line
+
+    def is_interspersed(self, command: str, by_default: bool) -> bool:
+        """Return whether options may follow arguments."""
+        return by_default
+
+    def positionals(self, command: str, words: list[str]) -> list[str]:
+        """Return the effective positionals: without kubectl's ``--`` before a command."""
+        if command in ("exec", "debug") and words[1:2] == ["--"]:
+            return [words[0], *words[2:]]
+        return words
+
+    def check_spellings(self, spellings: Mapping[str, Sequence[str]]) -> None:
+        """Refuse an option that is given by two of its names."""
+
+    def check_topics(self, topics: Sequence[str], *, by_option: bool) -> None:
+        """Refuse a help topic that is no subcommand: ``ps --help extra`` or ``ps help extra``."""
+
+    def help_page(self, command: Command, ctx: Context) -> str:
+        return command.get_help(ctx)
+
+    def known_format(self, given: str, formats: Iterable[str]) -> str:
+        """Return the output format that is used for the given one."""
+        return given
+
+    def score(self, text: str) -> int:
+        """Return the value of ``--oom-score-adj``."""
+        return parse_int(text)
+
+    # Configuration
+
+    def reads_configuration(self, command: str) -> bool:
+        """Return whether the configuration is read before a command, even for its help."""
+        return False
+
+    def configuration_warnings(
+        self, warnings: tuple[str, ...], *, is_named: bool
+    ) -> tuple[str, ...]:
+        """Return the warnings about the configuration file that are shown."""
+        return warnings
+
+    # Ends
+
+    def exit_status(self, code: int) -> int:
+        return code
+
+    def handles_signal(self, number: int) -> bool:
+        """Return whether a signal interrupts the program as Ctrl-C does, even if it was ignored."""
+        return False
+
+    def error_report(self, command: str, error: PycrictlError) -> ErrorReport | None:
+        """Return how an error is reported, or None if by its own message."""
+        return None
+
+    # Output
+
+    def inform(self, env: Environment, text: str) -> None:
+        """Write a note about a success, of which pycrictl itself is silent."""
+
+    def clear_screen(self, out: TextIO) -> None:
+        """Clear the screen before a table that is no list."""
+
+    def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
+        """Return what ``exec --sync`` writes to standard output and to standard error."""
+        return stdout, stderr
+
+    def report_missing_log(self, env: Environment, path: str) -> None:
+        """Report that a log file to be removed does not exist; an empty ``path`` means none."""
+
+    def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:
+        """Report an event that a template cannot render; return whether that is a failure."""
+        env.warn(f"event of container {container_id[:13]}: {failure}")
+        return True
+
+    def schema(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """Return the part of a JSON Schema that is printed."""
+        return whole
+
+
+class Crictl(Persona):
+    """The program as a replacement of crictl 1.36.0."""
+
+    program = CRICTL
+    password_prompt = "Enter Password:"
+    prompts_on_stdout = True
+
+    version = "1.36.0"
+    is_lenient = True
+    is_literal = True
+    is_plain = True
+
+    NEEDS_ARGUMENT: Final = frozenset(
+        ("attach", "checkpoint", "logs", "pull", "start", "stop", "update")
+    )
+    """Commands for which a missing argument is an error; all others show their help."""
+
+    IGNORES_ARGUMENTS: Final = frozenset(("imagefsinfo", "pods", "runtime-config"))
+    """Commands that ignore arguments."""
+
+    HELP_FOR_FORMAT: Final = frozenset(("metricdescs", "metricsp"))
+    """Commands that show their help if the output format is unknown."""
+
+    def note(self, text: str) -> str:
+        return f"info: {text[:1].upper()}{text[1:]}"
+
+    def message(self, lines: str) -> str:
+        return lines.replace(f"'{OWN_NAME} ", f"'{self.program} ")  # commands to type
+
+    def is_interspersed(self, command: str, by_default: bool) -> bool:
+        return by_default and command not in self.IGNORES_ARGUMENTS
+
+    def positionals(self, command: str, words: list[str]) -> list[str]:
+        if command in self.IGNORES_ARGUMENTS:
+            return []
+        return words[:2] if command == "config" else words
+
+    def check_spellings(self, spellings: Mapping[str, Sequence[str]]) -> None:
+        for given in spellings.values():
+            if len(names := sorted({*given}, key=len)) > 1:
+                error = f"Cannot use two forms of the same flag: {names[0]} {names[-1]}"
+                raise OptionError(error, flag_error=error)
+
+    def check_topics(self, topics: Sequence[str], *, by_option: bool) -> None:
+        if topics:
+            error = UnknownCommand(topics[0], hint="")
+            raise UsageError(error.topic) if by_option else error
+
+    def help_page(self, command: Command, ctx: Context) -> str:
+        from pycrictl.cli import crictl_page  # noqa: PLC0415 - only for help
+
+        return crictl_page.page(command, ctx)
+
+    def known_format(self, given: str, formats: Iterable[str]) -> str:
+        is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
+        return given if is_known else "table"
+
+    def score(self, text: str) -> int:
+        try:
+            return parse_int(text)
+        except ValueError:
+            return 0
+
+    def reads_configuration(self, command: str) -> bool:
+        return command != "config"
+
+    def configuration_warnings(
+        self, warnings: tuple[str, ...], *, is_named: bool
+    ) -> tuple[str, ...]:
+        # An invalid file at the default path is ignored silently, a missing one is reported.
+        if is_named:
+            return warnings
+        if Path(noderoot.given(DEFAULT_PATH)).exists():
+            return ()
+        return (f"config file {DEFAULT_PATH} does not exist; one beside the program will do",)
+
+    def exit_status(self, code: int) -> int:
+        return min(code, ExitCode.FAILURE)
+
+    def handles_signal(self, number: int) -> bool:
+        # Shells start background jobs with SIGINT ignored; Go programs handle it all the same.
+        return number in (signal.SIGINT, signal.SIGTERM)
+
+    def error_report(self, command: str, error: PycrictlError) -> ErrorReport | None:
+        match error:
+            case OptionError():
+                return ErrorReport(error.flag_error, shows_help=True, reason=error.flag_error)
+            case MissingArgument() if command not in self.NEEDS_ARGUMENT:
+                return ErrorReport(code=ExitCode.OK, shows_help=True)
+            case ExtraArgument():
+                return ErrorReport(code=ExitCode.OK, shows_help=True)
+            case NothingSelected():
+                nothing = f"nothing found per filter: {error.message}"
+                return ErrorReport(nothing, code=ExitCode.OK, shows_help=True)
+            case UnknownFormat() if command in self.HELP_FOR_FORMAT:
+                return ErrorReport(code=ExitCode.OK, shows_help=True)
+            case UnknownFormat() if command == "events":
+                return ErrorReport(f"don't support {error.output} format")
+            case UsageError() if command == "events" and error.message.startswith("template: "):
+                return ErrorReport(f"failed to parse go-template: {error.message}")
+            case UsageError() if command == "events" and error.message.startswith("--template"):
+                return ErrorReport("template can't be used with this format")
+            case UnknownCommand():
+                return ErrorReport(error.topic, code=error.exit_code)
+        return None
+
+    def inform(self, env: Environment, text: str) -> None:
+        env.note(text)
+
+    def clear_screen(self, out: TextIO) -> None:
+        out.write(CLEAR_SCREEN)
+
+    def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
+        # Both go to standard output, each with a newline; of a failure only the latter is reported.
+        return (b"", stderr) if code else (b"%b\n%b\n" % (stdout, stderr), b"")
+
+    def report_missing_log(self, env: Environment, path: str) -> None:
+        if path:
+            env.error(f"the log file {quote(path, 4096)} does not exist")
+
+    def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:
+        message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)
+        report = "failed to format container event with the error: failed to template data"
+        env.stdout.write(f"{report}: {message}\n")
+        return False
+
+    def schema(self, whole: dict[str, Any]) -> dict[str, Any]:
+        from pycrictl.cli import crictl_page  # noqa: PLC0415 - only for schemas
+
+        return crictl_page.plain_schema(whole)
+
+
+def persona_of(program: str) -> Persona:
+    """Return the persona for the path of the program as it was started.
+
+    After ``crictl`` a file extension or a version may follow: ``crictl.pyz``, ``crictl-v1.36``.
+    """
+    name = Path(program).name
+    rest = name.removeprefix(CRICTL)
+    version = rest.lstrip("-_").removeprefix("v")
+    is_crictl = name.startswith(CRICTL) and (not rest or rest[0] == "." or version[:1].isdigit())
+    return Crictl() if is_crictl else Persona()
