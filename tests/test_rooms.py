@@ -74,7 +74,7 @@ copy.transfer: _proto copy.archive copy.method copy.rules copy.transfer copy.tre
     streaming.blocking streaming.target wire.limits wire.websocket
 copy.on_node: _proto copy.archive copy.method copy.on_node copy.rules copy.tree cri noderoot
 copy.service: copy.archive copy.method copy.rules copy.service copy.transfer.flow
-    copy.transfer.messages copy.tree
+    copy.transfer.messages copy.tree streaming.loop
 copy.exec: _proto copy.archive copy.exec copy.method copy.rules copy.tree cri signals streaming wire
 diagnosis.pod: diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.wording kube.nodes
   kube.workloads

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from functools import partial
 from typing import Final
@@ -30,7 +31,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.copies import Copies, Copy, Skips
 from pycrictl.copy.service.life import Event, State
 from pycrictl.copy.service.slots import Slots
-from pycrictl.copy.service.transfer import Download, Upload, in_thread
+from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.flow import Link, ignore
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.tree.walk import Watch
@@ -72,7 +73,7 @@ class NodeCopies:
 
     def start(self) -> None:
         """Remove what killed programs have left in containers."""
-        in_thread(self.engine.sweep)
+        threading.Thread(target=self.engine.sweep, daemon=True).start()
 
     def snapshot(self) -> dict[str, int]:
         held_bytes = self.copies.slots.held_bytes

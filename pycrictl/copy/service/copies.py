@@ -21,9 +21,10 @@ from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.service.life import Event, State, after
 from pycrictl.copy.service.slots import Slots
-from pycrictl.copy.service.transfer import Download, Upload, in_thread
+from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.flow import Link
 from pycrictl.errors import AlreadyExists, Cancelled, Exhausted
+from pycrictl.streaming.loop import in_thread
 
 MAX_KEPT: Final = 1000
 """Copies kept at most; the oldest of those that are over make room."""
@@ -114,8 +115,8 @@ class Copy(Generic[D]):
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    making: asyncio.Future[None] | None = None
-    sending: asyncio.Future[None] | None = None
+    making: asyncio.Task[None] | None = None
+    sending: asyncio.Task[None] | None = None
 
     def __post_init__(self) -> None:
         self.state = State.WAITING if self.is_to else State.MEASURING
@@ -210,7 +211,7 @@ class Copies(Generic[D]):
             transfer.on_arrived = partial(self._report, copy, Event.ARRIVED)
             copy.begun.set()
             copy.heard_s = copy.began_s
-        copy.making = asyncio.wrap_future(in_thread(partial(self._run, copy, work)))
+        copy.making = asyncio.create_task(in_thread(partial(self._run, copy, work)))
         copy.task = asyncio.create_task(self._follow(copy))
 
     async def made(self, copy: Copy[D], limit_s: float | None = None) -> None:
@@ -237,7 +238,7 @@ class Copies(Generic[D]):
             if before is not None:
                 await asyncio.wait([before])
             deliver = partial(self._deliver, copy, copy.transfer, link, offset)
-            copy.sending = asyncio.wrap_future(in_thread(deliver))
+            copy.sending = asyncio.create_task(in_thread(deliver))
 
     async def commit(self, copy: Copy[D], limit_s: float) -> None:
         """Move an archive that has arrived into place, or end a copy that its client has whole.
@@ -302,7 +303,7 @@ class Copies(Generic[D]):
         await copy.over.wait()
         await copy.settled()
         self.slots.give(copy)
-        in_thread(copy.transfer.close)  # this waits for writes to the disk
+        await in_thread(copy.transfer.close)  # this waits for writes to the disk
         if not self._keeps_ended:
             self._forget(copy)
 
@@ -342,12 +343,15 @@ class Copies(Generic[D]):
             transfer.conclude(status)
 
     def _deliver(self, copy: Copy[D], transfer: Download, link: Link, offset: int) -> None:
+        event, problem = Event.SUCCEEDED, None
         try:
             transfer.deliver(link, offset)
-            if not transfer.protocol.resumes:
-                transfer.conclude(self._report(copy, Event.SUCCEEDED))
         except Exception as exc:
-            transfer.conclude(self._report(copy, Event.FAILED, exc))
+            event, problem = Event.FAILED, exc
+        if transfer.protocol.resumes:  # the client has everything, has reconnected or given up
+            transfer.lose(link)
+        else:
+            transfer.conclude(self._report(copy, event, problem))
 
     def _report(self, copy: Copy[D], event: Event, exc: Exception | None = None) -> bytes:
         """Report an event to the loop; return the status for the client.

@@ -14,10 +14,9 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Future
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import PIECE_BYTES, pack
@@ -46,29 +45,6 @@ LARGE_BYTES: Final = 16 * 1024 * 1024
 
 REST_S: Final = 10.0
 """Files written to more recently than this are always spooled."""
-
-T = TypeVar("T")
-
-
-def in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run ``work`` in a daemon thread of its own; return a future of its result.
-
-    Not in a pool, which waits for its threads at the end: a file system that hangs must neither
-    keep the program alive nor take a thread from other copies. The future cannot be cancelled.
-    """
-    done: Future[T] = Future()
-    done.set_running_or_notify_cancel()
-
-    def carry_out() -> None:
-        try:
-            result = work()
-        except BaseException as exc:
-            done.set_exception(exc)
-        else:
-            done.set_result(result)
-
-    threading.Thread(target=carry_out, daemon=True).start()
-    return done
 
 
 class Transfer:
@@ -102,7 +78,8 @@ class Transfer:
         if before is not None:
             before.interrupt()
         if is_over:
-            in_thread(partial(self.conclude, self._last_word or b""))
+            word = self._last_word or b""
+            threading.Thread(target=self.conclude, args=(word,), daemon=True).start()
 
     def cancel(self, why: PycrictlError) -> None:
         """Cancel the copy and its connection; its thread soon raises ``why``."""
@@ -134,10 +111,12 @@ class Transfer:
         with self._changed:
             self._changed.notify_all()
 
-    def _release(self, link: Link) -> None:
+    def lose(self, link: Link) -> None:
+        """Close a connection; the copy may resume over the next one."""
         with self._changed:
             if self._link is link:
                 self._link = None
+        link.close()
 
     def _wait(self, is_ready: Callable[[], bool]) -> bool:
         """Wait until ``is_ready``, but no longer than ``HEARTBEAT_S``; return whether it is."""
@@ -201,27 +180,21 @@ class Upload(Transfer):
                     self.check_wanted()
                     yield piece
                 arriving.check()
-                if protocol.resumes:
-                    self._lose(link)
                 is_ended = not protocol.resumes
             except (StreamError, Exhausted) as exc:
                 self.check_wanted()
                 if not protocol.resumes:
                     raise
-                self._lose(link, exc)
+                with suppress(StreamError):
+                    if isinstance(exc, Exhausted):
+                        link.send(STATUS, self.encode(exc))
+            if protocol.resumes:
+                self.lose(link)
         arriving.check()
         self.on_arrived()
 
     def _may_end(self, arriving: Arriving) -> bool:
         return self.protocol.resumes and arriving.is_whole and self._is_allowed
-
-    def _lose(self, link: Link, exc: PycrictlError | None = None) -> None:
-        """Close a connection; the copy resumes over the next one."""
-        self._release(link)
-        if isinstance(exc, Exhausted):
-            with suppress(StreamError):
-                link.send(STATUS, self.encode(exc))
-        link.close()
 
 
 class Download(Transfer):
@@ -229,30 +202,20 @@ class Download(Transfer):
 
     Args:
         folder: where it is spooled.
+
+    Attributes:
+        size_bytes, crc32: of what has been made of it; of all of it in the end.
     """
 
     def __init__(self, protocol: CopyProtocol, folder: str) -> None:
         super().__init__(protocol)
+        self.size_bytes = self.crc32 = 0
         self._folder = folder
         self._spool: Spool | None = None
         self._kept: Callable[[], Generator[memoryview, None, None]] | None = None
-        self._measured: Measured | None = None
         self._held = ExitStack()
         self._is_made = False
         self._failure = b""
-
-    @property
-    def size_bytes(self) -> int:
-        """How much of the archive has been made; all of it in the end."""
-        if self._measured is not None:
-            return self._measured.size_bytes
-        return 0 if self._spool is None else self._spool.size_bytes
-
-    @property
-    def crc32(self) -> int:
-        if self._measured is not None:
-            return self._measured.crc32
-        return 0 if self._spool is None else self._spool.crc32
 
     # In the thread that makes it
 
@@ -275,12 +238,12 @@ class Download(Transfer):
         with ExitStack() as stack:
             archive = stack.enter_context(method.read(path, rules, watch, follow=follow))
             if archive.tree is not None and not spools and _is_at_rest(archive.tree):
-                measured = measure(archive.tree, on_skip=watch.on_skip, check=self._grow)
+                found = measure(archive.tree, on_skip=watch.on_skip, check=self._grow)
                 archive.check()
+                self.size_bytes, self.crc32, summary = found
                 self._kept = partial(pack, archive.tree, on_skip=ignore)
-                self._measured = measured
                 self._held = stack.pop_all()
-                return measured.summary
+                return summary
             census = Census()
             with closing(archive.pieces()) as pieces:
                 for piece in census.through(pieces):
@@ -291,10 +254,9 @@ class Download(Transfer):
     def write(self, piece: memoryview) -> None:
         self._grow(self.size_bytes + len(piece))
         if self._spool is None:
-            spool = self._held.enter_context(Spool(self._folder))
-            with self._changed:
-                self._spool = spool
+            self._spool = self._held.enter_context(Spool(self._folder))
         self._spool.write(piece)
+        self.size_bytes, self.crc32 = self._spool.size_bytes, self._spool.crc32
         self._notify()
 
     def finish(self, failure: bytes = b"") -> None:
@@ -312,40 +274,26 @@ class Download(Transfer):
     # In the threads that send it
 
     def deliver(self, link: Link, offset: int) -> None:
-        """Send the archive over an attached connection, until that ends.
+        """Send the archive over an attached connection; with a resumable protocol, until that ends.
 
         Args:
             offset: where the client resumes.
 
         Raises:
-            PycrictlError: the copy failed; not if it can resume.
+            PycrictlError: the connection or the copy failed.
         """
         protocol = self.protocol
-        if not protocol.resumes:
-            assert self._is_made
-            size_bytes = self.size_bytes
-            pieces = self._pieces(link, 0) if self._kept is None else self._kept()
-            with closing(pieces):
-                send(link, protocol, pieces, ignore, size_bytes=size_bytes)
-            if end := protocol.end(size_bytes, self.crc32):
-                link.send(*end)
-            return
-        try:
+        whole_bytes = None if protocol.resumes else self.size_bytes
+        if protocol.resumes:
             link.send(*protocol.heartbeat(offset))
-            with closing(self._pieces(link, offset)) as pieces:
-                send(link, protocol, pieces, self._take_event, offset=offset)
-            if self._failure:
-                link.send(STATUS, self._failure)
-                return
-            if end := protocol.end(self.size_bytes, self.crc32):
-                link.send(*end)
-            while True:
-                self._take_event(next_event(link, protocol))
-        except PycrictlError:
-            pass  # the client has everything, has reconnected, or has given up
-        finally:
-            self._release(link)
-            link.close()
+        with closing(self._pieces(link, offset) if self._kept is None else self._kept()) as pieces:
+            send(link, protocol, pieces, self._take_event, offset=offset, size_bytes=whole_bytes)
+        if self._failure:
+            link.send(STATUS, self._failure)
+        elif end := protocol.end(self.size_bytes, self.crc32):
+            link.send(*end)
+        while protocol.resumes and not self._failure:
+            self._take_event(next_event(link, protocol))
 
     def close(self) -> None:
         self._held.close()
