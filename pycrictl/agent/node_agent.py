@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from asyncio.sslproto import SSLProtocol
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -27,7 +26,7 @@ from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.router import Figures, Router
 from pycrictl.agent.streaming import ProgressStreams
-from pycrictl.agent.tls_listener import TlsListener
+from pycrictl.agent.tls_listener import TlsListener, limit_tls_buffers
 from pycrictl.agent.trust import frontproxy
 from pycrictl.agent.trust.access import Access
 from pycrictl.agent.trust.certificate import SECRET, Certificates, authorities, shared
@@ -42,9 +41,6 @@ from pycrictl.streaming.loop import end_tasks, in_thread, new_loop
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-
-TLS_BUFFER_BYTES: Final = 32 * 1024
-"""Read buffer of a TLS connection. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
 
 CHECK_S: Final = 60.0
 
@@ -301,7 +297,7 @@ def run(
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; ``on_ready`` is called once it listens."""
-    SSLProtocol.max_size = TLS_BUFFER_BYTES
+    limit_tls_buffers()
 
     async def main() -> None:
         log = Log(__name__)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import ssl
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -142,17 +143,24 @@ def client_certificate(connection: ssl.SSLObject) -> ClientCertificate | None:
     if not found:
         return None
     subject = [pair for part in found["subject"] for pair in part]
-    # It is public from Python 3.13 on.
-    chain = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined]
+    chain = _verified_chain(connection)
     if not chain:  # a session was resumed
         return None
     return ClientCertificate(
         tuple(value for key, value in subject if key == "commonName"),
         tuple(value for key, value in subject if key == "organizationName"),
-        ssl.PEM_cert_to_DER_cert(chain[:2][-1].public_bytes()),
+        chain[:2][-1],
         ssl.cert_time_to_seconds(found["notBefore"]),
         ssl.cert_time_to_seconds(found["notAfter"]),
     )
+
+
+def _verified_chain(connection: ssl.SSLObject) -> list[bytes]:
+    """Return the certificates that TLS has verified, in DER, the client's own first."""
+    if sys.version_info >= (3, 13):
+        return connection.get_verified_chain()
+    found = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined]
+    return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in found or ()]
 
 
 def certificates(pem: str) -> str:

@@ -1,0 +1,78 @@
+"""Libraries are used by their public interfaces."""
+
+from __future__ import annotations
+
+import ast
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Iterator
+from pathlib import Path
+
+from pycrictl.agent.tls_listener import TLS_BUFFER_BYTES
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pycrictl"
+
+EXCEPTIONS = {
+    ("agent/trust/frontproxy.py", "_sslobj"),
+    *(("cli/" + name, "_click") for name in ("tree.py", "crictl_page.py", "completion/line.py")),
+    ("agent/tls_listener.py", "max_size"),
+    ("streaming/bytestream.py", "max_size"),
+}
+"""Modules and what they use; ARCHITECTURE.md has the reasons."""
+
+SWAPPED = {"set_protocol", "set_parser", "max_size"}
+"""What changes a library's objects from behind, without an underscore."""
+
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit"}
+"""Documented names of the standard library."""
+
+
+def own_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a module of ours defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                yield node.attr
+
+
+def used_names(tree: ast.AST) -> Iterator[str]:
+    """Yield attributes, and the parts of imported modules' names and what is imported of them."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from (node.module or "").split(".")
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (part for alias in node.names for part in alias.name.split("."))
+
+
+def test_no_library_is_opened_from_behind() -> None:
+    trees = {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+        for path in PACKAGE.rglob("*.py")
+        if "_proto" not in path.parts
+    }
+    ours = {"_proto", *PUBLIC, *(name for tree in trees.values() for name in own_names(tree))}
+    found = {
+        (module, name)
+        for module, tree in trees.items()
+        for name in used_names(tree)
+        if name in SWAPPED or (name[:1] == "_" and name[:2] != "__" and name not in ours)
+    }
+    assert found == EXCEPTIONS
+
+
+def test_the_exceptions_have_their_reasons() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for module, name in EXCEPTIONS - {("streaming/bytestream.py", "max_size")}:
+        assert name in text, (module, name)
+
+
+def test_what_asyncio_takes_for_a_tls_connection() -> None:
+    """If this fails, see how much memory 1,500 idle connections of an agent take."""
+    assert SSLProtocol.max_size in (256 * 1024, TLS_BUFFER_BYTES)
