@@ -76,6 +76,28 @@ SCHEMAS: Final = CommandSpec(
     aliases=("js",),
 )
 
+LIMITER: Final = (
+    CommandSpec(
+        "status",
+        "pull_limiter",
+        "Show the limit, the pulls in progress, the queue, and other limits on the node",
+        Grammar.NEW,
+    ),
+    CommandSpec(
+        "set",
+        "pull_limiter:set_limit",
+        "Change the limit at once, until the proxy is reloaded or restarted",
+        Grammar.NEW,
+    ),
+    CommandSpec("cancel", "pull_limiter", "Drop queued pulls of an image or a pod", Grammar.NEW),
+    CommandSpec(
+        "history",
+        "pull_limiter",
+        "Show the last 10,000 pulls, including those of earlier runs of the proxy, and a summary",
+        Grammar.NEW,
+    ),
+)
+
 FAMILIES: Final = {
     "Containers": (
         CommandSpec("ps", "listing", "List containers, running ones by default"),
@@ -166,6 +188,7 @@ FAMILIES: Final = {
             "pull_limiter",
             "Show or set a running proxy's limit on image pulls; show its last pulls",
             Grammar.NEW,
+            subcommands=LIMITER,
         ),
         CommandSpec(
             "agent",

@@ -54,7 +54,7 @@ LINES = st.one_of(
         lines_of(entry, path)
         for outer in COMMANDS
         for entry, path in [(outer, (outer.name,))]
-        + [(inner, (outer.name, inner.aliases[0])) for inner in outer.subcommands]
+        + [(inner, (outer.name, inner.names[-1])) for inner in outer.subcommands]
     ]
 )
 
