@@ -36,7 +36,6 @@ _TIMEOUT_S: Final = 1.0
 class _Connection(NamedTuple):
     """A TCP socket; ``idle_s`` is the time since it last received data."""
 
-    inode: int
     is_listening: bool
     port: int
     idle_s: float
@@ -48,11 +47,11 @@ def quiet_s(pid: int) -> float | None:
     None if there is no such connection, or none that can be seen.
     """
     own = _sockets(pid)
-    found = []
+    found: list[_Connection] = []
     if own:
         with suppress(OSError, struct.error):
             for family in (socket.AF_INET, socket.AF_INET6):
-                found += [one for one in _dump(family) if one.inode in own]
+                found += _connections(family, own)
     served = {one.port for one in found if one.is_listening}
     idle_s = [one.idle_s for one in found if not one.is_listening and one.port not in served]
     return min(idle_s, default=None)
@@ -71,7 +70,8 @@ def _sockets(pid: int) -> set[int]:
     return found
 
 
-def _dump(family: int) -> Iterator[_Connection]:
+def _connections(family: int, own: set[int]) -> Iterator[_Connection]:
+    """Iterate over the TCP sockets with these inodes."""
     states = 1 << _ESTABLISHED | 1 << _LISTEN
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INFO - 1), states)
     with socket.socket(
@@ -85,12 +85,13 @@ def _dump(family: int) -> Iterator[_Connection]:
                 length, kind, _, _, _ = _HEADER.unpack_from(data)
                 if kind != _BY_FAMILY:  # the end, or an error
                     return
-                yield _connection(data[_HEADER.size : length])
+                state, inode = _MESSAGE.unpack_from(data, _HEADER.size)
+                if inode in own:
+                    yield _connection(data[_HEADER.size : length], is_listening=state == _LISTEN)
                 data = data[(length + 3) & ~3 :]
 
 
-def _connection(message: memoryview) -> _Connection:
-    state, inode = _MESSAGE.unpack_from(message)
+def _connection(message: memoryview, *, is_listening: bool) -> _Connection:
     (port,) = _PORT.unpack_from(message)
     idle_ms, rest = 0, message[_MESSAGE.size :]
     while len(rest) >= _ATTRIBUTE.size:
@@ -98,4 +99,4 @@ def _connection(message: memoryview) -> _Connection:
         if kind == _INFO and length >= _ATTRIBUTE.size + _LAST_DATA_RECV + 4:
             (idle_ms,) = struct.unpack_from("=I", rest, _ATTRIBUTE.size + _LAST_DATA_RECV)
         rest = rest[max((length + 3) & ~3, _ATTRIBUTE.size) :]
-    return _Connection(inode, state == _LISTEN, port, idle_ms / 1000)
+    return _Connection(is_listening, port, idle_ms / 1000)

@@ -67,7 +67,7 @@ _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease to
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
-_QUIET_PAUSE_S: Final = 1.0
+_QUIET_PAUSE_S: Final = 3.0
 _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
@@ -274,7 +274,7 @@ class ContentWatcher:
     def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
         """Return for how long containerd has received nothing, if a layer seems to have stalled."""
         idle = [layer.idle_s for layer in pull.layers if layer.phase is Phase.DOWNLOADING]
-        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S / 2:
+        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S - _QUIET_PAUSE_S:
             return None
         quiet_s, at = self._quiet
         if now - at >= _QUIET_PAUSE_S:

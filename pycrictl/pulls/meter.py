@@ -150,11 +150,11 @@ class _Reached:
     count: int = 0
     rate: float = SUPPOSED_RATE
 
-    def at_least(self, sums: Sums, share: float | None) -> float | None:
+    def at_least(self, progress: int, count: int, share: float | None) -> float | None:
         """Return the share, or that of the last view if it was larger."""
-        if sums.progress < self.progress or sums.count != self.count:
+        if progress < self.progress or count != self.count:
             self.share = 0.0
-        self.progress, self.count = sums.progress, sums.count
+        self.progress, self.count = progress, count
         if share is None:
             return None
         self.share = max(self.share, share)
@@ -231,7 +231,7 @@ class Meter:
         for layer in pull.layers:
             watched = group[layer.name]
             if watched.shown is None or watched.shown_of is not layer or not layer.is_finished:
-                watched.shown = _estimated(_timed(watched, now), ratio)
+                watched.shown = _shown(watched, now, ratio)
                 watched.shown_of = layer
             layers.append(watched.shown)
         return replace(pull, layers=tuple(layers))
@@ -291,24 +291,25 @@ class Meter:
         downloading = [layer for layer in layers if layer.phase is Phase.DOWNLOADING]
         kept = STEPS_PER_LAYER * max(len(downloading), 1)
         speed.record(gained, now, is_open=bool(downloading), kept=kept)
-        sums = sums_of(layers)
+        fields = sums_of(layers)
         rate, measured_s = speed.rate, speed.measured_s
         if age_s is not None and (rate is None or speed.steps < kept):
             since_s = age_s - sum(unseen_s for unseen_s, _ in unseen)  # until their last steps
             fetched = sum(layer.fetched for layer in layers)
             if fetched and since_s >= RATE_AFTER_S:
                 rate, measured_s = fetched / since_s, age_s
-        if sums.stalled_s:
+        if fields.get("stalled_s"):
             rate = 0.0
         reached = self._reached.setdefault(name, _Reached())
         reached.rate = rate or reached.rate
         pace = self._unpacking.rate
         eta_s = None
-        if not sums.has_unknown:
+        if not fields["has_unknown"]:
             known_rate = rate if measured_s >= ETA_AFTER_S else None
             eta_s = _time_left(layers, known_rate, pace, unseen)
         share = share_of(layers, reached.rate, pace or SUPPOSED_PACE)
-        return replace(sums, rate=rate, eta_s=eta_s, share=reached.at_least(sums, share))
+        share = reached.at_least(fields["progress"], fields["count"], share)
+        return Sums(**fields, rate=rate, eta_s=eta_s, share=share)
 
     def _unseen(self, pull: PullState, now: float) -> list[tuple[float, int]]:
         """Return the time since its last step of each downloaded layer, and the bytes it lacks."""
@@ -339,17 +340,13 @@ class Meter:
         return unpacked / packed if packed else None
 
 
-def _timed(watched: _Watched, now: float) -> LayerState:
+def _shown(watched: _Watched, now: float, ratio: float) -> LayerState:
+    """Return a layer with the time since its last byte, and with an estimate of its size."""
     layer = watched.layer
-    if layer.phase is not Phase.DOWNLOADING:
-        return layer
-    if layer.idle_s is None:
-        return replace(layer, idle_s=now - watched.moved)
-    return replace(layer, idle_s=layer.idle_s + now - watched.at)
-
-
-def _estimated(layer: LayerState, ratio: float) -> LayerState:
-    total, extracted, phase = layer.extracted_total, layer.extracted, layer.phase
+    idle_s, phase = layer.idle_s, layer.phase
+    if phase is Phase.DOWNLOADING:
+        idle_s = now - watched.moved if idle_s is None else idle_s + now - watched.at
+    total, extracted = layer.extracted_total, layer.extracted
     is_estimated = layer.is_unpacked and not total and layer.total > 0
     if is_estimated:
         # A finished layer has one fixed size, whenever it is viewed.
@@ -358,9 +355,16 @@ def _estimated(layer: LayerState, ratio: float) -> LayerState:
         total = extracted if is_over else max(int(layer.total * ratio), extracted)
     if phase is Phase.DONE and layer.is_unpacked:
         extracted = total
-    if (total, extracted) == (layer.extracted_total, layer.extracted):
+    before = layer.idle_s, layer.extracted, layer.extracted_total
+    if (idle_s, extracted, total) == before:
         return layer
-    return replace(layer, extracted=extracted, extracted_total=total, is_estimated=is_estimated)
+    return replace(
+        layer,
+        idle_s=idle_s,
+        extracted=extracted,
+        extracted_total=total,
+        is_estimated=layer.is_estimated or is_estimated,
+    )
 
 
 def _time_left(

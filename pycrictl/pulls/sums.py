@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from pycrictl.pulls.state import COMPLETE, LayerState, Phase, Sums
+from pycrictl.pulls.state import COMPLETE, LayerState, Phase
 
 Work = Sequence[tuple[int, int]]
 """The bytes to download and to unpack of each layer, in their order."""
@@ -18,9 +18,9 @@ ALMOST: Final = 0.995
 """The largest share while something is missing."""
 
 
-def sums_of(layers: Sequence[LayerState]) -> Sums:
-    """Return the sums of distinct layers, without rates, times and share."""
-    return Sums(**_bytes(layers), **_counts(layers), **_unpacking(layers), **_stall(layers))
+def sums_of(layers: Sequence[LayerState]) -> dict[str, Any]:
+    """Return the fields of ``Sums`` over distinct layers, without rates, times and share."""
+    return {**_bytes(layers), **_counts(layers), **_unpacking(layers), **_stall(layers)}
 
 
 def _bytes(layers: Sequence[LayerState]) -> dict[str, Any]:

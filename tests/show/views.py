@@ -96,7 +96,7 @@ def view(
 
 def sums(layers: Sequence[LayerState], **more: Any) -> Sums:
     """Return the sums of layers; ``more`` overrides their fields."""
-    return replace(sums_of(layers), **{"stalled_s": 0.0, **more})
+    return Sums(**{**sums_of(layers), "stalled_s": 0.0, **more})
 
 
 IMAGES = (DEMO, "docker.io/library/postgres:16.4", "registry.k8s.io/pause:3.10")
