@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pycrictl.cli import options
 from pycrictl.cli.pulling import find_keyring, pull_image
 from pycrictl.cri.lifecycle.launch import Launch
 from pycrictl.cri.specs.loading import auth_config, load_container, load_pod
@@ -22,17 +23,19 @@ CANCEL_FLAG = "--cancel-timeout"
 
 @dataclass(frozen=True, slots=True)
 class PullOptions:
-    auth: str
-    creds: str
-    username: str
-    no_pull: bool
-    with_pull: bool
-    timeout_s: float
+    """The options of ``create`` and ``run`` about pulls of the container's images."""
+
+    auth: options.Auth = ""
+    creds: options.Creds = ""
+    username: options.Username = ""
+    no_pull: options.NoPull = False
+    with_pull: options.WithPull = False
+    pull_timeout: options.PullTimeout = 0.0
 
     def __post_init__(self) -> None:
         if self.no_pull and self.with_pull:
             raise UsageError("--no-pull and --with-pull cannot be combined")
-        if self.timeout_s < 0:
+        if self.pull_timeout < 0:
             raise UsageError("--pull-timeout must not be negative")
 
     def decide(self, by_default: bool) -> bool:
@@ -64,22 +67,22 @@ def launch_clients(
 
 @contextmanager
 def prepared(
-    app: AppContext, files: tuple[str, str], options: PullOptions, timeout_s: float, *, pulls: bool
+    app: AppContext, files: tuple[str, str], how: PullOptions, timeout_s: float, *, pulls: bool
 ) -> Iterator[tuple[CriClient, Launch]]:
     """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
     container = load_container(files[0], app.env.warn)
     pod = load_pod(files[1], app.env.warn)
     auth = auth_config(
-        creds=options.creds,
-        auth=options.auth,
-        username=options.username,
-        password=ask_password(app) if pulls and options.username else "",
+        creds=how.creds,
+        auth=how.auth,
+        username=how.username,
+        password=ask_password(app) if pulls and how.username else "",
     )
     with launch_clients(app, timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
             outlet = app.outlet("auto", stdout="result")
-            timeout_s, keyring = options.timeout_s, find_keyring(app)
+            timeout_s, keyring = how.pull_timeout, find_keyring(app)
             return pull_image(
                 images,
                 request,

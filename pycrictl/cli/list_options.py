@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
 from pycrictl.cli import complete, options
 from pycrictl.cli.options import formats
+from pycrictl.cri.lists import queries
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
 from pycrictl.show.columns import sort_paths
@@ -17,6 +19,7 @@ from pycrictl.units import parse_int
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from pycrictl._proto import cri_pb2
     from pycrictl.cli.context import AppContext
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.cri.lists.lookup import Kind
@@ -127,6 +130,69 @@ PodState = Annotated[
     Literal["ready", "notready"] | None,
     typer.Option("--state", "-s", case_sensitive=False, help="Only those in this state."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSelection:
+    """The options that select containers, without states."""
+
+    image: OfImage = ""
+    labels: Labels = None
+    last: Last = 0
+    latest: Latest = False
+    name: Name = ""
+    pod: PodId = ""
+
+    @property
+    def is_given(self) -> bool:
+        return any(getattr(self, each.name) for each in fields(self))
+
+    def query(
+        self,
+        app: AppContext,
+        state: queries.ContainerState | None,
+        *,
+        all_states: bool = False,
+        container_id: str = "",
+        namespace: str = "",
+    ) -> queries.Query[cri_pb2.ContainerFilter]:
+        return queries.container_query(
+            all_states=all_states,
+            container_id=container_id,
+            image=self.image,
+            labels=options.split_pairs(app, self.labels, "--label"),
+            last=self.last,
+            latest=self.latest,
+            name=self.name,
+            namespace=namespace,
+            pod=self.pod,
+            state=state,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodSelection:
+    """The options that select pod sandboxes."""
+
+    labels: Labels = None
+    last: Last = 0
+    latest: Latest = False
+    name: Name = ""
+    namespace: Namespace = ""
+    state: PodState = None
+
+    def query(self, app: AppContext, pod_id: str = "") -> queries.Query[cri_pb2.PodSandboxFilter]:
+        return queries.pod_query(
+            pod_id=pod_id,
+            labels=options.split_pairs(app, self.labels, "--label"),
+            last=self.last,
+            latest=self.latest,
+            name=self.name,
+            namespace=self.namespace,
+            state=self.state,
+        )
+
+
 AllStates = Annotated[
     bool, typer.Option("--all", "-a", help="Include every state, not only running.")
 ]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,8 +36,6 @@ TlsName = Annotated[
         help="Server name to verify in the stream's certificate.",
     ),
 ]
-TLS_NAME: Final = "localhost"
-
 StreamTransport = Annotated[
     Literal["auto", "spdy", "websocket"],
     typer.Option(
@@ -48,23 +47,30 @@ StreamTransport = Annotated[
 ]
 
 
-def tls_files(persona: Persona, *, ca: str, cert: str, key: str, name: str) -> TlsFiles | None:
-    """Read the files for a stream over TLS; without any, certificates are not verified."""
-    if not (ca or cert or key):
-        return None
-    if persona.is_literal and not (cert and key):
-        raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
-    if bool(cert) != bool(key):
-        raise UsageError("--tls-cert and --tls-key go together")
-    from pycrictl.streaming.target import TlsFiles  # noqa: PLC0415 - rare
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    tls_ca: TlsCa = ""
+    tls_cert: TlsCert = ""
+    tls_key: TlsKey = ""
+    tls_name: TlsName = "localhost"
 
-    return TlsFiles(
-        ca=ca or None,
-        cert=cert or None,
-        key=key or None,
-        server_name=name or None,
-        is_required=not persona.is_literal,
-    )
+    def files(self, persona: Persona) -> TlsFiles | None:
+        """Read the files for a stream over TLS; without any, certificates are not verified."""
+        if not (self.tls_ca or self.tls_cert or self.tls_key):
+            return None
+        if persona.is_literal and not (self.tls_cert and self.tls_key):
+            raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise UsageError("--tls-cert and --tls-key go together")
+        from pycrictl.streaming.target import TlsFiles  # noqa: PLC0415 - rare
+
+        return TlsFiles(
+            ca=self.tls_ca or None,
+            cert=self.tls_cert or None,
+            key=self.tls_key or None,
+            server_name=self.tls_name or None,
+            is_required=not persona.is_literal,
+        )
 
 
 def check_terminal(env: Environment, *, tty: bool, stdin: bool, stdin_flag: str) -> None:

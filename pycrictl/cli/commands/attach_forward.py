@@ -11,6 +11,7 @@ import typer
 
 from pycrictl.cli import options, stream_options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
@@ -20,18 +21,17 @@ from pycrictl.streaming.standard import not_started, stream_all
 from pycrictl.wire.command import ExitReported, Streams
 
 
+@with_records
 def attach(
     ctx: typer.Context,
+    *,
     container: options.RunningContainer,
     of_container: options.OfContainer = None,
     namespace: options.InNamespace = None,
     stdin: Annotated[
         bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
     ] = False,
-    tls_ca: stream_options.TlsCa = "",
-    tls_cert: stream_options.TlsCert = "",
-    tls_key: stream_options.TlsKey = "",
-    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    tls: stream_options.TlsOptions,
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool,
@@ -50,9 +50,7 @@ def attach(
     if not container:
         raise UsageError("the container ID is empty")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
-    tls = stream_options.tls_files(
-        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
-    )
+    tls_files = tls.files(app.persona)
     with (
         app.open_client("runtime") as client,
         stream_options.first_signal_ignored(app.persona, tty=tty) as spares,
@@ -70,7 +68,7 @@ def attach(
             choice=transport,
             is_attach=True,
             timeout_s=client.timeout_s,
-            tls=tls,
+            tls=tls_files,
             spares=spares,
         )
     if isinstance(outcome, ExitReported):
@@ -81,8 +79,10 @@ def attach(
         raise outcome
 
 
+@with_records
 def port_forward(
     ctx: typer.Context,
+    *,
     pod: options.Pod,
     ports: Annotated[
         list[str],
@@ -97,10 +97,7 @@ def port_forward(
         ),
     ] = None,
     namespace: options.InNamespace = None,
-    tls_ca: stream_options.TlsCa = "",
-    tls_cert: stream_options.TlsCert = "",
-    tls_key: stream_options.TlsKey = "",
-    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    tls: stream_options.TlsOptions,
     transport: Annotated[
         Literal["auto", "spdy", "websocket"],
         typer.Option(
@@ -120,9 +117,7 @@ def port_forward(
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
     pairs = [parse_pair(text) for text in ports]
-    tls = stream_options.tls_files(
-        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
-    )
+    tls_files = tls.files(app.persona)
     print_line = partial(_print_line, app.env.stdout)
 
     def handled(port: int) -> None:
@@ -136,7 +131,7 @@ def port_forward(
             partial(sessions.forward_url, client, target.id, shown=target.shown),
             transport="websocket" if transport == "websocket" else "spdy",
             timeout_s=client.timeout_s,
-            tls=tls,
+            tls=tls_files,
             handled=handled,
             note=app.env.warn,
         )

@@ -9,13 +9,16 @@ import typer
 
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.copy.method import CopyOptions
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import UsageError
 
 
+@with_records
 def cp(
     ctx: typer.Context,
+    *,
     paths: Annotated[list[str] | None, options.copy_ends(complete.container_paths)] = None,
     archive: options.Archive = False,
     of_container: options.OfContainer = None,
@@ -44,10 +47,7 @@ def cp(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
     ] = False,
-    tls_ca: stream_options.TlsCa = "",
-    tls_cert: stream_options.TlsCert = "",
-    tls_key: stream_options.TlsKey = "",
-    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    tls: stream_options.TlsOptions,
     transport: stream_options.StreamTransport = "auto",
 ) -> None:
     """Copy files to or from a running container.
@@ -73,9 +73,7 @@ def cp(
         method=method,
         follow=follow_link,
         choice=transport,
-        tls=stream_options.tls_files(
-            app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
-        ),
+        tls=tls.files(app.persona),
     )
     qualify = partial(options.qualified, container=of_container, namespace=namespace)
     code = copying.copy(

@@ -9,6 +9,7 @@ import typer
 
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
 from pycrictl.cri.calls.client import each
 from pycrictl.cri.lists import queries
@@ -28,8 +29,10 @@ _KILLED: Final = PycrictlError(
 """CRI-O reports status -1, which no command can have."""
 
 
+@with_records
 def exec_(
     ctx: typer.Context,
+    *,
     container: Annotated[
         str | None,
         typer.Argument(
@@ -55,14 +58,10 @@ def exec_(
             help="Exit with 0 even if the command fails or no container is selected.",
         ),
     ] = False,
-    image: list_options.OfImage = "",
+    selection: list_options.ContainerSelection,
     interactive: Annotated[
         bool, typer.Option("--interactive", "-i", help="Forward standard input to the command.")
     ] = False,
-    labels: list_options.Labels = None,
-    last: list_options.Last = 0,
-    latest: list_options.Latest = False,
-    name: list_options.Name = "",
     namespace: Annotated[
         str | None,
         typer.Option("--namespace", metavar="NAMESPACE", help="The namespace of the pod."),
@@ -70,7 +69,6 @@ def exec_(
     parallel: Annotated[
         bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
     ] = False,
-    pod: list_options.PodId = "",
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")
     ] = False,
@@ -90,10 +88,7 @@ def exec_(
             "--timeout", help="With --sync: kill the command after N seconds; 0: never."
         ),
     ] = 0,
-    tls_ca: stream_options.TlsCa = "",
-    tls_cert: stream_options.TlsCert = "",
-    tls_key: stream_options.TlsKey = "",
-    tls_name: stream_options.TlsName = stream_options.TLS_NAME,
+    tls: stream_options.TlsOptions,
     transport: stream_options.StreamTransport = "auto",
     tty: Annotated[
         bool, typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q.")
@@ -106,7 +101,7 @@ def exec_(
     Example: pycrictl exec --name web ps
     """
     app: AppContext = ctx.obj
-    is_selected = bool(image or labels or last or latest or name or pod or state)
+    is_selected = selection.is_given or state is not None
     target = None if is_selected else container
     words = [*(() if container is None or not is_selected else (container,)), *(command or ())]
     if target == "":
@@ -121,18 +116,8 @@ def exec_(
     if sync and (interactive or tty):
         raise UsageError("--sync cannot be combined with --interactive or --tty")
     stream_options.check_terminal(app.env, tty=tty, stdin=interactive, stdin_flag="--interactive")
-    tls = stream_options.tls_files(
-        app.persona, ca=tls_ca, cert=tls_cert, key=tls_key, name=tls_name
-    )
-    query = queries.container_query(
-        image=image,
-        labels=options.split_pairs(app, labels, "--label"),
-        last=last,
-        latest=latest,
-        name=name,
-        pod=pod,
-        state=state,
-    )
+    tls_files = tls.files(app.persona)
+    query = selection.query(app, state)
 
     def run(client: CriClient, targets: Sequence[ObjectRef]) -> int:
         count = len(targets)
@@ -155,7 +140,7 @@ def exec_(
                 stdin=interactive,
                 tty=tty,
                 transport=transport,
-                tls=tls,
+                tls=tls_files,
             )
         if ignore_errors and app.persona.is_plain:  # crictl does not report failures either
             return 0
@@ -169,7 +154,7 @@ def exec_(
     if ignore_errors and not quiet:
         app.env.warn("failures of the command are ignored")
     if target is None:
-        with app.open_clients(needs_images=bool(image)) as (client, images):
+        with app.open_clients(needs_images=bool(selection.image)) as (client, images):
             found = queries.list_containers(
                 client, images, query, labels_only=app.persona.is_literal
             )
@@ -179,7 +164,7 @@ def exec_(
                 app.env.warn("no container is selected")
             else:
                 hint = "without --state, only running containers are selected"
-                raise list_options.nothing_selected(app, client, pod, hint)
+                raise list_options.nothing_selected(app, client, selection.pod, hint)
     else:
         with app.open_client("runtime") as client:
             word = options.qualified(target, container=of_container, namespace=namespace)

@@ -10,13 +10,14 @@ import typer
 
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import StatusKind
 from pycrictl.cri.lists import queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.cri.lists.queries import list_pods, pod_query
+from pycrictl.cri.lists.queries import list_pods
 from pycrictl.errors import NothingSelected
 from pycrictl.show import inspect_views
 from pycrictl.show.formats import Format
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pycrictl.show.render import Block
 
 
+@with_records
 def inspect(
     ctx: typer.Context,
     ids: Annotated[
@@ -37,15 +39,11 @@ def inspect(
             help="IDs or names (default: what the options select).",
         ),
     ] = None,
+    *,
     all_: list_options.AllStates = False,
-    image: list_options.OfImage = "",
-    labels: list_options.Labels = None,
-    last: list_options.Last = 0,
-    latest: list_options.Latest = False,
-    name: list_options.Name = "",
+    selection: list_options.ContainerSelection,
     namespace: list_options.Namespace = "",
     output: list_options.InspectOutput = "json",
-    pod: list_options.PodId = "",
     quiet: list_options.NoInfo = False,
     state: list_options.ContainerState = None,
     template: list_options.Template = "",
@@ -58,21 +56,11 @@ def inspect(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
-    query = queries.container_query(
-        all_states=all_,
-        image=image,
-        labels=options.split_pairs(app, labels, "--label"),
-        last=last,
-        latest=latest,
-        name=name,
-        namespace=namespace,
-        pod=pod,
-        state=state,
-    )
+    query = selection.query(app, state, all_states=all_, namespace=namespace)
     words = statuses.checked(ids or (), "container")
     block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
     views = inspect_views.container_document, block
-    with app.open_clients(needs_images=bool(image)) as (client, images):
+    with app.open_clients(needs_images=bool(selection.image)) as (client, images):
         listed = (
             []
             if words
@@ -80,11 +68,12 @@ def inspect(
         )
         if not words and not listed:
             hint = "without IDs, running containers are selected; see --all and --state"
-            raise list_options.nothing_selected(app, client, pod, hint)
+            raise list_options.nothing_selected(app, client, selection.pod, hint)
         ids = [container.id for container in listed]
         _show(app, client, "container", words, ids, chosen, views, quiet=quiet)
 
 
+@with_records
 def inspectp(
     ctx: typer.Context,
     ids: Annotated[
@@ -95,14 +84,10 @@ def inspectp(
             help="IDs or names (default: what the options select).",
         ),
     ] = None,
-    labels: list_options.Labels = None,
-    last: list_options.Last = 0,
-    latest: list_options.Latest = False,
-    name: list_options.Name = "",
-    namespace: list_options.Namespace = "",
+    *,
+    selection: list_options.PodSelection,
     output: list_options.InspectOutput = "json",
     quiet: list_options.NoInfo = False,
-    state: list_options.PodState = None,
     template: list_options.Template = "",
 ) -> None:
     """Show the details of pod sandboxes.
@@ -113,14 +98,7 @@ def inspectp(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
-    query = pod_query(
-        labels=options.split_pairs(app, labels, "--label"),
-        last=last,
-        latest=latest,
-        name=name,
-        namespace=namespace,
-        state=state,
-    )
+    query = selection.query(app)
     words = statuses.checked(ids or (), "pod")
     views = inspect_views.pod_document, inspect_views.pod_status_block
     with app.open_client("runtime") as client:

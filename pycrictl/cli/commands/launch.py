@@ -7,24 +7,22 @@ import typer
 from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import worded_sandbox
+from pycrictl.cli.records import with_records
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.cri.specs.loading import load_pod
 from pycrictl.errors import UsageError
 
 
+@with_records
 def create(
     ctx: typer.Context,
+    *,
     pod: options.Pod,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
-    auth: options.Auth = "",
+    pulling: launch_options.PullOptions,
     cancel_timeout: options.CancelTimeout = 0.0,
-    creds: options.Creds = "",
-    no_pull: options.NoPull = False,
-    pull_timeout: options.PullTimeout = 0.0,
-    username: options.Username = "",
-    with_pull: options.WithPull = False,
 ) -> None:
     """Create a container in a pod sandbox.
 
@@ -36,26 +34,25 @@ def create(
     app: AppContext = ctx.obj
     if not pod:
         raise UsageError("the pod sandbox ID is empty")
-    how = launch_options.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    pulls = how.decide(app.config.pull_image_on_create)
+    pulls = pulling.decide(app.config.pull_image_on_create)
     files = container_config, pod_config
-    with launch_options.prepared(app, files, how, cancel_timeout, pulls=pulls) as (client, launch):
+    with launch_options.prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (
+        client,
+        launch,
+    ):
         pod_id = Lookup(client).found(pod, "pod").id
         app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
 
+@with_records
 def run(
     ctx: typer.Context,
+    *,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
-    auth: options.Auth = "",
+    pulling: launch_options.PullOptions,
     cancel_timeout: options.CancelTimeout = 0.0,
-    creds: options.Creds = "",
-    no_pull: options.NoPull = False,
-    pull_timeout: options.PullTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
-    username: options.Username = "",
-    with_pull: options.WithPull = False,
 ) -> None:
     """Run a container in a new pod sandbox.
 
@@ -66,10 +63,12 @@ def run(
     Example: pycrictl run --no-pull container.yaml pod.yaml
     """
     app: AppContext = ctx.obj
-    how = launch_options.PullOptions(auth, creds, username, no_pull, with_pull, pull_timeout)
-    pulls = how.decide(not app.config.disable_pull_on_run)
+    pulls = pulling.decide(not app.config.disable_pull_on_run)
     files = container_config, pod_config
-    with launch_options.prepared(app, files, how, cancel_timeout, pulls=pulls) as (client, launch):
+    with launch_options.prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (
+        client,
+        launch,
+    ):
         with worded_sandbox(launch.pod.metadata.name, app.persona):
             container_id = run_container(client, launch, handler=runtime)
         app.env.stdout.write(f"{container_id}\n")

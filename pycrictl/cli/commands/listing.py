@@ -10,12 +10,13 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import pod_addresses
 from pycrictl.cri.lifecycle.image_removal import images_in_use
 from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
-from pycrictl.cri.lists.queries import list_pods, pod_query
+from pycrictl.cri.lists.queries import list_pods
 from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.show.columns import table_of
 from pycrictl.show.formats import LIST_FORMATS, ListFormat, Views
@@ -40,20 +41,17 @@ if TYPE_CHECKING:
     from pycrictl.show.render import Table, Tone
 
 
+@with_records
 def ps(
     ctx: typer.Context,
+    *,
     all_: list_options.AllStates = False,
     container_id: list_options.ContainerId = "",
-    image: list_options.OfImage = "",
-    labels: list_options.Labels = None,
-    last: list_options.Last = 0,
-    latest: list_options.Latest = False,
-    name: list_options.Name = "",
+    selection: list_options.ContainerSelection,
     namespace: list_options.Namespace = "",
     no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
-    pod: list_options.PodId = "",
     quiet: options.Quiet = False,
     resolve_image_path: Annotated[
         bool, typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs.")
@@ -77,19 +75,10 @@ def ps(
         header=not no_headers,
         columns=CONTAINERS,
     )
-    query = queries.container_query(
-        all_states=all_,
-        container_id=container_id,
-        image=image,
-        labels=options.split_pairs(app, labels, "--label"),
-        last=last,
-        latest=latest,
-        name=name,
-        namespace=namespace,
-        pod=pod,
-        state=state,
+    query = selection.query(
+        app, state, all_states=all_, container_id=container_id, namespace=namespace
     )
-    needs_images = bool(image) or resolve_image_path
+    needs_images = bool(selection.image) or resolve_image_path
     labels_only = app.persona.is_literal
     with app.open_clients(needs_images=needs_images) as (client, images):
 
@@ -122,7 +111,7 @@ def ps(
             views,
             watch=watch,
             if_empty=lambda: list_options.note_missing(
-                app, client, ("pod", pod), ("container", container_id)
+                app, client, ("pod", selection.pod), ("container", container_id)
             ),
         )
 
@@ -137,20 +126,17 @@ def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tu
     return ends
 
 
+@with_records
 def pods(
     ctx: typer.Context,
+    *,
     pod_id: list_options.SandboxId = "",
-    labels: list_options.Labels = None,
-    last: list_options.Last = 0,
-    latest: list_options.Latest = False,
-    name: list_options.Name = "",
-    namespace: list_options.Namespace = "",
+    selection: list_options.PodSelection,
     no_headers: list_options.NoHeaders = False,
     no_trunc: options.NoTrunc = False,
     output: list_options.ListOutput = "table",
     quiet: options.Quiet = False,
     sort_by: Annotated[str, list_options.sort_by(PODS, "created")] = "",
-    state: list_options.PodState = None,
     verbose: options.Verbose = False,
     watch: list_options.Watch = False,
 ) -> None:
@@ -168,15 +154,7 @@ def pods(
         header=not no_headers,
         columns=PODS,
     )
-    query = pod_query(
-        pod_id=pod_id,
-        labels=options.split_pairs(app, labels, "--label"),
-        last=last,
-        latest=latest,
-        name=name,
-        namespace=namespace,
-        state=state,
-    )
+    query = selection.query(app, pod_id)
     with app.open_client("runtime") as client:
 
         def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:

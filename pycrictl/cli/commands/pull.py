@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -13,6 +13,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import find_keyring, pull_image, shown
+from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.specs.loading import auth_config, load_pod
@@ -26,8 +27,59 @@ from pycrictl.units import quote
 MAX_PARALLEL: Final = 100
 
 
+@dataclass(frozen=True, slots=True)
+class LimitOptions:
+    """A limit on pulls that all processes of this program on the node share; 0 for none."""
+
+    max_parallel_image_pulls: Annotated[
+        int,
+        options.int_option(
+            "--max-parallel-image-pulls",
+            help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
+            "With a limit, images already present are not pulled again.",
+        ),
+    ] = 0
+    when_full: Annotated[
+        Literal["wait", "retry"],
+        typer.Option("--when-full", help="With a limit: wait in line, or retry a few times."),
+    ] = "wait"
+    retry_interval: Annotated[
+        float,
+        options.duration_option(
+            "--retry-interval",
+            help="With retry: pause between attempts (default: 10s).",
+            show_default=False,
+        ),
+    ] = 10.0
+    retries: Annotated[
+        int, options.int_option("--retries", help="With retry: number of retries.")
+    ] = 3
+
+    def shared(self, app: AppContext) -> SharedLimit | None:
+        if not self.max_parallel_image_pulls:
+            return None
+        if not 0 < self.max_parallel_image_pulls <= MAX_LIMIT:
+            raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
+        if self.retry_interval <= 0 or self.retries < 0:
+            raise UsageError("--retry-interval must be positive and --retries not negative")
+
+        def on_wait(place: int) -> None:
+            where = f"place {place} in line" if place else "trying again"
+            app.env.note(f"waiting for another pull to end: {where}")
+
+        retries = self.when_full == "retry"
+        return SharedLimit(
+            limit=self.max_parallel_image_pulls,
+            directory=default_directory(app.env.environ, os.geteuid()),
+            retry=Retry(self.retry_interval, self.retries) if retries else None,
+            on_wait=on_wait,
+        )
+
+
+@with_records
 def pull(
     ctx: typer.Context,
+    *,
     images: Annotated[
         list[str] | None,
         typer.Argument(
@@ -53,29 +105,7 @@ def pull(
     no_credentials: options.NoCredentials = False,
     progress: options.Progress = "auto",
     no_manifest: options.NoManifest = False,
-    max_parallel_image_pulls: Annotated[
-        int,
-        options.int_option(
-            "--max-parallel-image-pulls",
-            help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
-            "With a limit, images already present are not pulled again.",
-        ),
-    ] = 0,
-    when_full: Annotated[
-        Literal["wait", "retry"],
-        typer.Option("--when-full", help="With a limit: wait in line, or retry a few times."),
-    ] = "wait",
-    retry_interval: Annotated[
-        float,
-        options.duration_option(
-            "--retry-interval",
-            help="With retry: pause between attempts (default: 10s).",
-            show_default=False,
-        ),
-    ] = 10.0,
-    retries: Annotated[
-        int, options.int_option("--retries", help="With retry: number of retries.")
-    ] = 3,
+    limit: LimitOptions,
     from_: Annotated[
         str,
         options.file_option(
@@ -132,18 +162,16 @@ def pull(
         )
         for image in images
     ]
-    limit = None
-    if max_parallel_image_pulls:
-        limit = _shared_limit(app, max_parallel_image_pulls, when_full, retry_interval, retries)
+    shared = limit.shared(app)
     results = Results(app)
-    at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
+    at_once = min(parallel or limit.max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
     keyring = None
     if not (creds or auth or username):
         keyring = find_keyring(app, authfile, docker_config, no_credentials=no_credentials)
     pull_one = partial(
         pull_image,
         timeout_s=pull_timeout,
-        limit=limit,
+        limit=shared,
         wants_manifests=not no_manifest,
         keyring=keyring,
         persona=app.persona,
@@ -194,23 +222,3 @@ def _listed(app: AppContext, path: str) -> list[str]:
         raise ConfigError(f"{name}: it is not UTF-8 text") from None
     except ConfigError as exc:
         raise ConfigError(f"{name}: {exc.message}", hint=exc.hint) from None
-
-
-def _shared_limit(
-    app: AppContext, limit: int, when_full: str, retry_interval_s: float, retries: int
-) -> SharedLimit:
-    if not 0 < limit <= MAX_LIMIT:
-        raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
-    if retry_interval_s <= 0 or retries < 0:
-        raise UsageError("--retry-interval must be positive and --retries not negative")
-
-    def on_wait(place: int) -> None:
-        where = f"place {place} in line" if place else "trying again"
-        app.env.note(f"waiting for another pull to end: {where}")
-
-    return SharedLimit(
-        limit=limit,
-        directory=default_directory(app.env.environ, os.geteuid()),
-        retry=Retry(retry_interval_s, retries) if when_full == "retry" else None,
-        on_wait=on_wait,
-    )
