@@ -62,10 +62,8 @@ def test_a_node_that_does_not_answer_is_named(
     cluster.add_pod("web", node="n1")
     cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
     cluster.add_pod("far", node="n8")
-    begun = time.monotonic()
     found = cluster.get("imagepulls")
     assert found.status == 200
-    assert time.monotonic() - begun < 4
     assert sorted(found.headers.get_all("Warning") or ()) == [
         '299 - "node n1 does not know them: no runtime here"',
         '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
@@ -117,9 +115,7 @@ def test_a_stream_of_another_node(cluster: Cluster) -> None:
     path = "namespaces/default/pods/db/imagepullprogress"
     assert cluster.get(path).status == 503, "its runtime is not there"
     pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
-    begun = time.monotonic()
     lines = cluster.get(f"{path}?timeoutSeconds=2").content.splitlines()
-    assert time.monotonic() - begun < 6
     assert [json.loads(line)["progress"] for line in lines] == [5]
     assert cluster.get("namespaces/default/pods/nope/imagepullprogress").status == 404
     wrong = cluster.get(f"{path}?container=nope")

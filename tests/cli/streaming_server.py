@@ -7,7 +7,7 @@ import json
 import ssl
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pycrictl._proto import cri_pb2
@@ -24,6 +24,7 @@ class Played:
     Attributes:
         failure: why it did not start.
         is_cat: whether it copies its input to its output, before ``stdout``.
+        peers: its connections over SPDY, with the input that has come.
     """
 
     stdout: bytes = b""
@@ -31,6 +32,7 @@ class Played:
     code: int = 0
     failure: str = ""
     is_cat: bool = False
+    peers: list[SpdyPeer] = field(default_factory=list)
 
     @property
     def status(self) -> bytes:
@@ -68,6 +70,7 @@ def playing(
         else:
             writer.write(UPGRADE.format("v4.channel.k8s.io").encode())
             peer = SpdyPeer(reader, writer)
+            command.peers.append(peer)
             await peer.accept(2 + request.stdin + request.stderr + request.tty)
             if command.is_cat:
                 await peer.read_stdin()

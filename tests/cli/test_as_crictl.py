@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -279,17 +278,19 @@ def test_a_stream_passes_over_the_first_signal(
 ) -> None:
     pipe, ends = subprocess.PIPE, []
     for count in (1, 2):
-        with playing(fake, Played(is_cat=True)) as upgrades:
+        with playing(fake, cat := Played(is_cat=True)):
             process = subprocess.Popen(
                 [program, "-r", fake.endpoint, *words.split()], stdin=pipe, stdout=pipe, stderr=pipe
             )
-            wait_until(lambda: upgrades)
-            for _ in range(count):
-                time.sleep(0.5)
+            assert process.stdin
+            for number_of_bytes in range(1, count + 1):
+                # What arrives proves that the stream stands, and that the last signal was handled.
+                os.write(process.stdin.fileno(), b"x")
+                wait_until(lambda: cat.peers and len(cat.peers[0].stdin) == number_of_bytes)  # noqa: B023
                 process.send_signal(number)
-            stdout, stderr = process.communicate(b"typed\n" if count == 1 else None, timeout=30)
+            stdout, stderr = process.communicate(b"typed\n" if count == 1 else None, timeout=60)
             ends.append((process.returncode, stdout, stderr))
-    assert ends == [(0, b"typed\n", b""), (1, b"", b"")]
+    assert ends == [(0, b"xtyped\n", b""), (1, b"", b"")]
 
 
 @pytest.mark.parametrize("words", ["attach -it c", "exec -it c sh"])
@@ -297,7 +298,7 @@ def test_a_stream_passes_over_the_first_signal(
 def test_with_a_terminal_the_first_signal_ends_a_stream(
     fake: FakeServer, program: str, words: str, number: signal.Signals
 ) -> None:
-    with playing(fake, Played(is_cat=True)) as upgrades:
+    with playing(fake, cat := Played(is_cat=True)):
         screen, terminal = pty.openpty()
         process = subprocess.Popen(
             [program, "-r", fake.endpoint, *words.split()],
@@ -307,10 +308,11 @@ def test_with_a_terminal_the_first_signal_ends_a_stream(
             text=True,
         )
         os.close(terminal)
-        wait_until(lambda: upgrades)
-        time.sleep(0.5)
+        wait_until(lambda: not termios.tcgetattr(screen)[3] & termios.ICANON)
+        os.write(screen, b"x")
+        wait_until(lambda: cat.peers and cat.peers[0].stdin)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=60)
         os.close(screen)
     assert (process.returncode, stderr) == (1, "")
 

@@ -38,7 +38,7 @@ def nothing_is_left(tmp_path: Path) -> Iterator[None]:
     before = open_fds()
     yield
     # An earlier test may close some of its descriptors late.
-    assert settled(lambda: open_fds() <= before, limit_s=2), open_fds() - before
+    assert settled(lambda: open_fds() <= before), open_fds() - before
     names = [os.fsencode(path.name) for path in tmp_path.rglob("*")]
     assert not any(STAGE_NAME.fullmatch(name) for name in names)
 

@@ -58,10 +58,10 @@ def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -
 
 
 def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
-    with hostile.hung() as path, call_of(path, timeout_s=1, handshake_s=1) as call:
+    with hostile.hung() as path, call_of(path, timeout_s=3, handshake_s=3) as call:
         started = time.monotonic()
         list(call.messages())
-        assert time.monotonic() - started < 1.6
+        assert time.monotonic() - started < 5.5
         assert call.status is not None
         assert call.status.obstacle == obstacle.SILENT
 

@@ -153,7 +153,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 
 def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifests, "TIMEOUT_S", 0.3)
-    server.delay_s = 2.0
+    server.delay_s = 10.0
     answers = Answers([question(server)], ask)
     assert not answers.are_complete
     time.sleep(0.35)
