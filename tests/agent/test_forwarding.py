@@ -49,9 +49,9 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
     assert second.figures.requests["peer", "200"] == 1
     assert not third.figures.requests
     assert listed(cluster, "imagepulls?fieldSelector=spec.nodeName=n2").keys() == {"db.main"}
-    assert cluster.get("namespaces/default/imagepulls/later.main").document["status"] == {
-        "phase": "Waiting"
-    }
+    later = cluster.get("namespaces/default/imagepulls/later.main").document["status"]
+    assert later.keys() == {"phase", "conditions"}
+    assert later["phase"] == "Waiting"
 
 
 def test_a_node_that_does_not_answer_is_named(
@@ -70,7 +70,9 @@ def test_a_node_that_does_not_answer_is_named(
         '299 - "node n9 did not answer: it did not answer within 1 s"',
     ]
     items = {one["metadata"]["name"]: one for one in found.document["items"]}
-    assert items["db.main"]["status"] == {
+    status = items["db.main"]["status"]
+    assert {one["status"] for one in status.pop("conditions")} == {"Unknown"}
+    assert status == {
         "phase": "BackOff",
         "kubeletReason": "ImagePullBackOff",
         "unknown": True,

@@ -32,7 +32,7 @@ class PlainLines(Lines):
         self._starts: dict[str, str] = {}
         self._stalled_s: dict[tuple[str, str], float] = {}
         self._awaited_s: dict[str, float] = {}
-        self._places: dict[str, int] = {}
+        self._places: dict[str, tuple[int, str, bool]] = {}
         self._history = per_image.History(self.note)
         self._heartbeat: float | None = None
 
@@ -102,8 +102,9 @@ class PlainLines(Lines):
             said_s = before.get(pull.image)
             waited_s = per_image.waited(pull, view.wall_s)
             next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
-            has_moved_up = pull.place and self._places.get(pull.image) != pull.place
-            self._places[pull.image] = pull.place
+            place = pull.place, pull.behind, pull.starts_in_s is not None
+            has_moved_up = pull.place and self._places.get(pull.image) != place
+            self._places[pull.image] = place
             if waited_s >= next_s or has_moved_up:
                 said_s = waited_s
                 yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull, view.wall_s)}"
@@ -154,7 +155,7 @@ class JsonLines(Objects):
         super().__init__(outlet)
         self._aggregate = aggregate
         self._history = per_image.History(self.note)
-        self._places: dict[str, tuple[int, str]] = {}
+        self._places: dict[str, tuple[int, str, bool]] = {}
 
     def show(self, view: View) -> None:
         self._history.look(view)
@@ -170,7 +171,7 @@ class JsonLines(Objects):
     def _queued(self, view: View) -> Iterable[dict[str, Any]]:
         """Return objects for the pulls whose place in the line has changed."""
         for pull in view.awaited:
-            place = pull.place, pull.behind
+            place = pull.place, pull.behind, pull.starts_in_s is not None
             if pull.place and self._places.get(pull.image) != place:
                 self._places[pull.image] = place
                 yield _object(pull, LayerState())

@@ -114,13 +114,17 @@ def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> 
 def test_each_place_in_the_line_is_told() -> None:
     waits = PullState(image=DEMO, place=2, behind="default/web", starts_in_s=121.0, began_s=99.0)
     first = replace(waits, place=1, starts_in_s=18.0)
-    views = [view([], now=100.0 + now, awaited=[waits if now < 3 else first]) for now in range(5)]
+    early = replace(waits, starts_in_s=None)
+    line = [early, early, waits, waits, first, first]
+    views = [view([], now=100.0 + now, awaited=[pull]) for now, pull in enumerate(line)]
     assert plain(*views) == [
+        f"{DEMO} queued, 2nd, behind default/web",
         f"{DEMO} queued, 2nd, behind default/web, starts in 2 min 1 s",
         f"{DEMO} queued, 1st, behind default/web, starts in 18 s",
     ]
     found = objects(*views)
-    assert [(one["queue_position"], one["behind"], one["starts_in_s"]) for one in found] == [
+    assert [(one["queue_position"], one["behind"], one.get("starts_in_s")) for one in found] == [
+        (2, "default/web", None),
         (2, "default/web", 121.0),
         (1, "default/web", 18.0),
     ]
