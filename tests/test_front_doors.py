@@ -14,7 +14,7 @@ PACKAGE = ROOT / "pycrictl"
 
 EXCEPTIONS = {
     ("agent/trust/frontproxy.py", "_sslobj"),
-    *(("cli/" + name, "_click") for name in ("tree.py", "crictl_page.py", "completion/line.py")),
+    *(("cli/" + name, "_click") for name in ("tree.py", "completion/line.py")),
     ("agent/tls_listener.py", "max_size"),
     ("streaming/bytestream.py", "max_size"),
 }

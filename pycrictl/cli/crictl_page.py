@@ -11,7 +11,8 @@ from typer.core import TyperOption
 from pycrictl.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
-    from typer._click import Command, Context
+    import typer
+    from typer.core import TyperCommand
 
 
 Row = tuple[str, str]
@@ -25,11 +26,11 @@ SUMMARIES: Final = {"pull": "Pull an image from a registry."}
 _HELP_WORD = ("help, h", "Show a page of help")
 
 
-def page(command: Command, ctx: Context) -> str:
+def page(command: TyperCommand, ctx: typer.Context) -> str:
     return "\n\n".join(_set(*block) for block in _blocks(command, ctx) if block[1])
 
 
-def _blocks(command: Command, ctx: Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
+def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
     path = ctx.command_path
     found = command.get_params(ctx)
     options = [_row(each) for each in found if isinstance(each, TyperOption)]

@@ -31,7 +31,8 @@ from pycrictl.units import parse_int, quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from typer._click import Command, Context
+    import typer
+    from typer.core import TyperCommand
 
     from pycrictl.environ import Environment
 
@@ -83,7 +84,7 @@ class Persona(Wording):
     def check_topics(self, topics: Sequence[str], *, by_option: bool) -> None:
         """Refuse a help topic that is no subcommand: ``ps --help extra`` or ``ps help extra``."""
 
-    def help_page(self, command: Command, ctx: Context) -> str:
+    def help_page(self, command: TyperCommand, ctx: typer.Context) -> str:
         return command.get_help(ctx)
 
     def known_format(self, given: str, formats: Iterable[str]) -> str:
@@ -192,7 +193,7 @@ class Crictl(Persona):
             error = UnknownCommand(topics[0], hint="")
             raise UsageError(error.topic) if by_option else error
 
-    def help_page(self, command: Command, ctx: Context) -> str:
+    def help_page(self, command: TyperCommand, ctx: typer.Context) -> str:
         from pycrictl.cli import crictl_page  # noqa: PLC0415 - only for help
 
         return crictl_page.page(command, ctx)
