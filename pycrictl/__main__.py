@@ -11,6 +11,14 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 import os
 import sys
 
+# Set before grpc is imported: its core writes whatever a peer sends to standard error, including
+# control sequences.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+# Without gRPC's EventEngine bytes change threads one time less: a call through the proxy takes 0.7
+# instead of 0.85 ms, and a quarter less CPU. A gRPC without an alternative ignores this.
+os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_listener")
+
 # Over a kept connection, another host starts while this one still loads modules.
 if "PYCRICTL_HOST" in os.environ or any(word[:6] in ("-H", "--host") for word in sys.argv):
     from pycrictl.hosts import early

@@ -15,10 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn
-
-if TYPE_CHECKING:
-    from sys import UnraisableHookArgs
+from typing import Final, NoReturn
 
 ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -28,9 +25,6 @@ terminal and a supervisor or an impatient user, and the second would interrupt t
 
 SIGNAL_BASE: Final = 128
 """A program ended by signal N exits with this plus N, as in shells."""
-
-_AGAIN_S: Final = 0.01
-"""Delay before a dropped exception that ends the program is raised again."""
 
 _Handler = Callable[[int, FrameType | None], object]
 
@@ -96,41 +90,24 @@ def let_kill() -> None:
 
 
 def raise_ending(ending: BaseException) -> NoReturn:
-    """Raise a copy of the exception that ends the program, from the handler of a signal.
+    """Raise the exception that ends the program, from the handler of a signal.
 
-    If Python drops the copy, in a destructor, another is raised. From then on neither errors in
-    destructors nor warnings are reported.
+    From then on neither errors in destructors nor warnings are reported. If Python drops the
+    exception, as in a destructor, the program goes on until the next signal.
     """
-    sys.unraisablehook = _Dropped(ending)
+    raised[:] = [type(ending)(*ending.args)]
+    sys.unraisablehook = lambda dropped: None
     sys.warnoptions.append("ignore")  # read when the module is imported, for the first warning
     if (warnings := sys.modules.get("warnings")) is not None:
         warnings.simplefilter("ignore")
-    raise _like(ending)
+    raise ending
 
 
 def ending() -> BaseException | None:
     """Return a copy of the exception raised to end the program; None if none was."""
-    hook = sys.unraisablehook
-    return hook.ending if isinstance(hook, _Dropped) else None
+    return raised[0] if raised else None
 
 
-class _Dropped:
-    """Handles the exceptions that Python drops while the program ends; see ``raise_ending``.
-
-    It holds no exception that was raised, which would keep alive the objects of its traceback.
-    """
-
-    def __init__(self, ending: BaseException) -> None:
-        self.ending = ending
-
-    def __call__(self, dropped: UnraisableHookArgs) -> None:
-        if isinstance(dropped.exc_value, type(self.ending)):
-            signal.signal(signal.SIGALRM, self._raise)
-            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
-
-    def _raise(self, number: int, frame: FrameType | None) -> NoReturn:
-        raise _like(self.ending)
-
-
-def _like(ending: BaseException) -> BaseException:
-    return type(ending)(*ending.args)
+raised: Final[list[BaseException]] = []
+"""A copy of the exception that ends the program: the raised one would keep alive the objects of its
+traceback."""

@@ -18,11 +18,6 @@ STREAMS: Final = 512  # calls on one connection; a reset one counts until the re
 PENDING_CALLS: Final = 8192  # calls on all connections that this program has not taken up yet
 MESSAGE_BYTES: Final = 16 * 1024 * 1024  # a runtime's message; kubelet and crictl accept as much
 
-# The objects in a runtime's response, nested ones included: a command needs 460 MiB for them.
-# Responses up to UNCOUNTED_BYTES are not counted: at two bytes or more each, about as many fit.
-ANSWER_PARTS: Final = 500_000
-UNCOUNTED_BYTES: Final = 1024 * 1024
-
 # Connections: each maximum, and its share: at most one connection per so many file descriptors.
 CONNECTIONS: Final = 1024  # to the CRI socket
 CONNECTION_SHARE: Final = 2

@@ -16,7 +16,7 @@ from typing import IO, TextIO
 from pycrictl import noderoot
 from pycrictl.cli.main import main
 from pycrictl.environ import Environment
-from pycrictl.signals import ENDING
+from pycrictl.signals import ENDING, raised
 
 PROGRAM = (sys.executable, "-m", "pycrictl")
 """The command that starts the program from this tree."""
@@ -33,6 +33,7 @@ def kept_handlers() -> Iterator[None]:
         for number, handler in handlers:
             signal.signal(number, handler)
         sys.unraisablehook = hook
+        raised.clear()
 
 
 class Run:

@@ -46,7 +46,6 @@ def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
     with zipfile.ZipFile(dist / f"pycrictl-{__version__}-py3-none-any.whl") as wheel:
         own = set(wheel.namelist())
     assert {
-        "pycrictl/py.typed",
         *(f"pycrictl/completions/{name}" for name in FILES.values()),
     } <= own
     assert not [name for name in own if name.startswith("tools/")]

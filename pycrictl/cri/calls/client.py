@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from google.protobuf.message import DecodeError
@@ -21,7 +20,7 @@ from pycrictl.cri.calls.methods import deadline_s, method
 from pycrictl.cri.calls.redact import call_log, describe
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
-from pycrictl.wire import codes, limits
+from pycrictl.wire import codes
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -29,59 +28,6 @@ if TYPE_CHECKING:
     from pycrictl.cri.calls.tracing import Tracer
 T = TypeVar("T")
 R = TypeVar("R")
-
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_FIXED: Final = {_FIXED64: 8, _FIXED32: 4}
-
-
-def parts_in(data: bytes, descriptor: Any, most: int) -> int:
-    """Count the nested messages of a serialised message, up to one more than ``most``.
-
-    Malformed data ends the count. ``descriptor`` is Any: protobuf has two classes of them.
-    """
-    count, open_parts = 0, [(0, len(data), descriptor)]
-    while open_parts and count <= most:
-        at, end, kind = open_parts.pop()
-        inner = _messages(kind)
-        while at < end and count <= most:
-            key, at = _varint(data, at, end)
-            wire = key & 7
-            if wire == _VARINT:
-                _, at = _varint(data, at, end)
-            elif wire == _BYTES:
-                length, at = _varint(data, at, end)
-                if (found := inner.get(key >> 3)) is not None:
-                    count += 1
-                    if length and at + length <= end:
-                        open_parts.append((at, at + length, found))
-                at += length
-            elif wire in _FIXED:
-                at += _FIXED[wire]
-            else:
-                break
-    return count
-
-
-def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end and shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    return 7, end  # an invalid wire type
-
-
-@lru_cache(maxsize=256)
-def _messages(descriptor: Any) -> dict[int, Any]:
-    """Return the fields that hold messages, by their numbers."""
-    return {
-        number: field.message_type
-        for number, field in descriptor.fields_by_number.items()
-        if field.message_type is not None
-    }
 
 
 class Terms(TypedDict, total=False):
@@ -108,7 +54,6 @@ class Call(GrpcCall):
         self._timeout_flag = terms.get("timeout_flag", client.timeout_flag)
         default_s = deadline_s(name, request, client.timeout_s)
         self._deadline_s = terms.get("timeout_s", default_s)
-        self._bytes = self._parts = 0
         self._started = time.monotonic()
         self._log = call_log()
         if self._log:
@@ -145,26 +90,7 @@ class Call(GrpcCall):
             if self._tracer is not None and self._span is not None:
                 self._tracer.end_call(self._span, error)
 
-    def _check_parts(self, answer: bytes) -> None:
-        """Raise if the answers to a call contain too many objects.
-
-        All parts of a streamed list count together; events of an endless stream count singly.
-        """
-        if not self._method.name.startswith("Stream"):
-            self._bytes = self._parts = 0
-        self._bytes += len(answer)
-        if self._bytes > limits.UNCOUNTED_BYTES:
-            kind = self._method.response_type.DESCRIPTOR
-            self._parts += parts_in(answer, kind, limits.ANSWER_PARTS)
-            if self._parts > limits.ANSWER_PARTS:
-                raise RemoteProtocolError(
-                    f"{self._what}: the answer of {quote(self._client.endpoint)} is made of more"
-                    f" than {limits.ANSWER_PARTS} objects",
-                    hint="ask for less, with filters or by ID",
-                )
-
     def _decoded(self, answer: bytes) -> Any:
-        self._check_parts(answer)
         try:
             message = self._method.response_type.FromString(answer)
         except DecodeError:

@@ -17,7 +17,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls import obstacle
 from pycrictl.cri.calls.channel import GrpcCall, GrpcChannel, unix
-from pycrictl.wire import codes
+from tests.cli.run import PROGRAM
 from tests.fakecri import FakeServer, hostile
 
 IMAGES = "/runtime.v1.ImageService/ListImages"
@@ -75,17 +75,12 @@ def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
 
 def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
-        code = (
-            "import sys; from pycrictl.cri.calls.channel import GrpcCall, unix;"
-            f"call = GrpcCall(unix({path!r}), {IMAGES!r}, b'', timeout_s=1);"
-            "list(call.messages()); print(call.status.code)"
-        )
+        command = [*PROGRAM, "--runtime-endpoint", f"unix://{path}", "--timeout", "1s", "images"]
         environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
-        ran = subprocess.run(
-            [sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=60
-        )
-    assert ran.stderr == ""
-    assert int(ran.stdout) in (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert ran.returncode
+    assert "\x1b" not in ran.stderr
+    assert ran.stderr.startswith("pycrictl: ListImages: no answer within 1s\n")
 
 
 def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeServer) -> None:
