@@ -145,7 +145,9 @@ async def answer_here(
         case "GET", [name, "data"]:
             moved, offset = found(name), _offset(asked.given)
             await copies.check_moving(moved, offset)
-            return await serve_link(asked.http, lambda link: copies.connect(moved, link, offset))
+            return await serve_link(
+                asked.http, lambda link: copies.copies.attach(moved, link, offset)
+            )
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:

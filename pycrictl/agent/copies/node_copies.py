@@ -32,7 +32,7 @@ from pycrictl.copy.service.copies import Copies, Copy, Skips
 from pycrictl.copy.service.life import Event, State
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.flow import Link, ignore
+from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import ConnectError, FailedPrecondition, PycrictlError
@@ -173,9 +173,6 @@ class NodeCopies:
             raise Refused(409, f"the copy is {phase_of(copy).lower()}: no bytes are wanted")
         if copy.state is not State.MEASURING and offset > copy.size_bytes:
             raise Refused(422, f"the archive has {copy.size_bytes} bytes")
-
-    async def connect(self, copy: Copy[NodeCopy], link: Link, offset: int) -> None:
-        await self.copies.attach(copy, link, offset)
 
     async def commit(self, copy: Copy[NodeCopy]) -> None:
         """Move an archive that has arrived into place, or end a copy that the client has whole.

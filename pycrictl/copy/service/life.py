@@ -80,15 +80,13 @@ class Event(StrEnum):
 
 
 _OVER: Final = frozenset(
-    {
-        State.DONE,
-        State.FAILED,
-        State.ABANDONED,
-        State.EXPIRED,
-        State.STOPPED,
-        State.REFUSED,
-    }
+    {State.DONE, State.FAILED, State.ABANDONED, State.EXPIRED, State.STOPPED, State.REFUSED}
 )
+
+
+def _ending(state: State, end: State) -> dict[Event, State]:
+    return {**dict.fromkeys(Event, state), Event.SUCCEEDED: State.DONE, Event.FAILED: end}
+
 
 _GIVEN_UP: Final = {
     Event.ABANDONED: State.ABANDONING,
@@ -96,11 +94,13 @@ _GIVEN_UP: Final = {
     Event.STOPPED: State.STOPPING,
     Event.REFUSED: State.REFUSING,
 }
-
-
-def _ending(state: State, end: State) -> dict[Event, State]:
-    return {**dict.fromkeys(Event, state), Event.SUCCEEDED: State.DONE, Event.FAILED: end}
-
+_OPEN: Final = {
+    Event.ATTACHED: State.COPYING,
+    Event.ARRIVED: State.COMMITTING,
+    Event.SUCCEEDED: State.DONE,
+    Event.FAILED: State.FAILED,
+    **_GIVEN_UP,
+}
 
 TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
     State.MEASURING: {
@@ -109,20 +109,8 @@ TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
         Event.FAILED: State.FAILED,
         **_GIVEN_UP,
     },
-    State.WAITING: {
-        Event.ATTACHED: State.COPYING,
-        Event.ARRIVED: State.COMMITTING,
-        Event.SUCCEEDED: State.DONE,
-        Event.FAILED: State.FAILED,
-        **_GIVEN_UP,
-    },
-    State.COPYING: {
-        Event.ATTACHED: State.COPYING,
-        Event.ARRIVED: State.COMMITTING,
-        Event.SUCCEEDED: State.DONE,
-        Event.FAILED: State.FAILED,
-        **_GIVEN_UP,
-    },
+    State.WAITING: _OPEN,
+    State.COPYING: _OPEN,
     State.COMMITTING: {
         Event.ATTACHED: State.COMMITTING,
         Event.ARRIVED: State.COMMITTING,

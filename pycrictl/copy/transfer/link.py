@@ -36,7 +36,7 @@ _GOODBYE_S: Final = 1.0
 
 
 class SocketLink:
-    """A connection for one thread; every failure is a ``StreamError`` that names the peer.
+    """A ``Link`` over a socket.
 
     Leaving the ``with`` block closes it; an exception aborts it.
 
@@ -102,7 +102,6 @@ class SocketLink:
         return None
 
     def can_receive(self) -> bool:
-        """Return whether ``receive`` would return or raise without blocking."""
         while not self._messages and not self._core.is_over and self._is_readable():
             self._read()
         return bool(self._messages) or self._core.is_over
@@ -167,7 +166,6 @@ class SocketLink:
         self._sock.close()
 
     def interrupt(self) -> None:
-        """Interrupt another thread's read or write; the connection is unusable afterwards."""
         with suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
 

@@ -14,8 +14,6 @@ import os
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from importlib import import_module
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
@@ -93,8 +91,6 @@ class OverRpc:
         if follow:
             raise _unable("CopyFromContainer cannot follow links (-L)")
         request = cri_pb2.CopyFromContainerRequest(container_id=self.container_id, path=_text(path))
-        if not self.has_others:
-            _load_link()
         # The server reads the whole source, and may spool it, before it responds.
         timeout_s = max(self.client.timeout_s, MEASURE_S)
         answer: cri_pb2.CopyFromContainerResponse = self._call(
@@ -128,7 +124,6 @@ class OverRpc:
             # Every server rejects an empty path: this tests for the call before anything is read.
             with suppress(Invalid):
                 self._ask_to(b"", 0, 0)
-        _load_link()
         measured = archive.measured(rules, watch)
         url = self._ask_to(address(path, archive.kind), measured.size_bytes, measured.crc32)
         if watch.on_total is not None and archive.tree is not None:
@@ -167,16 +162,6 @@ class OverRpc:
             idle_s=self.idle_s,
             tls=self.tls,
         )
-
-
-def _load_link() -> None:
-    """Import ``link`` in a thread, while the content is read for the first time."""
-
-    def load() -> None:
-        with suppress(Exception):  # the import fails again where it is needed
-            import_module("pycrictl.copy.transfer.link")
-
-    Thread(target=load, daemon=True).start()
 
 
 def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
