@@ -71,7 +71,7 @@ def _read() -> Measured:
         with Path("/dev/null").open("wb", buffering=0) as nothing:
 
             def ours() -> None:
-                for chunk in LogReader(str(path), Selection(), on_bad=_refuse).read():
+                for chunk in LogReader(str(path), Selection(), warn=_refuse).read():
                     nothing.write(chunk.data)
 
             return interleave(

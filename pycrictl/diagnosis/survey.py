@@ -368,7 +368,7 @@ class Survey(Asking):
         lines: list[str] = []
         with self._optional("container log"):
             log = container_log(self._client, container_id)
-            reader = LogReader(log.path, Selection(tail_lines=LOG_LINES), on_bad=lambda _: None)
+            reader = LogReader(log.path, Selection(tail_lines=LOG_LINES), warn=lambda _: None)
             text = b"".join(chunk.data for chunk in reader.read()).decode("utf-8", "replace")
             lines = [line[:LOG_LINE_CHARS] for line in text.splitlines() if line.strip()]
         return tuple(lines[-LOG_LINES:])

@@ -1,4 +1,4 @@
-"""Reading a container's log file: a selection of its lines, once or following it."""
+"""Reading a container's log: a selection of its lines, once or following it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import os
 import re
 import select
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 from pycrictl.errors import PycrictlError, UsageError
 from pycrictl.logs.file import LogFile
+from pycrictl.logs.rotation import open_earlier, open_later
 from pycrictl.units import parse_duration, quote
-from pycrictl.wire.logline import Chunk, LogDecoder, LogStream, is_before, timestamp_of
+from pycrictl.wire.logline import Chunk, Grouping, LogDecoder, LogStream, line_starts, time_ns_of
 from pycrictl.wire.logtime import parse_time
 
 _SECOND_NS: Final = 10**9
@@ -25,36 +24,43 @@ _DAY_S: Final = 86400
 _CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 """How far the node's clock may have been set back while the log was written."""
 
-_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
-
 PATIENCE_S: Final = 2.0
 """How long a rotated log may be missing; the runtime is notified right after the renaming."""
 
 LOOK_S: Final = 0.1
 """Pause before a log without new content is polled again."""
 
-OnBad = Callable[[str], None]
-"""Called once, with the printable beginning of the first line in an unknown format."""
-
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which lines to show, and how.
-
-    ``tail_lines`` counts lines of the file, or of ``only``. ``is_strict``: like crictl, refuse a
-    log whose first line is in no known format, and leave an unfinished last line out of the tail.
-    """
+    """Which lines to show, and how."""
 
     only: LogStream | None = None
+    """The one output to show; None for both."""
+
     since_ns: int | None = None
+    """The earliest time of a line, in nanoseconds since 1970."""
+
     tail_lines: int | None = None
+    """How many of the last lines to show, counted in the log, or in the one output."""
+
     limit_bytes: int | None = None
     has_timestamps: bool = False
+    grouping: Grouping = "ordered"
+    """The order of both outputs if there is no limit; with a limit, that of the lines."""
+
     is_strict: bool = False
+    """Whether to read as crictl: no rotated files, an error if the format of the first line is
+    unknown, no other lines like that, and no unfinished last line in addition to a tail.
+    """
 
     def decoder(self) -> LogDecoder:
         return LogDecoder(
-            only=self.only, has_timestamps=self.has_timestamps, since_ns=self.since_ns
+            only=self.only,
+            has_timestamps=self.has_timestamps,
+            since_ns=self.since_ns,
+            grouping=self.grouping if self.limit_bytes is None else "ordered",
+            is_strict=self.is_strict,
         )
 
     def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
@@ -96,11 +102,18 @@ def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
 
 
 class LogReader:
-    def __init__(self, path: str, wanted: Selection, *, on_bad: OnBad) -> None:
+    """Reads a log: the file at ``path`` and, unless strict, the rotated files beside it.
+
+    Args:
+        warn: called with what is wrong with the log, but only once about the format of lines.
+    """
+
+    def __init__(self, path: str, selection: Selection, *, warn: Callable[[str], None]) -> None:
         self._path = path
-        self._wanted = wanted
-        self._decoder = wanted.decoder()
-        self._on_bad: OnBad | None = on_bad
+        self._selection = selection
+        self._decoder = selection.decoder()
+        self._warn = warn
+        self._has_warned = False
         self.is_unfinished = False
 
     def read(self) -> Iterator[Chunk]:
@@ -116,7 +129,7 @@ class LogReader:
                 else:
                     yield chunk
 
-        return self._wanted.limited(waiting())
+        return self._selection.limited(waiting())
 
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
         """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
@@ -124,65 +137,92 @@ class LogReader:
         give_up_at = time.monotonic() + PATIENCE_S
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
             yield None  # not for long: the old file beside it grows
-        tail_lines = self._wanted.tail_lines
-        log = LogFile(self._path)
-        try:
-            if tail_lines is not None:
-                is_whole = not is_alive()
-                if is_whole and not tail_lines:
-                    return
-                yield from self._tail(log, tail_lines, is_whole=is_whole)
-            elif (since_ns := self._wanted.since_ns) is not None:
-                log.seek_time(lambda line: is_before(line, since_ns - _CLOCK_STEP_NS))
-            line = log.line_ahead() if self._wanted.is_strict else b""
-            if line and timestamp_of(line) is None:
+        is_strict = self._selection.is_strict
+        with ExitStack() as opened:
+            log = opened.enter_context(LogFile(self._path))
+            if self._selection.tail_lines == 0 and not is_alive():
+                return
+            earlier, has_whole_tail = self._select(log)
+            for file in [opened.enter_context(file) for file in earlier]:
+                yield from self._all(file)
+            line = log.line_ahead() if is_strict else None
+            if line is not None and time_ns_of(line) is None:
                 shown = quote(line.decode(errors="replace"))
                 raise PycrictlError(f"unsupported log format: {shown}")
             while True:
                 # Checked first: everything written before the container ended must be read.
                 lives = is_alive()
                 yield from self._rest(log)
-                if new_log := log.successor():
-                    old_log, log = log, new_log
-                    with old_log:
-                        yield from self._rest(old_log)
-                elif not log.rewind_if_truncated():
+                new_log = log.successor()
+                if new_log is None and not log.is_truncated():
                     if not lives:
                         break
                     yield None
                     continue
+                if new_log is not None:
+                    opened.enter_context(new_log)
+                    yield from self._rest(log)
+                later = [] if is_strict else open_later(log, new_log)
+                for file in [opened.enter_context(file) for file in later]:
+                    yield from self._all(file)
                 yield from self._end()
-            if not (self._wanted.is_strict and tail_lines and log.has_lines(tail_lines)):
+                if new_log is None:
+                    log.rewind()
+                else:
+                    log.close()
+                    log = new_log
+            # Lines that were omitted do not count.
+            if not (is_strict and has_whole_tail) or self._decoder.first_bad:
                 rest = list(self._end())
                 self.is_unfinished = bool(rest)
                 yield from rest
-        finally:
-            log.close()
 
-    def _tail(self, log: LogFile, lines: int, *, is_whole: bool) -> Iterator[Chunk]:
-        """Seek to the start of the tail; for a single output, read the log and yield its tail."""
-        only = self._wanted.only
-        if not lines or only is None:
-            log.seek_tail(lines, is_strict=self._wanted.is_strict)
-            return
-        tail: deque[bytes] = deque(maxlen=lines)
-        for chunk in chain(self._rest(log), self._end() if is_whole else ()):
-            begun = tail.pop() if tail and not tail[-1].endswith(b"\n") else b""
-            tail.extend(_LINE.findall(begun + chunk.data))
-        if tail:
-            yield Chunk(only, b"".join(tail))
+    def _select(self, log: LogFile) -> tuple[list[LogFile], bool]:
+        """Seek to the first selected line.
 
-    def _rest(self, log: LogFile) -> Iterator[Chunk]:
-        for block in log.blocks():
+        Returns the rotated files to read before ``log``, and whether there is a tail that needs no
+        more lines.
+        """
+        selection = self._selection
+        files = [*([] if selection.is_strict else open_earlier(log)), log]
+        missing, since_ns = selection.tail_lines, selection.since_ns
+        starts = line_starts(selection.only)
+        for index, file in reversed(list(enumerate(files))):
+            if missing is not None:
+                missing = file.seek_tail(missing, starts, is_strict=selection.is_strict)
+                is_first = not missing
+            else:
+                earliest_ns = 0 if since_ns is None else since_ns - _CLOCK_STEP_NS
+                is_first = file.begin_ns < earliest_ns
+                if is_first:
+                    file.seek_time(earliest_ns)
+            if is_first:
+                for unselected in files[:index]:
+                    unselected.close()
+                files = files[index:]
+                break
+        return files[:-1], bool(selection.tail_lines) and not missing
+
+    def _all(self, file: LogFile) -> Iterator[Chunk]:
+        """Read a rotated file; if it is damaged, what can be read of it."""
+        with file:
+            try:
+                yield from self._rest(file)
+            except PycrictlError as error:
+                self._warn(error.message)
+            yield from self._end()
+
+    def _rest(self, file: LogFile) -> Iterator[Chunk]:
+        for block in file.blocks():
             yield from self._checked(self._decoder.receive_data(block))
 
     def _end(self) -> Iterator[Chunk]:
         yield from self._checked(self._decoder.receive_eof())
 
     def _checked(self, chunks: list[Chunk]) -> list[Chunk]:
-        if self._decoder.first_bad is not None and self._on_bad is not None:
-            self._on_bad(self._decoder.first_bad)
-            self._on_bad = None
+        if (first_bad := self._decoder.first_bad) and not self._has_warned:
+            self._has_warned = True
+            self._warn(f"the log has lines in an unknown format, the first is {first_bad}")
         return chunks
 
 

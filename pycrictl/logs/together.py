@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from pycrictl.errors import PycrictlError
-from pycrictl.logs.log_reader import LogReader, OnBad, Selection
+from pycrictl.logs.log_reader import LogReader, Selection
 from pycrictl.wire.logline import Chunk, LogStream
 from pycrictl.wire.logtime import TIMESTAMP, timestamp_ns
 
@@ -43,9 +43,8 @@ class Together:
     The tail and the limit of ``wanted`` apply to each log.
     """
 
-    def __init__(self, wanted: Selection, *, on_bad: OnBad, warn: Callable[[str], None]) -> None:
+    def __init__(self, wanted: Selection, *, warn: Callable[[str], None]) -> None:
         self._wanted = wanted
-        self._on_bad = on_bad
         self._warn = warn
         self._sources: list[_OneLog] = []
 
@@ -57,7 +56,7 @@ class Together:
         stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
         if is_new:
             stamped = replace(stamped, tail_lines=None)
-        chunks = LogReader(path, stamped, on_bad=self._on_bad).steps(is_alive)
+        chunks = LogReader(path, stamped, warn=self._warn).steps(is_alive)
         self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
 
     def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:

@@ -6,6 +6,7 @@ Times are integer nanoseconds since 1970, because a float cannot hold them exact
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
@@ -20,6 +21,8 @@ TIMESTAMP: Final = (
 
 _SECOND_NS: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MIN_S: Final = (datetime(1, 1, 1, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
+_MAX_S: Final = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // timedelta(seconds=1)
 _SECONDS_CHARACTERS: Final = 19
 _USUAL_CHARACTERS: Final = 30
 _Z: Final = ord("Z")
@@ -41,6 +44,32 @@ def format_timestamp(timestamp: bytes) -> bytes:
         return timestamp
     fraction, zone = _split(timestamp)
     return b"%b.%b%b" % (timestamp[:_SECONDS_CHARACTERS], fraction, zone)
+
+
+def normalized(times: Iterable[bytes], zone: bytes) -> list[bytes]:
+    """Return the forms of ``format_timestamp``, with a space after each.
+
+    Args:
+        times: timestamps without their zone, which is ``zone``.
+    """
+    end = (b"Z" if zone.endswith(b"00:00") else zone) + b" "
+    width = _USUAL_CHARACTERS - 1
+    return [
+        time + end if len(time) == width else format_timestamp(time + zone) + b" " for time in times
+    ]
+
+
+@lru_cache(maxsize=8)
+def in_zone(time_ns: int, zone: bytes) -> bytes:
+    """Return a time as a timestamp in a zone, but without that and without zeros at the end.
+
+    Such timestamps are ordered as bytes. Years beyond 1 to 9999 become those.
+    """
+    seconds, nanoseconds = divmod(time_ns, _SECOND_NS)
+    seconds -= _seconds(b"1970-01-01T00:00:00" + zone)
+    moment = _EPOCH + timedelta(seconds=min(max(seconds, _MIN_S), _MAX_S))
+    text = f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(_SECONDS_CHARACTERS, "0")
+    return f"{text}.{nanoseconds:09}".rstrip("0").rstrip(".").encode()
 
 
 def timestamp_ns(timestamp: bytes) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shlex
 import signal
 import subprocess
@@ -194,13 +195,40 @@ def test_bytes_and_escape_sequences_are_passed_on(fake: FakeServer, log: Path) -
         ("empty", ""),
     ],
 )
-def test_lines_that_crictl_drops(fake: FakeServer, log: Path, name: str, stdout: str) -> None:
+def test_lines_that_crictl_drops(
+    fake: FakeServer, log: Path, name: str, stdout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.write_bytes((LOGS / f"{name}.log").read_bytes())
     done = run("-r", fake.endpoint, "logs", "web")
     assert (done.code, done.stdout.decode()) == (0, stdout)
     warning = b"pycrictl: warning: the log has lines in an unknown format, the first is 'garbage"
     assert done.stderr.startswith(warning if name == "garbage-mid" else b"")
     assert done.stderr.count(b"\n") == (name == "garbage-mid")
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    dropped = {"garbage-mid": "good\ngood2\n", "mixed": "mixed cri\n"}
+    done = run("-c", os.devnull, "-r", fake.endpoint, "logs", "0123456789abcdef" * 4)
+    assert (done.code, done.stdout.decode()) == (0, dropped.get(name, ""))
+    assert b"in an unknown format" in done.stderr or name == "empty"
+
+
+def test_both_outputs_in_one_file_and_in_two(fake: FakeServer, log: Path, tmp_path: Path) -> None:
+    log.write_text("".join(line(str(n), ("stdout", "stderr")[n % 2]) for n in range(1000)))
+    paths = [tmp_path / name for name in ("one", "out", "err")]
+    with paths[0].open("wb") as one, paths[1].open("wb") as out, paths[2].open("wb") as err:
+        for stdout, stderr in ((one, one), (out, err)):
+            command = [sys.executable, "-m", "pycrictl", "-r", fake.endpoint, "logs", "web"]
+            subprocess.run(command, stdout=stdout, stderr=stderr, check=True)
+    found = [[int(number) for number in path.read_text().split()] for path in paths]
+    assert found == [[*range(1000)], [*range(0, 1000, 2)], [*range(1, 1000, 2)]]
+
+
+def test_rotated_files(fake: FakeServer, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log.with_name("0.log.20240102-030400").write_text(line("old"))
+    log.write_text(line("new"))
+    assert run("-r", fake.endpoint, "logs", "web").stdout == b"old\nnew\n"
+    monkeypatch.setattr(sys, "argv", ["crictl"])
+    done = run("-c", os.devnull, "-r", fake.endpoint, "logs", "0123456789abcdef" * 4)
+    assert done.stdout == b"new\n"
 
 
 def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:

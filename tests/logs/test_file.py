@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 from pycrictl.errors import PycrictlError
 from pycrictl.logs import file
 from pycrictl.logs.file import LogFile
+from pycrictl.wire.logline import line_starts
+
+SECOND_NS = 10**9
 
 
 @pytest.fixture
@@ -43,7 +46,7 @@ def test_blocks_go_on_where_they_ended(path: Path) -> None:
 def test_tail(path: Path, content: bytes, lines: int, tail: bytes) -> None:
     path.write_bytes(content)
     with LogFile(str(path)) as log:
-        log.seek_tail(lines)
+        log.seek_tail(lines, line_starts(None))
         assert rest(log) == tail
 
 
@@ -58,7 +61,7 @@ def test_tail_over_many_blocks(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(file, "BLOCK_BYTES", block_bytes)
         with LogFile(str(path)) as log:
-            log.seek_tail(lines)
+            log.seek_tail(lines, line_starts(None))
             assert rest(log) == b"".join(pieces[-lines:])
 
 
@@ -66,19 +69,19 @@ def test_tail_over_many_blocks(
 def test_the_first_line_since_a_time(
     tmp_path_factory: pytest.TempPathFactory, times: list[int], since: int
 ) -> None:
-    lines = [b"%d %b\n" % (time, b"x" * time) for time in sorted(times)]
+    lines = [b"1970-01-01T00:00:0%dZ stdout F %b\n" % (time, b"x" * time) for time in sorted(times)]
     path = tmp_path_factory.getbasetemp() / "since.log"
     path.write_bytes(b"".join(lines))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(file, "BLOCK_BYTES", 20)
+        patch.setattr(file, "BLOCK_BYTES", 100)
         with LogFile(str(path)) as log:
-            log.seek_time(lambda line: bool(line) and int(line.split()[0]) < since)
+            log.seek_time(since * SECOND_NS)
             found = rest(log).splitlines(keepends=True)
     first = len(lines) - len(found)
     assert found == lines[first:]
-    assert all(int(line.split()[0]) < since for line in lines[:first])
-    early = [line for line in found if int(line.split()[0]) < since]
-    assert len(b"".join(early)) <= 4 * 20
+    assert all(int(line[18:19]) < since for line in lines[:first])
+    early = [line for line in found if int(line[18:19]) < since]
+    assert len(b"".join(early)) <= 2 * 100
 
 
 def test_successor_comes_with_its_first_bytes(path: Path) -> None:

@@ -30,10 +30,9 @@ class Told:
 
     def __init__(self) -> None:
         self.warnings: list[str] = []
-        self.bad: list[str] = []
 
     def together(self, wanted: Selection | None = None) -> Together:
-        return Together(wanted or Selection(), on_bad=self.bad.append, warn=self.warnings.append)
+        return Together(wanted or Selection(), warn=self.warnings.append)
 
 
 def test_logs_are_read_by_their_times(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.wire.logline import Chunk, LogDecoder, LogStream, is_before, timestamp_of
+from pycrictl.wire.logline import Chunk, Grouping, LogDecoder, LogStream, time_ns_of
+from pycrictl.wire.logtime import timestamp_ns
 
 T = b"2024-01-02T03:04:05.123456789Z"
 NOON_NS = 1704196800 * 10**9
@@ -58,9 +59,7 @@ def texts(*pieces: bytes, decoder: LogDecoder | None = None) -> dict[LogStream, 
     ],
 )
 def test_formats(line: bytes, expected: bool) -> None:
-    assert (timestamp_of(line) is not None) is expected
-    assert is_before(line, 2**62) is expected
-    assert not is_before(line, 0)
+    assert (time_ns_of(line.rstrip(b"\n")) is not None) is expected
 
 
 # Lines of the CRI
@@ -109,6 +108,67 @@ def test_only_one_output() -> None:
         )
         assert out == {"stdout": prefix + b"out\n", "stderr": b""}
         assert err == {"stdout": b"", "stderr": prefix + b"err\n" + prefix + b"json\n"}
+
+
+some_lines = st.builds(
+    cri,
+    st.binary(max_size=10).map(lambda text: text.replace(b"\n", b"")),
+    stream=st.sampled_from(["stdout", "stderr", "bogus"]),
+    tag=st.sampled_from(["F", "P", "F:x", "P:x", "X", "", "FP"]),
+    time=st.sampled_from([T, b"2024-01-02T03:04:05Z", b"2024-01-03T03:04:05.1+02:00", b"-", b""]),
+)
+
+
+@given(st.data())
+def test_the_order_of_both_outputs(data: st.DataObject) -> None:
+    """However the outputs are grouped, each has the same bytes; merged, the order is the lines'."""
+    has_timestamps = data.draw(st.booleans())
+    lines = data.draw(st.lists(some_lines, max_size=8)) * data.draw(st.sampled_from([1, 40]))
+    whole = b"".join(lines)
+
+    def chunks(grouping: Grouping) -> list[Chunk]:
+        return decoded(LogDecoder(grouping=grouping, has_timestamps=has_timestamps), whole)
+
+    ordered = chunks("ordered")
+    by_stream = chunks("by stream")
+    for stream in ("stdout", "stderr"):
+        assert b"".join(chunk.data for chunk in by_stream if chunk.stream == stream) == b"".join(
+            chunk.data for chunk in ordered if chunk.stream == stream
+        )
+    merged = chunks("merged")
+    assert {chunk.stream for chunk in merged} <= {"stdout"}
+    assert b"".join(chunk.data for chunk in merged) == b"".join(chunk.data for chunk in ordered)
+    if len(lines) < 9:
+        assert by_stream == ordered
+
+
+def test_lines_as_crictl_reads_them() -> None:
+    """The expected bytes are those of crictl 1.36.0."""
+    early = b"2024-01-02T03:04:02.5Z"
+    lines = (
+        cri(b"part ", tag="P", time=early)
+        + cri(b"err", stream="stderr")
+        + b"garbage\n\n"
+        + cri(b"x", time=b"2024-02-30T03:04:05Z")
+        + cri(b"x", time=b"2024-02-28T24:04:05Z")
+        + docker("json\n")
+        + cri(b"", tag="P")
+        + cri(b"end")
+    )
+    expected: dict[LogStream, bytes] = {
+        "stdout": b"2024-01-02T03:04:02.500000000Z part " + T + b" " + T + b" end\n",
+        "stderr": b"err\n",
+    }
+    decoder = LogDecoder(has_timestamps=True, is_strict=True)
+    assert texts(lines, decoder=decoder) == expected
+    assert decoder.first_bad == "'garbage'"
+    one_by_one = (line + b"\n" for line in lines[:-1].split(b"\n"))
+    decoder = LogDecoder(has_timestamps=True, is_strict=True)
+    assert texts(*one_by_one, decoder=decoder) == expected
+    for line in (docker("json\n"), cri(b"json")):
+        decoder = LogDecoder(is_strict=True)
+        found = texts(line + cri(b"x") + docker("x\n") + line, decoder=decoder)
+        assert found["stdout"] == b"json\nx\njson\n"
 
 
 # Docker's lines
@@ -177,12 +237,30 @@ def test_a_torn_line_does_not_hide_the_next(torn: bytes) -> None:
     assert decoder.first_bad is not None
 
 
-def test_times_that_are_none() -> None:
-    line = cri(b"x", time=b"2024-13-02T03:04:05+01:00")
-    other = cri(b"x", time=b"2024-01-02T03.04.05Z")
-    for decoder in (LogDecoder(since_ns=0), LogDecoder(since_ns=0, has_timestamps=True)):
-        assert texts(line, other, decoder=decoder)["stdout"] == line + other
+@pytest.mark.parametrize(
+    "time",
+    [
+        *(b"2024-13-02T03:04:05+01:00", b"2024-01-02T03.04.05Z", b"2024-02-30T03:04:05Z"),
+        *(b"2024-01-02T24:04:05Z", b"2024-01-02T03:60:05Z", b"2024-01-02T03:04:05+24:00"),
+    ],
+)
+def test_times_that_are_none(time: bytes) -> None:
+    line = cri(b"x", time=time)
+    for decoder in (LogDecoder(), LogDecoder(since_ns=0), LogDecoder(has_timestamps=True)):
+        assert texts(line, decoder=decoder)["stdout"] == line
         assert decoder.first_bad is not None
+
+
+@pytest.mark.parametrize("zone", [b"Z", b"+00:00", b"-00:00", b"+02:00", b"-09:30"])
+@pytest.mark.parametrize("since", ["12:00:00", "12:00:00.12", "12:00:00.123456789", "23:00:00"])
+def test_since_in_other_zones(zone: bytes, since: str) -> None:
+    moments = ("11:59:59.9", "12:00:00", "12:00:00.1", "12:00:00.12", "12:00:00.123", "13:00:00.5")
+    since_ns = timestamp_ns(f"2024-01-02T{since}".encode() + zone)
+    lines = b"".join(
+        cri(moment.encode(), time=f"2024-01-02T{moment}".encode() + zone) for moment in moments
+    )
+    found = texts(lines, decoder=LogDecoder(since_ns=since_ns))["stdout"].decode().split()
+    assert found == [moment for moment in moments if moment >= since]
 
 
 def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,15 +326,6 @@ def test_pieces_may_end_anywhere(
     assert texts(*pieces, decoder=decoder()) == texts(
         *(line + b"\n" for line in WHOLE.splitlines()), decoder=decoder()
     )
-
-
-some_lines = st.builds(
-    cri,
-    st.binary(max_size=10).map(lambda text: text.replace(b"\n", b"")),
-    stream=st.sampled_from(["stdout", "stderr", "bogus"]),
-    tag=st.sampled_from(["F", "P", "F:x", "P:x", "X", "", "FP"]),
-    time=st.sampled_from([T, b"2024-01-02T03:04:05Z", b"2024-01-02T03:04:05.1+02:00", b"-", b""]),
-)
 
 
 @given(st.lists(some_lines, max_size=8))

@@ -9,6 +9,8 @@ from pycrictl.errors import UsageError
 from pycrictl.wire.logtime import (
     TIMESTAMP,
     format_timestamp,
+    in_zone,
+    normalized,
     parse_time,
     timestamp_ns,
 )
@@ -33,6 +35,23 @@ NOON = int(datetime(2024, 1, 31, 12, tzinfo=UTC).timestamp()) * SECOND
 def test_nine_digits(timestamp: bytes, text: bytes) -> None:
     assert re.fullmatch(TIMESTAMP, timestamp)
     assert format_timestamp(timestamp) == text
+    time, zone = re.fullmatch(rb"(.*?)(Z|[-+]..:..)", timestamp).groups()  # type: ignore[union-attr]
+    assert normalized([time], zone) == [text + b" "]
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "zone", "text"),
+    [
+        (NOON, b"Z", b"2024-01-31T12:00:00"),
+        (NOON + 120, b"-09:30", b"2024-01-31T02:30:00.00000012"),
+        (NOON + 10 * SECOND, b"+12:00", b"2024-02-01T00:00:10"),
+        (-DAY * 365 * 1965, b"Z", b"0006-04-22T00:00:00"),
+        (-(2**70), b"+02:00", b"0001-01-01T00:00:00.588696576"),
+        (2**70, b"Z", b"9999-12-31T23:59:59.411303424"),
+    ],
+)
+def test_in_a_zone(time_ns: int, zone: bytes, text: bytes) -> None:
+    assert in_zone(time_ns, zone) == text
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -91,6 +92,8 @@ def logs(
     Merges the logs of several containers (of a pod, of the node, or of pods with a label) by time;
     each line starts with the container's name. Other options apply to each log.
 
+    Rotated files of a log are part of it, also compressed ones.
+
     With --follow, it follows rotated and truncated logs as well, and containers started later, as
     long as a pod is ready; the exit status after Ctrl-C is 0.
 
@@ -105,6 +108,7 @@ def logs(
         tail_lines=tail if tail >= 0 else None,
         limit_bytes=limit_bytes if limit_bytes >= 0 else None,
         has_timestamps=timestamps,
+        grouping="merged" if _is_same_file(app.env.stdout, app.env.stderr) else "by stream",
         is_strict=is_strict,
     )
 
@@ -154,7 +158,7 @@ class _Output:
                 raise
             self.show_pods(pod)
             return
-        reader = LogReader(log.path, self.wanted, on_bad=self._report_format)
+        reader = LogReader(log.path, self.wanted, warn=self.app.env.warn)
         if not self.follow:
             self._write(reader.read())
             if reader.is_unfinished:
@@ -168,7 +172,7 @@ class _Output:
 
     def show_pods(self, pods: containerlog.PodFilter) -> None:
         logs = containerlog.PodLogs(self.client, pods, warn=self.app.env.warn)
-        together = Together(self.wanted, on_bad=self._report_format, warn=self.app.env.warn)
+        together = Together(self.wanted, warn=self.app.env.warn)
 
         def add(log: containerlog.ContainerLog, *, is_new: bool = False) -> None:
             # For a single pod, lines begin as in kubectl: its namespace is known.
@@ -208,14 +212,19 @@ class _Output:
         except (OSError, ValueError):  # closed, or without a descriptor
             return pause_for(None)
 
-    def _report_format(self, first_bad: str) -> None:
-        self.app.env.warn(f"the log has lines in an unknown format, the first is {first_bad}")
-
     def _write(self, chunks: Iterable[Chunk]) -> None:
         """Write without delay, which keeps both outputs in order on a shared terminal."""
         writers = {"stdout": _writer(self.app.env.stdout), "stderr": _writer(self.app.env.stderr)}
         for stream, data in chunks:
             writers[stream](data)
+
+
+def _is_same_file(stdout: TextIO, stderr: TextIO) -> bool:
+    """Return whether both outputs end up in one file, such as a terminal or a pipe."""
+    try:
+        return os.path.sameopenfile(stdout.fileno(), stderr.fileno())
+    except (OSError, ValueError):  # closed, or without a descriptor
+        return False
 
 
 def _writer(stream: TextIO) -> Callable[[bytes], object]:
