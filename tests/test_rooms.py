@@ -109,7 +109,7 @@ kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.k
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
     kubectl logs noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog
     serviceoptions show signals streaming top wire
-hosts: config environ hosts pycrictl show.merged show.records streaming.terminal wire.logtime
+hosts: config environ hosts pycrictl show.merged show.records wire.logtime
     yamltree
 nsenter:
 top: _proto cri diagnosis progress.pod_pulls pulls top

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
+from pycrictl.cli.host_terminal import run_alone
+from pycrictl.cli.host_travel import NOTHING, TRAVELS, Travel
 from pycrictl.config import FILE_LIMIT_BYTES
 from pycrictl.environ import ON_HOST
 from pycrictl.errors import ConfigError, ConnectError, ExitCode, UsageError
 from pycrictl.hosts.connection import HostError, Ssh
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
-from pycrictl.hosts.session import Session, run_alone, start_message
-from pycrictl.hosts.travel import NOTHING, TRAVELS, Travel
+from pycrictl.hosts.session import Session, start_message
 from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import queue
 import re
 import select
 import signal
 import struct
 import sys
 import termios
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -27,11 +29,7 @@ from pycrictl.environ import ON_HOST
 from pycrictl.hosts.frames import BEAT_S, LOST_S, MARK, SILENCE_S, Frames, Kind, frame
 
 _GRACE_S: Final = 0.5
-_PAUSE_S: Final = 0.2
 _PIECE_BYTES: Final = 64 * 1024
-_LAST_PIECES: Final = 16
-"""As many as a pipe holds at most."""
-
 _NAME: Final = re.compile(r"\d[\w.+]*-\w+-[0-9a-f]{32}")
 
 
@@ -49,22 +47,16 @@ def serve(run: Callable[[], NoReturn], load: Callable[[], object], folder: str =
         signal.signal(number, signal.SIG_IGN)
     os.write(1, f"\n{MARK} {__version__}\n".encode())
     load()
-    frames = Frames()
-    pending: list[tuple[Kind, bytes]] = []
-    while not pending:
-        if not select.select([0], [], [], LOST_S)[0] or not (data := os.read(0, _PIECE_BYTES)):
-            os._exit(1)
-        pending = list(frames.feed(data))
-    start = json.loads(pending.pop(0)[1])
-    scratch = ""
-    if start["files"]:
-        from tempfile import mkdtemp  # noqa: PLC0415 - takes time to load
-
-        scratch = mkdtemp(prefix="pycrictl-")
+    received = _received(Frames())
+    said = next((content for kind, content in received if kind is Kind.START), None)
+    if said is None:
+        os._exit(1)
+    start = json.loads(said)
+    scratch = _files_of(start)
     try:
-        command = _Command(start, scratch, run)
+        command = _Command(start, run)
         lock = _tidy(Path(folder)) if folder else None
-        _Session(command, frames).run(pending)
+        command.serve(received)
         del lock
     finally:
         if scratch:
@@ -72,76 +64,137 @@ def serve(run: Callable[[], NoReturn], load: Callable[[], object], folder: str =
     os._exit(0)
 
 
+def _received(frames: Frames) -> Iterator[tuple[Kind | None, bytes]]:
+    """Yield frames until the client is gone, and about every ``BEAT_S`` None."""
+    heard_s = beat_s = time.monotonic()
+    patience_s = LOST_S
+    while (now_s := time.monotonic()) - heard_s < patience_s:
+        if now_s - beat_s >= BEAT_S:
+            beat_s = now_s
+            yield None, b""
+        if not select.select([0], [], [], BEAT_S / 2)[0]:
+            continue
+        if not (data := os.read(0, _PIECE_BYTES)):
+            return
+        heard_s = time.monotonic()
+        for kind, content in frames.feed(data):
+            yield kind, content
+            if kind is Kind.START:
+                heard_s, patience_s = time.monotonic(), SILENCE_S
+            elif kind is Kind.SIGNAL:  # a client that has stopped itself does not beat
+                patience_s = float("inf") if int(content) == signal.SIGSTOP else SILENCE_S
+
+
 class _Command:
-    """The command in its process group, with the ends of its streams here.
+    """The command, with a thread for each of its streams."""
 
-    ``inputs`` is the descriptor for its standard input, or -1; ``outputs`` has the kind of frame
-    for each descriptor that is read; ``terminal`` is the pseudo terminal, or -1.
-    """
-
-    def __init__(self, start: Mapping[str, Any], scratch: str, run: Callable[[], NoReturn]) -> None:
-        argv = [str(word) for word in start["argv"]]
-        for place, text in start["files"]:
-            path = Path(scratch, f"{place}", Path(argv[place]).name)
-            path.parent.mkdir()
-            path.write_bytes(text.encode("latin-1"))
-            argv[place] = str(path)
-        terminals = start["terminals"]  # of the three standard streams
-        self.terminal = slave = -1
-        own = []
-        self.outputs: dict[int, Kind] = {}
+    def __init__(self, start: Mapping[str, Any], run: Callable[[], NoReturn]) -> None:
+        self._lock = threading.Lock()
+        self._input: queue.Queue[bytes | None] = queue.Queue()
+        self._is_held = False
+        self._terminal = slave = -1
+        terminals = start["terminals"]  # which of the three standard streams is one
         if any(terminals):
-            self.terminal, slave = os.openpty()
+            self._terminal, slave = os.openpty()
             with suppress(OSError):  # sudo has made a session of its own
                 fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-            self.resize(start["size"])
-            if not terminals[
-                0
-            ]:  # the client's terminal is not raw, and moves to the next line itself
+            self._resize(start["size"])
+            if not terminals[0]:  # the client's is not raw, and returns the carriage itself
                 mode = termios.tcgetattr(slave)
                 mode[1] &= ~termios.OPOST
                 termios.tcsetattr(slave, termios.TCSANOW, mode)
-            self.outputs[self.terminal] = Kind.OUTPUT if terminals[1] else Kind.ERROR
-        for number, kind in enumerate((None, Kind.OUTPUT, Kind.ERROR, Kind.RECORD)):
-            if number < 3 and terminals[number]:
-                own.append(slave)
-                if kind is None:
-                    self.inputs = self.terminal
-                continue
-            end, other = os.pipe()
-            own.append(other if kind else end)
-            if kind is None:
-                self.inputs = other
-            else:
-                self.outputs[end] = kind
-        sys.stdout.flush()
-        self.pid = os.fork()
-        if not self.pid:
+        pipes = [os.pipe() for _ in range(4)]
+        own = [pipes[0][0], *(pipe[1] for pipe in pipes[1:])]  # the command's ends
+        own[:3] = [slave if is_one else own[n] for n, is_one in enumerate(terminals)]
+        self._pid = os.fork()
+        if not self._pid:
             try:
-                _become(own, slave, argv, start, run)
+                _become(own, slave, start, run)
             except Exception as exc:
                 os.write(2, f"pycrictl: cannot start: {exc}\n".encode())
             finally:
                 os._exit(1)
-        for descriptor in {*own}:
+        for descriptor in {pipes[0][0], slave, *(pipe[1] for pipe in pipes[1:])} - {-1}:
+            os.close(descriptor)
+        outputs = dict(zip((pipe[0] for pipe in pipes[1:]), _OUTPUTS, strict=True))
+        if slave >= 0:
+            outputs[self._terminal] = Kind.OUTPUT if terminals[1] else Kind.ERROR
+        into = self._terminal if terminals[0] else pipes[0][1]
+        self._threads = [self._begin(self._copy_output, *item) for item in outputs.items()]
+        self._begin(self._copy_input, into)
+        self._waiter = self._begin(self._wait)
+
+    def serve(self, received: Iterator[tuple[Kind | None, bytes]]) -> None:
+        """Do what the client says until the command has ended; end it if the client is gone."""
+        for kind, content in received:
+            if kind is Kind.INPUT:
+                self._input.put(content)
+            elif kind is Kind.INPUT_END:
+                self._input.put(None)
+            elif kind is Kind.SIZE:
+                self._resize(json.loads(content))
+            elif kind is Kind.SIGNAL:
+                self._is_held = int(content) == signal.SIGSTOP
+                self._signal(int(content))
+            elif kind is None and not self._lock.locked():
+                self._send(Kind.BEAT)
+        for number in (signal.SIGCONT, signal.SIGHUP, signal.SIGKILL):
+            if self._waiter.is_alive():  # else another process may have the number by now
+                self._signal(number)
+                self._waiter.join(_GRACE_S if number == signal.SIGHUP else 0)
+
+    def _wait(self) -> None:
+        """Tell the client when the command stops and when it has ended."""
+        while os.WIFSTOPPED(status := os.waitpid(self._pid, os.WUNTRACED)[1]):
+            if not self._is_held:
+                self._send(Kind.STOPPED)
+        self._signal(signal.SIGHUP)  # to what it left behind, as when a terminal is closed
+        for thread in self._threads:
+            thread.join(_GRACE_S)
+        self._send(Kind.EXIT, b"%d" % os.waitstatus_to_exitcode(status))
+
+    def _copy_output(self, descriptor: int, kind: Kind) -> None:
+        with suppress(OSError):  # of a terminal that no process has open
+            while data := os.read(descriptor, _PIECE_BYTES):
+                self._send(kind, data)
+
+    def _copy_input(self, descriptor: int) -> None:
+        with suppress(OSError):  # nobody reads it any more
+            while (data := self._input.get()) is not None:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                self._send(Kind.TAKEN, b"%d" % len(data))
+        if descriptor != self._terminal:
             os.close(descriptor)
 
-    def resize(self, size: tuple[int, int]) -> None:
-        if self.terminal >= 0:
-            content = struct.pack("HHHH", size[1], size[0], 0, 0)
-            fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, content)
+    def _send(self, kind: Kind, content: bytes = b"") -> None:
+        view = memoryview(frame(kind, content))
+        with self._lock, suppress(OSError):  # the client is gone, which ``serve`` notices
+            while view:
+                view = view[os.write(1, view) :]
 
-    def signal(self, number: int) -> None:
+    def _resize(self, size: tuple[int, int]) -> None:
+        if self._terminal >= 0:
+            content = struct.pack("HHHH", size[1], size[0], 0, 0)
+            fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, content)
+
+    def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+            os.killpg(self._pid, number)
+
+    @staticmethod
+    def _begin(target: Callable[..., object], *args: object) -> threading.Thread:
+        thread = threading.Thread(target=target, args=args, daemon=True)
+        thread.start()
+        return thread
+
+
+_OUTPUTS: Final = (Kind.OUTPUT, Kind.ERROR, Kind.RECORD)
 
 
 def _become(
-    streams: list[int],
-    slave: int,
-    argv: list[str],
-    start: Mapping[str, Any],
-    run: Callable[[], NoReturn],
+    streams: list[int], slave: int, start: Mapping[str, Any], run: Callable[[], NoReturn]
 ) -> NoReturn:
     """Turn this new process into the command."""
     os.setpgid(0, 0)
@@ -153,13 +206,12 @@ def _become(
     records = streams[3]
     os.closerange(3, records)
     os.closerange(records + 1, 256)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGTERM):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU):
         signal.signal(number, signal.SIG_DFL)
     for name in start["variables"]:
         os.environ.pop(name, None)
-    os.environ.update(start["environ"])
-    os.environ[ON_HOST] = start["host"]
-    sys.argv = [start["program"], *argv]
+    os.environ |= start["environ"] | {ON_HOST: start["host"]}
+    sys.argv = [start["program"], *start["argv"]]
     sys.stdin = open(0, errors="surrogateescape", closefd=False)
     sys.stderr = open(2, "w", errors="backslashreplace", closefd=False, buffering=1)
     sys.stdout = open(1, "w", closefd=False)
@@ -171,155 +223,19 @@ def _become(
     run()
 
 
-class _Session:
-    """Moves bytes between the client and the command until the command has ended."""
+def _files_of(start: dict[str, Any]) -> str:
+    """Write the client's files to a folder of their own, and name them in the command line."""
+    if not start["files"]:
+        return ""
+    from tempfile import mkdtemp  # noqa: PLC0415 - takes time to load
 
-    def __init__(self, command: _Command, frames: Frames) -> None:
-        self._command = command
-        self._frames = frames
-        self._input = bytearray()  # at most WINDOW_BYTES
-        self._input_ends = False
-        self._output = bytearray()
-        self._heard_s = self._beat_s = time.monotonic()
-        self._is_held = False
-        self._status: int | None = None
-        self._child_changed, wakeup = os.pipe()
-        for descriptor in (self._child_changed, wakeup):
-            os.set_blocking(descriptor, False)
-        signal.set_wakeup_fd(wakeup, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        os.set_blocking(0, False)
-        os.set_blocking(1, False)
-        os.set_blocking(command.inputs, False)
-
-    def run(self, pending: list[tuple[Kind, bytes]]) -> None:
-        for kind, content in pending:
-            self._take(kind, content)
-        is_gone = False
-        while not is_gone and (self._status is None or self._command.outputs or self._output):
-            is_gone = self._step()
-        if self._status is None:
-            self._command.signal(signal.SIGCONT)
-            self._command.signal(signal.SIGHUP)
-            end_s = time.monotonic() + _GRACE_S
-            while self._status is None and time.monotonic() < end_s:
-                time.sleep(0.02)
-                self._wait()
-            self._command.signal(signal.SIGKILL)
-        elif not is_gone:
-            self._output += frame(Kind.EXIT, b"%d" % self._status)
-            while self._output and select.select([], [1], [], SILENCE_S)[1]:
-                self._flush()
-        # What is left of its process group, as when a terminal is closed.
-        self._command.signal(signal.SIGHUP)
-
-    def _step(self) -> bool:
-        """Wait for something to happen, and do it; return whether the client is gone."""
-        command = self._command
-        readers = [
-            0,
-            self._child_changed,
-            *(() if len(self._output) > _PIECE_BYTES else command.outputs),
-        ]
-        writers = [1] if self._output else []
-        if command.inputs >= 0 and self._input:
-            writers.append(command.inputs)
-        readable, writable, _ = select.select(readers, writers, [], _PAUSE_S)
-        now_s = time.monotonic()
-        if 0 in readable:
-            try:
-                data = os.read(0, _PIECE_BYTES)
-            except OSError:
-                data = b""
-            if not data:
-                return True
-            self._heard_s = now_s
-            for kind, content in self._frames.feed(data):
-                self._take(kind, content)
-        elif now_s - self._heard_s > SILENCE_S and not self._is_held:
-            return True
-        for descriptor in set(readable) & set(command.outputs):
-            self._read(descriptor)
-        if command.inputs in writable:
-            self._feed()
-        if self._child_changed in readable:
-            os.read(self._child_changed, _PIECE_BYTES)
-        if now_s - self._beat_s >= BEAT_S and not self._output:
-            self._beat_s = now_s
-            self._output += frame(Kind.BEAT)
-        self._wait()
-        try:
-            self._flush()
-        except OSError:
-            return True
-        return False
-
-    def _take(self, kind: Kind, content: bytes) -> None:
-        if kind is Kind.INPUT:
-            self._input += content
-            self._feed()
-        elif kind is Kind.INPUT_END:
-            self._input_ends = True
-            self._feed()
-        elif kind is Kind.SIZE:
-            self._command.resize(json.loads(content))
-        elif kind is Kind.SIGNAL:
-            number = int(content)
-            self._is_held = number == signal.SIGSTOP
-            self._command.signal(number)
-
-    def _feed(self) -> None:
-        command = self._command
-        while self._input and command.inputs >= 0:
-            try:
-                count = os.write(command.inputs, self._input[:_PIECE_BYTES])
-            except BlockingIOError:
-                return
-            except OSError:  # nobody reads it any more
-                self._input.clear()
-                self._input_ends = True
-                break
-            del self._input[:count]
-            self._output += frame(Kind.TAKEN, b"%d" % count)
-        if self._input_ends and not self._input and command.inputs >= 0:
-            if command.inputs != command.terminal:
-                os.close(command.inputs)
-            command.inputs = -1
-
-    def _read(self, descriptor: int) -> bool:
-        """Read a piece of output; return whether there was one."""
-        try:
-            data = os.read(descriptor, _PIECE_BYTES)
-        except BlockingIOError:
-            return False
-        except OSError:  # of a terminal that no process has open
-            data = b""
-        if data:
-            self._output += frame(self._command.outputs[descriptor], data)
-        else:
-            del self._command.outputs[descriptor]
-        return bool(data)
-
-    def _flush(self) -> None:
-        with suppress(BlockingIOError):
-            while self._output:
-                del self._output[: os.write(1, self._output[:_PIECE_BYTES])]
-
-    def _wait(self) -> None:
-        if self._status is not None:
-            return
-        pid, status = os.waitpid(self._command.pid, os.WNOHANG | os.WUNTRACED)
-        if pid and os.WIFSTOPPED(status):
-            if not self._is_held:
-                self._is_held = True
-                self._output += frame(Kind.STOPPED)
-        elif pid:
-            self._status = os.waitstatus_to_exitcode(status)
-            # A process that it left behind may keep the streams open: read what is there by now.
-            for descriptor in [*self._command.outputs]:
-                os.set_blocking(descriptor, False)
-                any(not self._read(descriptor) for _ in range(_LAST_PIECES))
-            self._command.outputs.clear()
+    scratch = mkdtemp(prefix="pycrictl-")
+    for place, text in start["files"]:
+        path = Path(scratch, f"{place}", Path(start["argv"][place]).name)
+        path.parent.mkdir()
+        path.write_bytes(text.encode("latin-1"))
+        start["argv"][place] = str(path)
+    return scratch
 
 
 def _remove(folder: str | Path) -> None:
@@ -329,10 +245,7 @@ def _remove(folder: str | Path) -> None:
 
 
 def _tidy(folder: Path) -> int | None:
-    """Hold the program's folder, and remove older ones that no session holds.
-
-    Returns the descriptor of the lock, which ends with this process.
-    """
+    """Hold the program's folder by the lock that is returned; remove older ones nobody holds."""
     lock = None
     with suppress(OSError):
         lock = os.open(folder, os.O_RDONLY)

@@ -217,7 +217,8 @@ class Hosts:
             )
         key = (host.folder / "host_key.pub").read_text().split()
         with (self.folder / "known_hosts").open("a") as file:
-            file.write(f"[{host.address}]:{host.port} {key[0]} {key[1]}\n")
+            name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
+            file.write(f"{name} {key[0]} {key[1]}\n")
 
     def disconnect(self) -> None:
         """End the control connections that are kept."""
@@ -229,7 +230,7 @@ class Hosts:
     def close(self) -> None:
         self.disconnect()
         for host in self.hosts.values():
-            if host.process is not None:
+            if host.process is not None and host.process.poll() is None:
                 host.process.terminate()
                 host.process.wait(10)
 

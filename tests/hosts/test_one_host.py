@@ -187,7 +187,7 @@ def test_ctrl_c_and_ctrl_z_are_those_of_a_local_run(machines: Hosts, host: Host)
         shell.type("$CLIENT ps --watch\n")
         shell.expect("web")
         shell.type("\x1a")
-        shell.expect("Stopped")
+        shell.expect(r"Stopped.*\n(.*\n)*\$ $")
         assert shell.run("stty -a") == before
         time.sleep(ENDS_WITHIN_S + 0.5)  # no reason to end: it is held
         assert settled(host.processes, limit_s=0)
