@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
@@ -145,29 +145,14 @@ class ContainerSelection:
 
     @property
     def is_given(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self))
+        return any(asdict(self).values())
 
     def query(
-        self,
-        app: AppContext,
-        state: queries.ContainerState | None,
-        *,
-        all_states: bool = False,
-        container_id: str = "",
-        namespace: str = "",
+        self, app: AppContext, state: queries.ContainerState | None, **more: Any
     ) -> queries.Query[cri_pb2.ContainerFilter]:
-        return queries.container_query(
-            all_states=all_states,
-            container_id=container_id,
-            image=self.image,
-            labels=options.split_pairs(app, self.labels, "--label"),
-            last=self.last,
-            latest=self.latest,
-            name=self.name,
-            namespace=namespace,
-            pod=self.pod,
-            state=state,
-        )
+        """Return the query; ``more`` are further conditions of ``queries.container_query``."""
+        labels = options.split_pairs(app, self.labels, "--label")
+        return queries.container_query(**{**asdict(self), "labels": labels}, state=state, **more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,15 +167,8 @@ class PodSelection:
     state: PodState = None
 
     def query(self, app: AppContext, pod_id: str = "") -> queries.Query[cri_pb2.PodSandboxFilter]:
-        return queries.pod_query(
-            pod_id=pod_id,
-            labels=options.split_pairs(app, self.labels, "--label"),
-            last=self.last,
-            latest=self.latest,
-            name=self.name,
-            namespace=self.namespace,
-            state=self.state,
-        )
+        labels = options.split_pairs(app, self.labels, "--label")
+        return queries.pod_query(**{**asdict(self), "labels": labels}, pod_id=pod_id)
 
 
 AllStates = Annotated[

@@ -260,18 +260,15 @@ def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
 
 
 def _by_argument(arguments: list[Parameter], words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the words by the names of arguments, of which one may be a list, and the surplus."""
-    names = [each.name or "" for each in arguments]
-    at = next((at for at, each in enumerate(arguments) if each.nargs == -1), len(names))
-    values: dict[str, Any] = dict(zip(names[:at], words, strict=False))
-    words = words[at:]
-    if at == len(names):
-        return values, words
-    last = names[at + 1 :]
-    values |= zip(reversed(last), reversed(words), strict=False)
-    if len(words) > len(last):
-        values[names[at]] = words[: len(words) - len(last)]
-    return values, []
+    """Return the words by the names of arguments, of which the last may be a list; the surplus."""
+    values: dict[str, Any] = {
+        each.name or "": word for each, word in zip(arguments, words, strict=False)
+    }
+    surplus = words[len(arguments) :]
+    if arguments and arguments[-1].nargs == -1 and len(words) >= len(arguments):
+        values[arguments[-1].name or ""] = words[len(arguments) - 1 :]
+        surplus = []
+    return values, surplus
 
 
 @contextmanager
