@@ -289,13 +289,17 @@ class Process:
 
     def close(self) -> None:
         """End the script if it still runs; ssh is not waited for, as it may be slow to leave."""
+        self.kill()
         if not self._is_closed:
             self._is_closed = True
             for descriptor in {self._spawned.stdin, self.stdout} - {-1}:
                 os.close(descriptor)
+            os.waitpid(self._spawned.pid, os.WNOHANG)
+
+    def kill(self) -> None:
+        if not self._is_closed:
             with suppress(ProcessLookupError):
                 os.kill(self._spawned.pid, signal.SIGTERM)
-            os.waitpid(self._spawned.pid, os.WNOHANG)
 
     def last_words(self) -> str:
         """Return the last line on standard error, made harmless."""

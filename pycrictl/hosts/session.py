@@ -121,7 +121,9 @@ class Session:
         self._is_over.set()
         with self._changed:
             self._changed.notify_all()
-        self._process.close()
+        self._process.kill()  # so that no thread waits for it to read
+        with self._lock:  # nor writes to a descriptor that is another's by then
+            self._process.close()
 
     def _beat(self) -> None:
         while not self._is_over.wait(BEAT_S):

@@ -15,6 +15,7 @@ import pytest
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from tests.fakecri import FakeServer
+from tests.hosts.shell import Shell
 from tests.hosts.sshd import Host, Hosts
 from tests.waiting import wait_until
 
@@ -320,3 +321,28 @@ def test_sudo_that_needs_a_password_says_so(fresh: Hosts, runtime: str) -> None:
     done = fresh.run("--sudo", "-H", "admin@h", "version")
     assert done.returncode == 1
     assert "sudo needs a password there" in done.stderr
+
+
+def test_sudos_password_is_asked_for_on_the_terminal(fresh: Hosts, runtime: str) -> None:
+    home = fresh.folder / "admin"
+    home.mkdir()
+    os.chown(home, 7001, 7001)
+    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
+    words = ["openssl", "passwd", "-6", "a \\\\ secret"]
+    hashed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    rule = f"admin:{hashed}:1::::::"
+    # The file itself is mounted, so it has to stay the same one.
+    setup = f"(echo '{rule}'; cat /etc/shadow) > $1/x; cat $1/x > /etc/shadow"
+    rights = "admin ALL=(ALL:ALL) ALL\n"
+    add(fresh, runtime, users=users, sudoers=rights, setup=setup)
+    with Shell(
+        fresh.environ, fresh.words("--sudo", "-H", "admin@h", "-r", f"unix://{runtime}")
+    ) as shell:
+        for password, status in (("wrong", 1), ("a \\\\ secret", 0)):
+            shell.type("$CLIENT version; echo status $?\n")
+            shell.expect("password: ")
+            shell.type(f"{password}\n")
+            said = shell.expect(r"status \d")
+            assert f"status {status}" in said
+            assert "secret" not in said
+            assert ("RuntimeName:  r" in said) is (status == 0)
