@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from tests.node.lab import Lab
     from tests.node.node import Node
 
-# Shells start background jobs with SIGINT ignored, and children inherit that: programs that tests
+# Shells start background jobs with SIGINT and SIGQUIT ignored, and children inherit that: programs that tests
 # interrupt would keep running.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1) ignores it
 os.umask(0o022)  # the caller's may be stricter
 

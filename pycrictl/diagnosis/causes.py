@@ -171,6 +171,8 @@ CAUSES: Final = (
         lambda work, _: work.kind == "cronjob" and " ".join(work.warnings[-1:]),
         "does not start its jobs: {detail}", "'kubectl describe {object}' shows its schedule"),
     Cause("suspended", Topic.WORKLOAD, _NOTE, lambda work, _: work.is_suspended, "is suspended"),
+    Cause("healthy", Topic.WORKLOAD, _NOTE, lambda work, _: work.kind == "cronjob",
+        "starts its jobs"),
     Cause("healthy", Topic.WORKLOAD, _NOTE, lambda work, _: True,
         "has {ready} of {wanted} pods ready"),
 

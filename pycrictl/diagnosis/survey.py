@@ -6,6 +6,7 @@ simply running, and only once after it has ended. Failed sources are recorded an
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -67,6 +68,8 @@ KEEP_S: Final = 10.0
 
 RECENT_S: Final = 600.0
 """The kubelet retries creating a sandbox at least every five minutes."""
+
+_OF_PROBES: Final = r"Probe failed|SyncLoop \(probe\)"
 
 LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Finds pulls, given the missing images; returns a function from a pod's name to its pulls."""
@@ -247,7 +250,7 @@ class Survey(Asking):
         if self._sources.pods is not None:
             self._sources.pods.pods()  # sets ``origin``
         self._lines = self._journal()
-        self._probes = [line for line in self._lines if "Probe failed" in line.message]
+        self._probes = [line for line in self._lines if re.search(_OF_PROBES, line.message)]
         self._filesystems = ()
         with self._optional("disks"):
             self._filesystems = tuple(disks_of(self._images))

@@ -94,7 +94,7 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
         "namespace": facts.namespace,
         "node": node,
         "reason": reason,
-        "message": f": {' '.join(message.split())}" if message else "",
+        "message": f": {' '.join(message.split()).rstrip('.')}" if message else "",
         "successor": f"{owner.replace('/', ' ') or 'no controller'} makes another",
         "unseen": f" (unavailable: {', '.join(unseen)})" if unseen else "",
         "ended": f", {age_in_words(max(facts.now_s - ended_s, 0.0))} ago" if ended_s else "",

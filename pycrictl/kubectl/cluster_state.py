@@ -269,7 +269,7 @@ def _images(pod: Pod, pulls: Sequence[Document]) -> Iterator[facts.Image]:
         if phase in _FAILED or (reason is not None and phase not in _RUNS):
             said = text(status.get("error")) or (reason.message if reason is not None else "")
             failure = cause(said or (reason.reason if reason is not None else "it failed"))
-        is_there = any(one.has_started for one in uses)
+        is_there = any(one.has_started or one.before.state for one in uses)
         is_missing = reason is not None or phase in _RUNS
         yield facts.Image(
             reference,

@@ -285,7 +285,7 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
     "evicted": (
         gone(ended(137), api={"phase": "Failed", "reason": "Evicted", "message": LOW}),
         "evicted",
-        "is not running: the node has evicted it: The node was low on resource: ephemeral-storage.",
+        "is not running: the node has evicted it: The node was low on resource: ephemeral-storage",
     ),
     "ended by the kubelet": (
         gone(api={"phase": "Failed", "reason": "DeadlineExceeded"}),

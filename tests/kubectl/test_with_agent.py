@@ -11,6 +11,7 @@ from pycrictl.kubectl.api_errors import VIEW_ROLE
 from tests.agent.standing import Cluster, standing
 from tests.kube.access import Grant
 from tests.kube.apiserver import make_node_certificates
+from tests.kubectl.cluster import NODE
 from tests.kubectl.plugin import Plugin
 from tests.packaging.test_kubernetes import build, one
 
@@ -36,6 +37,7 @@ def _as(plugin: Plugin, cluster: Cluster, user: str) -> Plugin:
 
 def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) -> None:
     standing_cluster.add_pod("web")
+    standing_cluster.api.objects.add("", "nodes", NODE)
     run = admin.run("-A")
     assert run.code == 0
     assert run.stderr.splitlines() == [
