@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tests.node.lab import Lab
     from tests.node.node import Node
 
-# Shells start background jobs with SIGINT and SIGQUIT ignored, and children inherit that: programs that tests
-# interrupt would keep running.
+# Shells start background jobs with SIGINT and SIGQUIT ignored, and children inherit that: programs
+# that tests interrupt would keep running.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1) ignores it
