@@ -365,7 +365,8 @@ class Copies(Generic[D]):
             if copy.state.is_over:
                 self.slots.give(copy)
 
-        self._loop.call_soon_threadsafe(happened)
+        with suppress(RuntimeError):  # the loop is closed: the program ends
+            self._loop.call_soon_threadsafe(happened)
         return b"" if event is Event.ARRIVED else self._door.status(copy, error)
 
     def _admit(self, copy: Copy[D], size_bytes: int) -> None:

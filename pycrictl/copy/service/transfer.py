@@ -209,7 +209,7 @@ class Download(Transfer):
 
     def __init__(self, protocol: CopyProtocol, folder: str) -> None:
         super().__init__(protocol)
-        self.size_bytes = self.crc32 = 0
+        self.size_bytes = self.crc32 = self._sent_bytes = 0
         self._folder = folder
         self._spool: Spool | None = None
         self._kept: Callable[[], Generator[memoryview, None, None]] | None = None
@@ -283,11 +283,14 @@ class Download(Transfer):
             PycrictlError: the connection or the copy failed.
         """
         protocol = self.protocol
-        whole_bytes = None if protocol.resumes else self.size_bytes
+        size_bytes = None if protocol.resumes else self.size_bytes
         if protocol.resumes:
             link.send(*protocol.heartbeat(offset))
         with closing(self._pieces(link, offset) if self._kept is None else self._kept()) as pieces:
-            send(link, protocol, pieces, self._take_event, offset=offset, size_bytes=whole_bytes)
+            send(
+                link, protocol, pieces, self._take_event,
+                offset=offset, size_bytes=size_bytes, on_sent=self._count,
+            )  # fmt: skip
         if self._failure:
             link.send(STATUS, self._failure)
         elif end := protocol.end(self.size_bytes, self.crc32):
@@ -315,6 +318,11 @@ class Download(Transfer):
 
     def _has_more(self, offset: int) -> bool:
         return self._is_made or self.size_bytes > offset
+
+    def _count(self, sent_bytes: int) -> None:
+        if not self.protocol.resumes:  # its client acknowledges nothing
+            self._sent_bytes += sent_bytes
+            self.on_progress(self._sent_bytes)
 
     def _take_event(self, event: Event) -> None:
         if isinstance(event, Acknowledgement):

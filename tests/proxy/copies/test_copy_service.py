@@ -57,6 +57,7 @@ from tests.proxy.copier import (
     stream,
 )
 from tests.waiting import until, wait_until
+from tests.wire.frames import BINARY, frame
 
 pytestmark = pytest.mark.root
 
@@ -303,6 +304,55 @@ def test_what_nobody_goes_on_with_ends(
         await nothing_is_left()
 
     asyncio.run(run())
+
+
+def test_a_copy_that_moves_does_not_expire(
+    fake: FakeServer, container: Pretended, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In either direction, however much longer it takes than a URL is valid."""
+    monkeypatch.setattr(service, "SWEEP_S", 0.05)
+    (container.root / "big").write_bytes(bytes(3 * MIB))
+    size, runtime = len(ARCHIVE), fake.path
+    into = cri_pb2.CopyToContainerRequest(
+        container_id=ID, path="/to", size=size, checksum=zlib.crc32(ARCHIVE)
+    )
+    out_of = cri_pb2.CopyFromContainerRequest(container_id=ID, path="/big")
+
+    def slowly(sock: socket.socket, messages: list[bytes]) -> bytes:
+        """Send and receive a little at a time; return the end of what arrives."""
+        found = b""
+        for message in messages:
+            time.sleep(0.5)
+            sock.sendall(frame(BINARY, message, key=bytes(4)))
+        while more := sock.recv(MIB, socket.MSG_WAITALL):
+            found = (found + more)[-1000:]
+            time.sleep(0.5)
+        return found
+
+    async def run() -> None:
+        tokens, slots = Tokens[Copy[CallCopy]](), Slots[Copy[CallCopy]]()
+        lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
+        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log, lifetime_s=1.0)
+        parts = [b"\0" + ARCHIVE[at : at + 512] for at in range(0, size, 512)]
+        for handle, request, data in (
+            (copies.handle_to, into, [*parts, b"\xff\0"]),
+            (copies.handle_from, out_of, []),
+        ):
+            answer = await handle(CallRequest("", request.SerializeToString()))
+            token = cri_pb2.CopyToContainerResponse.FromString(answer.response or b"").url
+            ticket = copies.redeem(token)
+            assert ticket is not None
+            client, sock = socket.socketpair()
+            with client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB)
+                _, end = await asyncio.gather(
+                    ticket.serve(sock), asyncio.to_thread(slowly, client, data)
+                )
+            assert b'"status": "Success"' in end
+        await copies.stop()
+
+    asyncio.run(run())
+    assert (container.root / "to/f").read_text() == "content"
 
 
 # Refused copies
