@@ -39,7 +39,7 @@ _STREAMS: Final[dict[str, LogStream]] = {"stdout": "stdout", "stderr": "stderr"}
 _EXCERPT: Final = 60
 _FEW_LINES: Final = 100
 
-_TIME_OF_DAY: Final = rb"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?"
+_TIME_OF_DAY: Final = rb"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]+"
 _USUAL: Final = re.compile(
     rb"\n([0-9]{4}-[0-9]{2}-[0-9]{2})%b(Z|[-+][0-9]{2}:[0-9]{2}) std(?:out|err) [FP] "
     % _TIME_OF_DAY
@@ -198,26 +198,29 @@ class LogDecoder:
     def _decode_usual(self, block: bytes, day: bytes, zone: bytes) -> tuple[list[Chunk], bytes]:
         """Decode lines up to the first of another kind, day or zone; return that and the rest."""
         self._is_docker = bool(self._is_docker)
-        if self._since_ns is None and not self._has_timestamps:
+        has_times = self._has_timestamps or self._since_ns is not None
+        if not has_times:
             stream = b"(?:out|err)" if self._is_merged else self._last_stream[3:].encode()
             texts: list[bytes] = _text_pattern(day, zone, stream).split(block)
             if texts[-1]:
                 del texts[0]  # before the first line feed
                 texts.append(b"")
                 return [Chunk(self._last_stream, b"\n".join(texts))], b""
-        parts: list[Any] = _column_pattern(day, zone).split(block)
+        pattern = _column_pattern(day, zone, has_times=has_times)
+        width = pattern.groups + 1
+        parts: list[Any] = pattern.split(block)
         rest = b""
         if parts[-2] is not None:
             rest = b"\n" + parts[-2]
-            del parts[-5:]
-        times: list[bytes] = parts[1::5]
+            del parts[-width:]
+        times: list[bytes] = parts[1::width] if has_times else []
         is_early: list[bool] = []
         if self._since_ns is not None and min(times) < (since := in_zone(self._since_ns, zone)):
             is_early = [time < since for time in times]
         if self._has_timestamps:
             times = normalized(times, zone)
-        columns = _Columns(times, parts[3::5], parts[5::5])
-        return self._output(columns, parts[2::5], is_early), rest
+        columns = _Columns(times, parts[width - 2 :: width], parts[width::width])
+        return self._output(columns, parts[width - 3 :: width], is_early), rest
 
     def _decode_slowly(
         self, block: bytes, *, has_line_feed: bool = True
@@ -332,13 +335,15 @@ def _text_pattern(day: bytes, zone: bytes, stream: bytes) -> re.Pattern[bytes]:
 
 
 @lru_cache(maxsize=8)
-def _column_pattern(day: bytes, zone: bytes) -> re.Pattern[bytes]:
+def _column_pattern(day: bytes, zone: bytes, *, has_times: bool) -> re.Pattern[bytes]:
     """Return an expression that splits a block of usual lines.
 
-    Its groups are the time without the zone; a text if the line is of stdout; a text if it is
-    partial; and the rest of the block from the first line of another kind, day or zone on.
+    Its groups are the time without the zone, if ``has_times``; a text if the line is of stdout; a
+    text if it is partial; and the rest of the block from the first line of another kind, day or
+    zone on.
     """
-    line = rb"(%b%b)%b std(?:(out)|err) (?:F|(P)) " % (day, _TIME_OF_DAY, re.escape(zone))
+    time = rb"(%b)" if has_times else rb"%b"
+    line = time % (day + _TIME_OF_DAY) + rb"%b std(?:(o)ut|err) (?:F|(P)) " % re.escape(zone)
     return re.compile(rb"\n(?:%b|((?s:.*)))" % line)
 
 
