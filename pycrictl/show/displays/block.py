@@ -5,23 +5,35 @@ window harmless: whether the terminal rewraps the old lines, cuts them or scroll
 cursor on the same text, so everything from there to the end of the screen belongs to the block, and
 the next frame covers it. Between two frames the terminal is in its normal state (the cursor is
 visible, lines wrap), so nothing needs repair when the process is killed.
+
+Lines that somebody types stay in the terminal's input, for the shell, but their echo moves the
+cursor down. It is put back to its saved position, or, if the terminal may have scrolled because
+there may be as many of them as the block has lines, the screen is cleared.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import select
 import signal
+import sys
+import termios
 import threading
 from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Final, TextIO
 
+from pycrictl.show.render import CLEAR_SCREEN
+
 ERASE_LINE: Final = "\x1b[K"
 ERASE_BELOW_FIRST: Final = " \x1b[J\r"
 """From column 1: tmux moves text erased from the very first cell to its scrollback."""
+
+SAVE_CURSOR: Final = "\x1b7"
+RESTORE_CURSOR: Final = "\x1b8"
 
 WRAP_OFF: Final = "\x1b[?7l"
 WRAP_ON: Final = "\x1b[?7h"
@@ -49,6 +61,8 @@ class TerminalBlock:
         self._encoding = stream.encoding
         self._lines: list[str] = []
         self._size = (0, 0)
+        self._unread_bytes = 0
+        self._typed_bytes()
         self._catches_stop = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
@@ -64,11 +78,12 @@ class TerminalBlock:
         """
         lines = list(lines[-size[1] :])
         old = self._lines
-        whole = whole or size != self._size or not old
+        start = "\r" if size != self._size else self._to_first_line()
+        whole = whole or size != self._size or not old or start != "\r"
         shrinks = len(lines) < len(old)
         if not whole and lines == old:
             return
-        frame = [WRAP_OFF, "\r"]
+        frame = [start, WRAP_OFF]
         last = len(lines) - 1
         for index, line in enumerate(lines):
             if whole or index >= len(old) or line != old[index] or (index == last and shrinks):
@@ -85,7 +100,7 @@ class TerminalBlock:
         frame.append("\r")
         if last > 0:
             frame.append(f"\x1b[{last}A")
-        frame.append(WRAP_ON)
+        frame.append(WRAP_ON + SAVE_CURSOR)
         self._lines, self._size = lines, size
         self._send("".join(frame))
 
@@ -106,9 +121,25 @@ class TerminalBlock:
     def _erase(self, successor: str = "") -> None:
         if self._lines:
             # Ctrl-C may make the kernel discard the end of a frame, so turn wrapping on again.
-            successor = f"{WRAP_ON}\r{ERASE_BELOW_FIRST}{successor}"
+            successor = f"{WRAP_ON}{self._to_first_line()}{ERASE_BELOW_FIRST}{successor}"
         self._send(successor)
         self._lines = []
+
+    def _to_first_line(self) -> str:
+        """Return what moves the cursor to the start of the first line, also if lines were typed."""
+        typed_bytes = self._typed_bytes()
+        if not typed_bytes or not self._lines:
+            return "\r"
+        return RESTORE_CURSOR if typed_bytes < len(self._lines) else CLEAR_SCREEN
+
+    def _typed_bytes(self) -> int:
+        """Return the size of the lines typed since the last call, with their line feeds."""
+        unread = b""
+        with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
+            unread = fcntl.ioctl(self._out.fileno(), termios.FIONREAD, bytes(4))
+        typed_bytes = int.from_bytes(unread, sys.byteorder) - self._unread_bytes
+        self._unread_bytes += typed_bytes
+        return max(typed_bytes, 0)
 
     def _stop(self, signum: int, frame: FrameType | None) -> None:
         with contextlib.suppress(RuntimeError):  # a frame is being written: leave it
