@@ -35,9 +35,9 @@ AGE_S = 1.0
 """Maximum age of connections in tests, where the default of a minute is too long."""
 
 _AGED = """
+from pycrictl.__main__ import run
 from pycrictl.proxy import app, server
 server.AGE_S, app.LEFT_S = {}, 0.2
-from pycrictl.__main__ import run
 run()
 """
 
