@@ -154,7 +154,7 @@ def _shown(outlet: Outlet, work: Load, run: Callable[[], T]) -> T:
     def in_thread() -> None:
         try:
             result.set_result(run())
-        except BaseException as exc:
+        except BaseException as exc:  # raised again by whoever waits for the result
             result.set_exception(exc)
 
     threading.Thread(target=in_thread, daemon=True).start()
