@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Self
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Self
 
 from pycrictl.diagnosis.pod import Look
 from pycrictl.errors import NotFound, PycrictlError
-from pycrictl.foreign import mapping, text
-from pycrictl.kube.pods import Pod
+from pycrictl.foreign import mapping, mappings, text
+from pycrictl.kube.pods import Pod, controller_of
 from pycrictl.kubectl.cluster_lists import ClusterLists, Query
 from pycrictl.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterState
 from pycrictl.kubectl.pod_selection import Asked, resolve, selector_of
@@ -80,6 +80,18 @@ def needs_log(pod: Pod) -> Iterator[tuple[str, bool]]:
             yield one.container, True
 
 
+def _newest_jobs(
+    kubectl: Kubectl, namespace: str, documents: Iterable[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return the newest Job of each CronJob among some objects."""
+    crons = [one["metadata"]["name"] for one in documents if one.get("kind") == "CronJob"]
+    words = ("get", "jobs", f"--namespace={namespace}", "--output=json")
+    found = mappings(kubectl.documents(*words).get("items")) if crons else []
+    found.sort(key=lambda one: text(one["metadata"].get("creationTimestamp")))
+    newest = {controller_of(one["metadata"]): one for one in found}
+    return [newest[f"CronJob/{name}"] for name in crons if f"CronJob/{name}" in newest]
+
+
 def _queries(kubectl: Kubectl, asked: Asked) -> tuple[list[Query], set[str]]:
     """Return the lists that are needed, and the resources besides pods whose state is reported."""
     namespace, documents = resolve(kubectl, asked)
@@ -95,7 +107,7 @@ def _queries(kubectl: Kubectl, asked: Asked) -> tuple[list[Query], set[str]]:
             return queries, {"nodes"}
         return [*queries, *(Query(one, namespace) for one in WORKLOADS)], {*PARSERS}
     queries, reported, nodes = [], set(), set()
-    for one in documents:
+    for one in [*documents, *_newest_jobs(kubectl, namespace, documents)]:
         resource = _RESOURCES.get(text(one.get("kind")), "")
         name = text(mapping(one, "metadata").get("name"))
         if resource:

@@ -332,3 +332,34 @@ def test_a_workload_without_pods(asked: Cluster, plugin: Plugin) -> None:
     asked.add_pod("web", state=RUNNING, phase="Running")
     node = command.run("node/n1")
     assert (node.code, node.stdout.startswith("default/web is running: ")) == (0, True), node
+
+
+def test_a_cron_job_stands_for_its_newest_job(asked: Cluster, plugin: Plugin) -> None:
+    owner = {"controller": True, "kind": "CronJob", "name": "nightly"}
+    failed = {"type": "Failed", "status": "True", "message": "Job has reached its limit"}
+    objects = asked.api.objects
+    metadata = {"namespace": "default", "creationTimestamp": AT}
+    objects.add(
+        "batch", "cronjobs", {"kind": "CronJob", "metadata": {**metadata, "name": "nightly"}}
+    )
+    for name, at, conditions in (("n-1", AT, [failed]), ("n-2", AT.replace("22T", "23T"), [])):
+        document = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "metadata": {**metadata, "name": name, "uid": name, "creationTimestamp": at}
+            | {"ownerReferences": [owner]},
+            "spec": {"selector": {"matchLabels": {"job-name": name}}},
+            "status": {"conditions": conditions, "active": 1, "ready": 1},
+        }
+        objects.add("batch", "jobs", document)
+    command = why(plugin, asked)
+    well = command.run("cronjob/nightly")
+    assert (well.code, well.stdout) == (0, "job default/n-2 has 1 of 1 pods ready\n"), well
+    document["status"] = {"conditions": [failed]}
+    objects.add("batch", "jobs", document)
+    for words in (["cronjob/nightly"], []):
+        sick = command.run(*words)
+        assert (sick.code, sick.stdout.startswith("job default/n-2 has failed: ")) == (1, True), (
+            sick
+        )
+        assert "n-1" not in sick.stdout
