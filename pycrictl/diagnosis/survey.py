@@ -142,7 +142,7 @@ class Survey(Asking):
 
     def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
         failures = self._failures(self._lines)
-        names = dict.fromkeys(chain.from_iterable(one.needed for one in pods))
+        names = filter(None, dict.fromkeys(chain.from_iterable(one.needed for one in pods)))
         present = {name: self._is_present(name) for name in names}
         pulls_of = self._look_for_pulls(
             [name for name, is_there in present.items() if not is_there]
