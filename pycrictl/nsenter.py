@@ -3,45 +3,67 @@
 The program's root is a file system in memory, with a static busybox and nothing else, or on top of
 an image's layers, which are only read. It is in a mount namespace of its own, and disappears with
 its last process. The container's files are below ``/container``, a link to ``/proc/PID/root`` with
-the PID in the container's PID namespace. Works on Linux only, as root.
+the PID in the container's PID namespace. Works as root only, with the programs of util-linux.
 """
 
 from __future__ import annotations
 
-import ctypes
-import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Final, NamedTuple
 
 from pycrictl.errors import PycrictlError
 from pycrictl.units import quote
 
-NAMESPACES: Final = ("ipc", "uts", "net", "pid")
+NAMESPACES: Final = ("--ipc", "--uts", "--net", "--pid")
 """The container's namespaces to join; its user and mount namespaces are not joined."""
 
-_CLONE_NEWNS: Final = 0x20000
-_MS_NOSUID: Final = 2
-_MS_NODEV: Final = 4
-_MS_BIND: Final = 0x1000
-_MS_REC: Final = 0x4000
-_MS_PRIVATE: Final = 0x40000
-_MNT_DETACH: Final = 2
-_PR_SET_PDEATHSIG: Final = 1
-_FAILED: Final = 125
+_PROGRAMS: Final = ("setpriv", "nsenter", "unshare", "mount", "chroot", "sh")
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_LOADER: Final = re.compile(rb"/[^\0]*/ld-[^\0]*\0")
+_LOADER: Final = rb"/[^\0]*/ld-[^\0]*\0"
 """The loader that a dynamically linked program names near its start (elf(5), PT_INTERP)."""
 
+_DIE_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 
-_libc = ctypes.CDLL(None, use_errno=True)
+_SCRIPT: Final = """\
+set -eu
+pid=$1 busybox=$2 layers=$3 front=$4
+shift 4
+[ -z "$front" ] || trap '' TSTP  # nothing would continue it; a shell with job control handles it
+[ -z "$busybox" ] || exec 3< "$busybox"
+export LIBMOUNT_FORCE_MOUNT2=always  # the newer calls take no more than 256 bytes of layers
+mount -t tmpfs -o nosuid,nodev tmpfs /tmp
+root=/tmp/root
+mkdir $root /tmp/upper /tmp/work
+if [ -n "$busybox" ]; then
+    mkdir $root/bin
+    cat <&3 > $root/bin/busybox
+    exec 3<&-
+    chmod 755 $root/bin/busybox
+    chroot $root /bin/busybox --install -s /bin
+else
+    mount -t overlay -o "nosuid,nodev,lowerdir=$layers,upperdir=/tmp/upper,workdir=/tmp/work" \
+        overlay $root
+fi
+for name in proc dev tmp etc; do
+    [ ! -L $root/$name ] || rm $root/$name  # an image's link would lead out of its root
+    mkdir -p $root/$name
+done
+mount --rbind /dev $root/dev
+mount -t proc -o nosuid,nodev proc $root/proc
+ln -sfn /proc/$pid/root $root/container
+ln -sfn /container/etc/resolv.conf /container/etc/hosts $root/etc/
+cd /
+exec env -i "$@"
+"""
+"""Makes the root in a mount namespace of its own, and runs the program there."""
 
 
 def check_static(path: Path) -> None:
@@ -53,7 +75,7 @@ def check_static(path: Path) -> None:
         raise PycrictlError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
     if head[:5] != b"\x7fELF\x02":
         raise PycrictlError(f"{name} is not a program for this machine")
-    if _LOADER.search(head):
+    if re.search(_LOADER, head):
         raise PycrictlError(
             f"{name} is dynamically linked, and the shell has no libraries",
             hint="install busybox-static, or name a static one with --busybox",
@@ -74,51 +96,42 @@ class Tools(NamedTuple):
     layers: Sequence[str] = ()
 
 
-class Helper:
-    """A process that becomes the parent of the program.
-
-    It is forked before the first connection to a runtime: gRPC may abort a process forked later.
-    """
-
-    def __init__(self) -> None:
-        order, self._order = os.pipe()
-        self._pid = os.fork()
-        if not self._pid:
-            os.close(self._order)
-            _serve(order)
-        os.close(order)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pid:
-            if self._order >= 0:
-                os.close(self._order)
-            with suppress(ProcessLookupError, ChildProcessError):  # it may have just ended
-                if self._order < 0:  # a signal ends this program while the shell runs
-                    os.kill(self._pid, signal.SIGKILL)
-                os.waitpid(self._pid, 0)
-
-    def run(self, pid: int, tools: Tools, words: Sequence[str]) -> int:
-        is_front = _is_in_front()
-        order = json.dumps([pid, _inner_pid(pid), tools, words, is_front])
-        sys.stdout.flush()
-        sys.stderr.flush()
-        former = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        interrupted = signal.signal(signal.SIGINT, lambda *_: None)
-        try:
-            descriptor, self._order = self._order, -1
-            with os.fdopen(descriptor, "w") as pipe:
-                pipe.write(order)
-            _, status = os.waitpid(self._pid, 0)
-            self._pid = 0
-        finally:
-            if is_front:
-                _take_terminal(os.getpgrp())
-            signal.signal(signal.SIGTTOU, former)
-            signal.signal(signal.SIGINT, interrupted)
-        return os.waitstatus_to_exitcode(status) % 256
+def run(pid: int, tools: Tools, words: Sequence[str]) -> int:
+    """Run a program beside the process with this PID; return its exit status."""
+    for name in _PROGRAMS:
+        if shutil.which(name, path=_PATH) is None:
+            raise PycrictlError(f"this host has no {name}", hint="debug needs util-linux")
+    is_front = _is_in_front()
+    # Relative paths, as mount(2) takes no more than a page.
+    common = Path(os.path.commonpath(tools.layers)).parent if tools.layers else Path("/")
+    layers = ":".join(os.path.relpath(layer, common) for layer in tools.layers)
+    own = {"HOME": "/", "TERM": os.environ.get("TERM", "dumb"), "PS1": "debug:\\w# "}
+    environ = {"PATH": _PATH, **tools.environ, **own}
+    command = [
+        *(*_DIE_WITH_PARENT, "nsenter", f"--target={pid}", *NAMESPACES),
+        *(*_DIE_WITH_PARENT, "unshare", "--mount", "--propagation=private"),
+        *("sh", "-c", _SCRIPT, "sh", str(_inner_pid(pid)), tools.busybox, layers),
+        "front" if is_front else "",
+        *(f"{name}={value}" for name, value in environ.items()),
+        *(shutil.which("chroot", path=_PATH) or "chroot", "/tmp/root", *words),
+    ]
+    former = {number: signal.getsignal(number) for number in (signal.SIGTTOU, signal.SIGINT)}
+    group = 0 if is_front else None
+    shell = subprocess.Popen(command, cwd=common, env={"PATH": _PATH}, process_group=group)
+    try:
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, lambda *_: None)
+        if is_front:
+            _give_terminal(shell.pid)
+        code = shell.wait()
+    finally:
+        shell.kill()
+        shell.wait()
+        if is_front:
+            _give_terminal(os.getpgrp())
+        for number, handler in former.items():
+            signal.signal(number, handler)
+    return 128 - code if code < 0 else code
 
 
 def _inner_pid(pid: int) -> int:
@@ -131,116 +144,6 @@ def _inner_pid(pid: int) -> int:
     return int(found)
 
 
-def _serve(order: int) -> NoReturn:
-    code = _FAILED
-    try:
-        _die_with_parent()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        with os.fdopen(order) as pipe:
-            text = pipe.read()
-        if text:
-            pid, number, tools, words, is_front = json.loads(text)
-            code = _enter(pid, number, Tools(*tools), words, is_front=is_front)
-    except BaseException as exc:
-        os.write(2, f"pycrictl: cannot enter the container's namespaces: {exc}\n".encode())
-    finally:
-        os._exit(code)
-
-
-def _enter(pid: int, number: int, tools: Tools, words: Sequence[str], *, is_front: bool) -> int:
-    opened = [os.open(f"/proc/{pid}/ns/{name}", os.O_RDONLY) for name in NAMESPACES]
-    for descriptor in opened:
-        _check(_libc.setns(descriptor, 0), "setns")
-        os.close(descriptor)
-    child = os.fork()  # only a child enters the PID namespace
-    if not child:
-        _become(tools, words, number, is_front=is_front)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
-
-
-def _become(tools: Tools, words: Sequence[str], number: int, *, is_front: bool) -> NoReturn:
-    try:
-        _die_with_parent()
-        if is_front:
-            with suppress(OSError):
-                os.setpgid(0, 0)
-                _take_terminal(os.getpgrp())
-            # Nothing would continue it; a shell with job control sets its own handler.
-            signal.signal(signal.SIGTSTP, signal.SIG_IGN)
-        for signal_number in (signal.SIGINT, signal.SIGTTOU):
-            signal.signal(signal_number, signal.SIG_DFL)
-        _check(_libc.unshare(_CLONE_NEWNS), "unshare")
-        _mount("none", "/", "", _MS_REC | _MS_PRIVATE)
-        _change_root(_make_root(tools))
-        for name in ("resolv.conf", "hosts"):
-            file = Path("/etc", name)
-            file.unlink(missing_ok=True)
-            file.symlink_to(f"/container/etc/{name}")
-        Path("/container").symlink_to(f"/proc/{number}/root")
-        if tools.busybox:
-            install = ["/bin/busybox", "--install", "-s", "/bin"]
-            subprocess.run(install, stdin=subprocess.DEVNULL, check=True)
-        own = {"HOME": "/", "TERM": os.environ.get("TERM", "dumb"), "PS1": "debug:\\w# "}
-        try:
-            os.execvpe(words[0], list(words), {"PATH": _PATH, **tools.environ, **own})
-        except FileNotFoundError:
-            os.write(2, f"pycrictl: there is no {quote(words[0])} among the tools\n".encode())
-    except BaseException as exc:
-        os.write(2, f"pycrictl: cannot run the shell: {exc}\n".encode())
-    finally:
-        os._exit(_FAILED)
-
-
-def _make_root(tools: Tools) -> Path:
-    """Mount a root for the program over a directory that every Linux has; return its path."""
-    folder = Path("/proc")
-    content = Path(tools.busybox).read_bytes() if tools.busybox else b""
-    _mount("tmpfs", folder, "tmpfs", _MS_NOSUID | _MS_NODEV)
-    if tools.busybox:
-        (folder / "bin").mkdir()
-        busybox = folder / "bin/busybox"
-        busybox.write_bytes(content)
-        busybox.chmod(0o755)
-        return folder
-    root, upper, work = (folder / name for name in ("root", "upper", "work"))
-    for each in (root, upper, work):
-        each.mkdir()
-    # Relative paths, as mount(2) takes no more than a page.
-    common = Path(os.path.commonpath(tools.layers)).parent
-    os.chdir(common)
-    layers = ":".join(os.path.relpath(layer, common) for layer in tools.layers)
-    options = f"lowerdir={layers},upperdir={upper},workdir={work}"
-    _mount("overlay", root, "overlay", _MS_NOSUID | _MS_NODEV, options)
-    return root
-
-
-def _change_root(root: Path) -> None:
-    """Make a mount the root of this process alone, with the node's devices.
-
-    An image may have links in place of the mount points: they are followed in the new root only.
-    """
-    former = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.chdir(root)
-    _check(_libc.pivot_root(b".", b"."), "pivot_root")
-    os.chroot(".")
-    for name in ("proc", "dev", "tmp", "etc"):
-        Path("/", name).mkdir(exist_ok=True)
-    os.fchdir(former)
-    _mount("dev", "/dev", "", _MS_BIND | _MS_REC)
-    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
-    os.chdir("/")
-    os.close(former)
-    _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV)
-
-
-def _die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, even by SIGKILL (prctl(2))."""
-    _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
-
-
 def _is_in_front() -> bool:
     """Return whether this process group has the terminal."""
     for descriptor in (0, 2):
@@ -249,20 +152,8 @@ def _is_in_front() -> bool:
     return False
 
 
-def _take_terminal(group: int) -> None:
+def _give_terminal(group: int) -> None:
     for descriptor in (0, 2):
         with suppress(OSError):
             os.tcsetpgrp(descriptor, group)
             return
-
-
-def _mount(source: str, target: str | Path, kind: str, flags: int, options: str = "") -> None:
-    number = ctypes.c_ulong(flags)
-    words = (os.fsencode(word) for word in (source, target, kind))
-    _check(_libc.mount(*words, number, options.encode() or None), f"mounting {target}")
-
-
-def _check(result: int, what: str) -> None:
-    if result:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number).lower()}")

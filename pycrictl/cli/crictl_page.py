@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from typer.core import TyperOption
 
@@ -76,39 +76,3 @@ def _set(heading: str, content: Sequence[Row | str]) -> str:
         else:
             lines.append(f"{each[0]:{first}}  {each[1]}")
     return "\n".join([heading, *(f"   {line}".rstrip() for line in lines)])
-
-
-_ROOT: Final = ("$schema", "$id", "$ref")
-_LIMITS: Final = ("minimum", "maximum", "enum")
-
-
-def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without requirements, ranges, enum names and alternative spellings."""
-    definitions = {
-        name: _definition(definition)
-        for name, definition in schema["$defs"].items()
-        if "properties" in definition
-    }
-    return {**{key: schema[key] for key in _ROOT}, "$defs": definitions}
-
-
-def _definition(definition: dict[str, Any]) -> dict[str, Any]:
-    from pycrictl.show.protodata import NEWER_FIELDS  # noqa: PLC0415 - not for help
-
-    spellings = definition.get("dependentSchemas", {})
-    properties = {
-        name: _value(value)
-        for name, value in definition["properties"].items()
-        if name not in spellings and name not in NEWER_FIELDS
-    }
-    return {"properties": properties, "additionalProperties": False, "type": "object"}
-
-
-def _value(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_value(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if value.get("$ref", "").endswith("int64"):
-        return {"type": "integer"}
-    return {key: _value(item) for key, item in value.items() if key not in _LIMITS}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from pycrictl.cli import options
 from pycrictl.cli.pulling import find_keyring, pull_image
+from pycrictl.cri.configurations import auth_config, load_container, load_pod
 from pycrictl.cri.lifecycle.launch import Launch
-from pycrictl.cri.specs.loading import auth_config, load_container, load_pod
 from pycrictl.errors import UsageError
 
 if TYPE_CHECKING:

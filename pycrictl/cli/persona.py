@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
 from pycrictl import __version__, noderoot
 from pycrictl.config import DEFAULT_PATH
@@ -140,10 +140,6 @@ class Persona(Wording):
         env.warn(f"event of container {container_id[:13]}: {failure}")
         return True
 
-    def schema(self, whole: dict[str, Any]) -> dict[str, Any]:
-        """Return the part of a JSON Schema that is printed."""
-        return whole
-
 
 class Crictl(Persona):
     """The program as a replacement of crictl 1.36.0."""
@@ -270,11 +266,6 @@ class Crictl(Persona):
         report = "failed to format container event with the error: failed to template data"
         env.stdout.write(f"{report}: {message}\n")
         return False
-
-    def schema(self, whole: dict[str, Any]) -> dict[str, Any]:
-        from pycrictl.cli import crictl_page  # noqa: PLC0415 - only for schemas
-
-        return crictl_page.plain_schema(whole)
 
 
 def persona_of(program: str) -> Persona:

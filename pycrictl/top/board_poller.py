@@ -12,7 +12,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import measure
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.errors import ConnectError, PycrictlError
+from pycrictl.errors import ConnectError, PycrictlError, Unimplemented
 from pycrictl.progress.pod_pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.state import PullState
@@ -126,9 +126,7 @@ class BoardPoller:
         assert self._connection is not None
         try:
             sample = measure(self._connection.client, cri_pb2.ContainerStatsFilter())
-        except PycrictlError as exc:
-            if exc.reference != "unimplemented":
-                raise
+        except Unimplemented:
             return {}
         found, used = {}, {}
         for one in sample.stats:

@@ -74,17 +74,16 @@ def debug(
     if tools and busybox:
         raise UsageError("--tools and --busybox cannot be combined")
     program = None if tools else _find_busybox(busybox)
-    with nsenter.Helper() as helper:
-        with app.open_client("runtime") as client:
-            word = options.qualified(container, container=of_container, namespace=namespace)
-            target = Lookup(client).found(word, "container")
-            try:
-                process = locate_here(client, target.id)
-            except FailedPrecondition as error:
-                error.hint = "its namespaces exist only while it is running"
-                raise
-        with nullcontext(program) if program else _image(app, tools, progress) as root:
-            raise typer.Exit(helper.run(process.pid, root, command or ["sh"]))
+    with app.open_client("runtime") as client:
+        word = options.qualified(container, container=of_container, namespace=namespace)
+        target = Lookup(client).found(word, "container")
+        try:
+            process = locate_here(client, target.id)
+        except FailedPrecondition as error:
+            error.hint = "its namespaces exist only while it is running"
+            raise
+    with nullcontext(program) if program else _image(app, tools, progress) as root:
+        raise typer.Exit(nsenter.run(process.pid, root, command or ["sh"]))
 
 
 def _find_busybox(named: str) -> Tools:

@@ -8,9 +8,9 @@ from pycrictl.cli import launch_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import worded_sandbox
 from pycrictl.cli.records import with_records
+from pycrictl.cri.configurations import load_pod
 from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.cri.specs.loading import load_pod
 from pycrictl.errors import UsageError
 
 

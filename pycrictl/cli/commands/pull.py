@@ -16,7 +16,7 @@ from pycrictl.cli.pulling import find_keyring, pull_image, shown
 from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
-from pycrictl.cri.specs.loading import auth_config, load_pod
+from pycrictl.cri.configurations import auth_config, load_pod
 from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
 from pycrictl.pull.many import PullOutcome, images_in, pull_many

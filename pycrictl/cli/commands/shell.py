@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.specs.schema import container_schema, pod_schema
 from pycrictl.errors import MissingArgument
+from pycrictl.show.schema import container_schema, pod_schema
 
 if TYPE_CHECKING:
-    from pycrictl.cri.specs.schema import Schema
+    from pycrictl.show.schema import Schema
 
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
@@ -85,4 +85,4 @@ def pod_and_container(
 
 
 def _write(app: AppContext, schema: Schema) -> None:
-    app.env.stdout.write(json.dumps(app.persona.schema(schema), indent=2) + "\n")
+    app.env.stdout.write(json.dumps(schema, indent=2) + "\n")

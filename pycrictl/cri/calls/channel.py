@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from urllib.parse import quote as percent_encoded
-
-import grpc
 
 from pycrictl.cri.calls.errmap import Status
 from pycrictl.cri.calls.obstacle import Obstacle, look, web_server
@@ -24,6 +22,9 @@ from pycrictl.errors import ConnectError
 from pycrictl.signals import left_to_main_thread, undisturbed
 from pycrictl.units import quote
 from pycrictl.wire import codes, limits
+
+if TYPE_CHECKING:
+    import grpc
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -44,7 +45,6 @@ _LONGEST_S: Final = 1e9
 """Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
 
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
-_ENDS: Final = (grpc.RpcError, grpc.FutureCancelledError)
 _HTTP_STATUS: Final = re.compile(r"Received http2 header with status: (\d+)")
 _OVERSIZE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
 
@@ -80,7 +80,7 @@ class GrpcChannel:
             ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
         )
         with left_to_main_thread():
-            self.grpc = grpc.insecure_channel(target, options)
+            self.grpc = _library().insecure_channel(target, options)
 
     def close(self) -> None:
         """End all calls and close the connection."""
@@ -153,7 +153,7 @@ class GrpcCall:
     def messages(self) -> Generator[bytes, None, None]:
         """Yield the messages of the answer until the call has ended."""
         with self:
-            with suppress(*_ENDS):
+            with suppress(*_ends()):
                 if self._is_stream:
                     yield from self._call
                 else:
@@ -165,9 +165,9 @@ class GrpcCall:
         if self.status is None:
             try:
                 self._call.result(timeout_s)
-            except grpc.FutureTimeoutError:
+            except _library().FutureTimeoutError:
                 return False
-            except _ENDS:
+            except _ends():
                 pass
             self._end()
         return True
@@ -199,6 +199,19 @@ class GrpcCall:
             obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
         found = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
         self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
+
+
+def _library() -> Any:
+    """Load gRPC with the first connection: help and completion often need none."""
+    import grpc  # noqa: PLC0415
+
+    return grpc
+
+
+def _ends() -> tuple[type[Exception], ...]:
+    """Return the errors with which gRPC ends a call."""
+    grpc = _library()
+    return grpc.RpcError, grpc.FutureCancelledError
 
 
 def _check_descriptors(target: str) -> None:

@@ -39,10 +39,6 @@ _NOUNS: Final = {
 }
 
 
-# The valid values of fields: the loader and the JSON Schema share these rules, so they accept the
-# same documents.
-
-
 INTEGERS: Final = {
     FieldDescriptor.TYPE_INT32: range(-(2**31), 2**31),
     FieldDescriptor.TYPE_UINT32: range(2**32),
@@ -56,14 +52,10 @@ _WIDE: Final = (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64)
 _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 
 
-def spellings(field: FieldDescriptor) -> tuple[str, ...]:
-    """Return the keys of a field: its name in the API and, where it differs, JSON's camelCase."""
-    return tuple(dict.fromkeys((field.name, field.json_name)))
-
-
 @cache
 def fields_by_key(message: Descriptor) -> Mapping[str, FieldDescriptor]:
-    return {key: field for field in message.fields for key in spellings(field)}
+    """Return the fields by their keys: the name in the API, and JSON's camelCase."""
+    return {key: field for field in message.fields for key in (field.name, field.json_name)}
 
 
 def enum_names(enum: EnumDescriptor) -> dict[str, int]:
@@ -81,16 +73,6 @@ def map_value(field: FieldDescriptor) -> FieldDescriptor | None:
     if entry is None or not entry.GetOptions().map_entry:
         return None
     return entry.fields_by_name["value"]
-
-
-def text_pattern(field: FieldDescriptor) -> str | None:
-    """Return the regular expression that a number written as text must fully match.
-
-    None for fields of less than 64 bits, which any JSON library represents exactly.
-    """
-    if field.type not in _WIDE:
-        return None
-    return r"-?[0-9]{1,20}" if INTEGERS[field.type].start else r"[0-9]{1,20}"
 
 
 # Loading
@@ -230,11 +212,11 @@ def _scalar(field: FieldDescriptor, node: Node, path: str) -> Any:
 
 
 def _integer(field: FieldDescriptor, node: Node, path: str) -> int:
-    limits, pattern, value = INTEGERS[field.type], text_pattern(field), node.value
+    limits, value = INTEGERS[field.type], node.value
     given = node.text if node.type == "number" else _NOUNS[node.type]
-    if isinstance(value, str) and pattern is not None:
+    if isinstance(value, str) and field.type in _WIDE:
         given = quote(value)
-        value = int(value) if re.fullmatch(pattern, value) else value
+        value = int(value) if re.fullmatch("-?[0-9]{1,20}", value) else value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if type(value) is int and value in limits:

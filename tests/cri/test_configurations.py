@@ -8,7 +8,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.config import FILE_LIMIT_BYTES
-from pycrictl.cri.specs import loading
+from pycrictl.cri import configurations
 from pycrictl.errors import UsageError
 
 POD = "metadata: {name: web, namespace: default}\n"
@@ -22,12 +22,12 @@ def file(tmp_path: Path) -> Path:
 
 def pod(file: Path, text: str) -> cri_pb2.PodSandboxConfig:
     file.write_text(text)
-    return loading.load_pod(str(file), print)
+    return configurations.load_pod(str(file), print)
 
 
 def container(file: Path, text: str) -> cri_pb2.ContainerConfig:
     file.write_text(text)
-    return loading.load_container(str(file), print)
+    return configurations.load_container(str(file), print)
 
 
 def test_names_of_the_api_and_camel_case(file: Path) -> None:
@@ -100,7 +100,7 @@ def test_only_the_first_document_is_used(file: Path) -> None:
     warnings: list[str] = []
     for more in ("---\n", "---\nfoo: [", "...\n---\nkind: x\n"):
         file.write_text(POD + "hostname: h\n" + more)
-        assert loading.load_pod(str(file), warnings.append).hostname == "h"
+        assert configurations.load_pod(str(file), warnings.append).hostname == "h"
     assert warnings == [
         f'pod config "{file}": only its first document is used; another begins in line {line}'
         for line in (POD.count("\n") + 3, POD.count("\n") + 4)
@@ -113,7 +113,7 @@ def test_only_the_first_document_is_used(file: Path) -> None:
 def test_cgroup_warning(file: Path, text: str, count: int) -> None:
     file.write_text(POD + text)
     warnings: list[str] = []
-    loading.load_pod(str(file), warnings.append)
+    configurations.load_pod(str(file), warnings.append)
     assert len(warnings) == count
     assert all("cgroup_parent" in warning for warning in warnings)
 
@@ -181,4 +181,4 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("\0", "null byte"),
     ]:
         with pytest.raises(UsageError, match=reason):
-            loading.load_pod(path, print)
+            configurations.load_pod(path, print)

@@ -1,1 +1,0 @@
-"""Files that users write for pods and containers: reading, rules, schema, credentials."""
