@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 HELM := $(if $(filter x86_64,$(shell uname -m)),.venv/bin/helm)
 
 .NOTPARALLEL:
-.PHONY: help demo playground unit test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground unit coverage test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
@@ -17,12 +17,17 @@ demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway
 	$(PYTHON) -m tests.node.demo
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
 	@$(PYTHON) -m tests.node.playground
+UNIT := -m "not (node or root or debian or slow)" --ignore tests/cluster --ignore tests/packaging
 unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
-	$(PYTHON) -m pytest -n auto --dist worksteal -m "not node and not root" --ignore tests/cluster --ignore tests/packaging
+	$(PYTHON) -m pytest -n auto --dist worksteal $(UNIT)
+COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top/test_board.py agent/test_objects.py \
+	kubectl/test_imagepulls.py cli/test_lists.py cli/test_replays.py cli/test_why.py test_units.py test_yamltree.py)
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal
 failed: .venv/.stamp ## the tests that failed in the last run once more, one after another
 	$(PYTHON) -m pytest -n 0 --last-failed --last-failed-no-failures none
+coverage: .venv/.stamp ## the branches of the pure packages that tests take, with a floor
+	.venv/bin/coverage run -m pytest -n 0 -q -m "not root and not slow" $(COVERING) && .venv/bin/coverage report
 lint: .venv/.stamp ## ruff, mypy --strict, vulture
 	.venv/bin/ruff check && .venv/bin/ruff format --check
 	.venv/bin/mypy && .venv/bin/mypy packaging
@@ -55,8 +60,8 @@ proto: .venv/.stamp ## the modules of proto/
 picture: node .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
 	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -D 6000 -t window_frame \
 		-c '$(PYTHON) -m tests.node.demo'
-docs: .venv-docs/.stamp ## a site of README.md and the man pages, in build/site; needs mandoc
-	.venv-docs/bin/python -m tools.site
+docs: .venv/.stamp ## a site of README.md, docs and the man pages, in build/site; needs mandoc
+	$(PYTHON) -m tools.site
 
 FOR_ARM := aarch64-linux-gnu-strip:binutils-aarch64-linux-gnu
 dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for that machine
@@ -65,7 +70,9 @@ dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for that
 image: .venv-dist/.stamp ## the container images; ARCH=arm64: and an index, if both were built
 	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
 	.venv-dist/bin/python packaging/dist.py image $(if $(ARCH),--arch $(ARCH))
-dist-test: install .venv/.stamp ## what `make dist image` has built, each at work
+dist-COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top/test_board.py agent/test_objects.py \
+	kubectl/test_imagepulls.py cli/test_lists.py cli/test_replays.py cli/test_why.py test_units.py test_yamltree.py)
+test: install .venv/.stamp ## what `make dist image` has built, each at work
 	@packaging/install.sh $(if $(wildcard dist/*arm64*),qemu-aarch64-static:qemu-user-static)
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
 release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY signs it
@@ -80,7 +87,6 @@ install: ; @tests/node/install.sh
 
 .venv/.stamp: WANTS := --editable . --group test --group dev
 .venv-dist/.stamp: WANTS := --group dist
-.venv-docs/.stamp: WANTS := --group docs
 .venv-picture/.stamp: WANTS := --group picture
 # Made anew for another Python.
 .venv/.stamp: $(if $(filter-out $(PYTHON3),$(file <.venv/.stamp)),again)

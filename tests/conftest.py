@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup(1) ignores it
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)  # as of SIGINT, of background jobs
 os.umask(0o022)  # the caller's may be stricter
 
 # Tests start the program a thousand times: its modules are compiled once, even if the environment
@@ -53,13 +54,15 @@ _PROGRAMS = ("containerd", "runc", "docker-registry", "busybox")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests on the throwaway node, and those that need root, before `-m` chooses."""
+    """Mark tests by what their fixtures need, before `-m` chooses."""
     for item in items:
         fixtures = {*getattr(item, "fixturenames", ())}
         if {"shared_lab", "shared_endpoint"} & fixtures:
             item.add_marker(pytest.mark.node)
         if "as_root" in fixtures:
             item.add_marker(pytest.mark.root)
+        if "on_debian" in fixtures:
+            item.add_marker(pytest.mark.debian)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -76,6 +79,11 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def as_root() -> None:
     """Say that a fixture needs root: its tests are marked so."""
+
+
+@pytest.fixture(scope="session")
+def on_debian() -> None:
+    """Say that a fixture needs programs of Debian: its tests are marked so."""
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from tests.cli.run import Run
 from tests.fakecri import FakeServer
 
 
+@pytest.mark.debian
 def test_a_static_program() -> None:
     program = shutil.which("busybox")
     assert program is not None

@@ -1,4 +1,4 @@
-"""Build the site in `build/site`: the README, the man pages, and the pages for developers.
+"""Build the site in `build/site`: the README, `docs`, the man pages, and the pages for developers.
 
     python -m tools.site
 
@@ -51,8 +51,11 @@ def build(folder: Path) -> None:
     shutil.rmtree(sources, ignore_errors=True)
     (sources / "man").mkdir(parents=True)
     shutil.copytree(ROOT / "docs", sources / "docs")
+    for page in (sources / "docs").glob("*.md"):  # the README is the home page, man pages are HTML
+        text = page.read_text("utf-8").replace("(../README.md", "(../index.md")
+        page.write_text(re.sub(r"(\(\.\./man/[\w.-]+\.[157])\)", r"\1.md)", text), "utf-8")
     shutil.copy(ROOT / "README.md", sources / "index.md")
-    for name in ("CHANGELOG.md", *_FOR_DEVELOPERS):
+    for name in ("CHANGELOG.md", "MAINTAINERS.md", "CODE_OF_CONDUCT.md", *_FOR_DEVELOPERS):
         shutil.copy(ROOT / name, sources)
     for page in _pages():
         (sources / "man" / f"{page.name}.md").write_text(markdown(page), "utf-8")
@@ -141,10 +144,14 @@ def _configuration(sources: Path, folder: Path) -> dict[str, object]:
         "validation": {"links": {"anchors": "warn", "unrecognized_links": "warn"}},
         "nav": [
             {"Overview": "index.md"},
-            {"Changelog": "CHANGELOG.md"},
+            {"Install": "docs/install.md"},
+            {"Recipes": "docs/recipes.md"},
             {"In a cluster": "docs/cluster.md"},
+            {"Differences from crictl": "man/pycrictl-compat.7.md"},
             {"Man pages": [f"man/{page.name}.md" for page in _pages()]},
-            {"For developers": ["docs/building.md", *_FOR_DEVELOPERS]},
+            {"What the proposals leave open": "docs/proposals.md"},
+            {"Changelog": "CHANGELOG.md"},
+            {"For developers": ["docs/building.md", *_FOR_DEVELOPERS, "MAINTAINERS.md"]},
         ],
     }
 

@@ -29,5 +29,5 @@ def cluster(run_folder: Path, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def kubectl(cluster: Cluster) -> Kubectl:
+def kubectl(on_debian: None, cluster: Cluster) -> Kubectl:
     return cluster.kubectl()

@@ -54,6 +54,7 @@ def test_one_answers_for_all(cluster: Cluster) -> None:
     assert later["phase"] == "Waiting"
 
 
+@pytest.mark.debian
 def test_a_node_that_does_not_answer_is_named(
     cluster: Cluster, dead: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,8 @@ from tests.kube.apiserver import make_node_certificates
 from tests.waiting import wait_until
 from tools.torture.attacks import FLOODS, attack
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 ROUNDS = 3
 ROUND_S = 1.0

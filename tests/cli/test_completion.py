@@ -12,6 +12,8 @@ from pycrictl.cli.commands.shell import FILES
 from tests.cli import shells
 from tests.cli.run import Run
 
+pytestmark = pytest.mark.debian
+
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -160,7 +160,7 @@ def test_containers_and_commands_as_kubectl_has_them(node: FakeServer, line: str
         ("attach -n shop -c nope web", 'no container "shop/web/nope"'),
         ("cp -n nope -c main web:/etc/passwd .", 'no container "nope/web/main"'),
         ("cp -c nope . web:/etc", 'no container "web/nope"'),
-        ("debug -n nope web", 'no container "nope/web"'),
+        pytest.param("debug -n nope web", 'no container "nope/web"', marks=pytest.mark.debian),
         ("why -n nope web", 'no pod "nope/web"'),
         ("image-pull-progress -n nope web", 'no pod "nope/web"'),
     ],

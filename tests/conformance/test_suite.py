@@ -15,6 +15,8 @@ from .cluster import Cluster
 from .conftest import our_cluster
 from .suite import Suite, suite
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["suite"]
 
 

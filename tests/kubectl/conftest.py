@@ -31,7 +31,7 @@ def impatient(plugin: Plugin) -> None:
 
 
 @pytest.fixture
-def plugin(cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
+def plugin(on_debian: None, cluster: Cluster, tmp_path: Path) -> Iterator[Plugin]:
     """The plugin, with a kubeconfig for the cluster and folders of its own."""
     assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
     runtime = Path(tempfile.mkdtemp(prefix="run-"))  # a socket's path must be short

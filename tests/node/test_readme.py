@@ -1,4 +1,6 @@
-"""Every README command, run as written; those that a test cannot run are listed with a reason.
+"""Every command of the README and of `docs`, run as written.
+
+Those that a test cannot run are listed with a reason.
 
 The commands before "Try it" must print what the README shows. Any other must use only programs in
 ``PROGRAMS`` or be listed in ``INSTEAD``, otherwise a test fails: no command stays untested.
@@ -29,10 +31,12 @@ from .stage import API, BATCH, WEB, Stage
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
 FIRST, _, REST = README.partition("\n## Try it\n")
-BUILDING: Final = (ROOT / "docs" / "building.md").read_text("utf-8")
+PAGES: Final = "".join(
+    (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("building", "install", "recipes")
+)
 
 PROGRAMS: Final = frozenset(
-    ("pycrictl", "crictl", "cat", "curl", "install", "jq", "ls", "man", "tar")
+    ("pycrictl", "crictl", "cat", "curl", "echo", "install", "jq", "ls", "man", "tar")
 )
 """Programs that may run in the house, as they change nothing outside it."""
 
@@ -85,6 +89,21 @@ INSTEAD: Final = {
     ),
     "kubectl image-pull-progress web": Other("", "there is no cluster: tests/kubectl runs it"),
     **{
+        f"pycrictl --host {hosts} {words}": Other(f"pycrictl {words}", "tests/hosts has hosts")
+        for hosts, words in (
+            ("n[001-200]", "pull-limiter set 3"),
+            ("n[001-200]", "pull-limiter status"),
+            ("@workers", "pull --from images.txt"),
+        )
+    },
+    "pycrictl exec web jcmd 1 GC.heap_dump /tmp/heap.hprof": Other(
+        "pycrictl exec web cp /etc/hostname /tmp/heap.hprof", "the container has no JVM"
+    ),
+    **dict.fromkeys(
+        ("sha256sum --check --ignore-missing SHA256SUMS", "gpg --verify SHA256SUMS.asc SHA256SUMS"),
+        Other("", "tests/packaging/test_release.py signs and checks"),
+    ),
+    **{
         f"{installer} install ./pycrictl{name}": Other("", "tests/packaging installs the packages")
         for installer, name in (
             ("apt", "_*_amd64.deb"),
@@ -104,6 +123,13 @@ GOES_ON: Final = {
     " --max-parallel-image-pulls 3": (" ready ", 0),
 }
 """Commands that run until Ctrl-C: text that they print, and their exit status after it."""
+
+FAILS: Final = (
+    "pycrictl doctor --registry registry.example.com/shop/web",
+    "pycrictl why",
+    "pycrictl why default/web",
+)
+"""Commands that exit with 1: the node has no network, and a pod of it is not whole."""
 
 SHOWS: Final = {
     "pycrictl image-pull-progress default/web": "done: 3 layers",
@@ -161,7 +187,7 @@ def programs(statement: str) -> set[str]:
 
 COMMANDS: Final = [
     statement
-    for block in blocks(REST + BUILDING)
+    for block in blocks(REST + PAGES)
     if block.language in ("sh", "console", "bash")
     for statement in statements(block)
 ]
@@ -175,7 +201,7 @@ def test_every_command_is_known() -> None:
         if statement not in INSTEAD and not programs(statement) <= PROGRAMS
     ]
     assert unknown == [], "run it in a test: see PROGRAMS and INSTEAD"
-    assert {*INSTEAD, *GOES_ON, *SHOWS} <= set(COMMANDS)
+    assert {*INSTEAD, *GOES_ON, *FAILS, *SHOWS} <= set(COMMANDS)
 
 
 def test_every_command_works(furnished: House) -> None:
@@ -190,11 +216,11 @@ def test_every_command_works(furnished: House) -> None:
         everything["make demo"] = demo.result()
     failures = []
     for statement, done in everything.items():
-        expected = GOES_ON.get(statement, ("", 0))[1]
+        expected = GOES_ON.get(statement, ("", int(statement in FAILS)))[1]
         is_shown = re.search(SHOWS.get(statement, ""), done.text)
         if done.code != expected or not is_shown or "Traceback" in done.text:
             failures.append((statement, done))
-    assert failures == []
+    assert not failures, "\n".join(map(str, failures))
 
 
 def watch(house: House, statements: list[str]) -> dict[str, Done]:
@@ -277,7 +303,7 @@ def test_commands_within_sentences_exist() -> None:
         for command in program.subcommands
         for name in (command.name, *command.aliases)
     }
-    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README + BUILDING)]
+    reported = [text.split() for text in re.findall(r"`pycrictl ([^`]+)`", README + PAGES)]
     assert reported
     for words in reported:
         name = next((word for word in words if not word.startswith("-")), "")

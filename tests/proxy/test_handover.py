@@ -41,6 +41,8 @@ from tests.serving import free_port
 from tests.waiting import wait_until
 from tools.torture import restarts
 
+pytestmark = pytest.mark.slow
+
 Start = Callable[..., Program]
 
 

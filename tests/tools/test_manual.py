@@ -23,6 +23,8 @@ from tools import site, surface
 from tools.generate import write
 from tools.manual import pages, prose, roff
 
+pytestmark = pytest.mark.debian
+
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "man"
 PAGES = pages.pages()
