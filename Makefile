@@ -70,9 +70,7 @@ dist: .venv-dist/.stamp ## the packages, as root on Debian; ARCH=arm64: for that
 image: .venv-dist/.stamp ## the container images; ARCH=arm64: and an index, if both were built
 	@packaging/install.sh $(if $(filter arm64,$(ARCH)),$(FOR_ARM))
 	.venv-dist/bin/python packaging/dist.py image $(if $(ARCH),--arch $(ARCH))
-dist-COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top/test_board.py agent/test_objects.py \
-	kubectl/test_imagepulls.py cli/test_lists.py cli/test_replays.py cli/test_why.py test_units.py test_yamltree.py)
-test: install .venv/.stamp ## what `make dist image` has built, each at work
+dist-test: install .venv/.stamp ## what `make dist image` has built, each at work
 	@packaging/install.sh $(if $(wildcard dist/*arm64*),qemu-aarch64-static:qemu-user-static)
 	PYCRICTL_DIST=$(CURDIR)/dist $(PYTHON) -m pytest -n 0 tests/packaging
 release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY signs it
