@@ -1,7 +1,8 @@
 """The throwaway node as a separate machine: the usual sockets, and pycrictl installed.
 
 Programs run there in their own mount namespace, where ``/run`` is new and writes to ``/etc``,
-``/usr``, ``/opt`` and ``/var/lib`` are discarded. All of it ends with the lab at the latest, as
+``/usr``, ``/opt`` and ``/var/lib`` are discarded; the configuration and state of what else is
+installed there are not seen. All of it ends with the lab at the latest, as
 `sweep` finds it by ``/run``.
 """
 
@@ -35,9 +36,11 @@ for place in etc usr opt var/lib; do
   mount -t overlay overlay /$place \
     -o lowerdir=/$place,upperdir=/run/.over/$place,workdir=/run/.work/$place
 done
-rm -f /etc/crictl.yaml /etc/pycrictl.toml
-mkdir -p /run/containerd /etc/systemd/system /etc/bash_completion.d
+rm -rf /etc/crictl.yaml /etc/pycrictl.toml /var/lib/pycrictl /var/lib/kubelet
+mkdir -p /run/containerd /etc/containerd /etc/systemd/system /etc/bash_completion.d
+mkdir -p /var/lib/pycrictl
 ln -s "$FOLDER/ctd.sock" /run/containerd/containerd.sock
+cp "$FOLDER/config.toml" /etc/containerd/config.toml
 ln -sf "$FOLDER/pycrictl" /usr/local/bin/pycrictl
 echo ready
 read -r end || true

@@ -14,22 +14,23 @@ from typing import Final
 
 from tests.waiting import wait_until
 
-from .stage import API, BATCH, CACHE, LIMIT, WEB, Stage, perform
+from .stage import API, BATCH, CACHE, LIMIT, REPORT, WEB, Stage, perform
 
 RATE_BYTES_PER_S: Final = 96 * 1024
 
 GREETING: Final = f"""
-A node of your own: default/web runs, default/api crashes, and jobs/batch waits
-in line behind a slow pull, as the proxy lets {LIMIT} image be pulled at once.
+A node of your own: default/web and jobs/batch run, default/api crashes, and jobs/report
+waits in line behind a slow pull, as the proxy lets {LIMIT} image be pulled at once.
 Six things to try:
 
   pycrictl image-pull-progress       the pulls, live; Ctrl-C leaves them alone
   pycrictl pull-limiter set 2        who is in line starts at once
   pycrictl why default/api           why it crashes, and its last words
-  pycrictl why jobs/batch            what it waits for, and how long still
+  pycrictl why jobs/report           what it waits for, and how long still
   pycrictl cp web:/srv/index.html .  out of a container that has no shell
   pycrictl logs -f <Tab>             names are completed, as are paths for cp
 
+The examples of README.md work here too, except on other hosts and in a cluster.
 exit or Ctrl-D ends the node.
 """
 _RC: Final = """
@@ -58,13 +59,14 @@ def _enter(stage: Stage) -> None:
 
 def _furnish(stage: Stage) -> None:
     kubelet, store = stage.lab.node.kubelet, stage.lab.node.store
-    stage.keep(WEB)
-    wait_until(lambda: (stage.logs(WEB) / "0.log").exists() and kubelet.running_containers())
+    for running, workload in enumerate((WEB, BATCH), 1):
+        stage.keep(workload)
+        wait_until(lambda number=running: len(kubelet.running_containers()) == number)
     stage.keep(API)
-    stage.lab.registry.limit(RATE_BYTES_PER_S)
+    stage.lab.registry.limit(RATE_BYTES_PER_S, CACHE.partition(":")[0])
     stage.pull(CACHE)
     wait_until(store.ingests)
-    stage.keep(BATCH)
+    stage.keep(REPORT)
 
 
 def _run_shell(stage: Stage) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 import grpc
 
 from .daemon import DaemonFailed
-from .images import Layer, busybox, text_file
+from .images import File, Layer, busybox, text_file
 from .lab import MIB, Lab
 from .machine import Machine
 
@@ -54,8 +54,11 @@ API: Final = Workload(
     ("sh", "-c", "echo connecting to db:5432; echo no database; exit 3"),
 )
 BATCH: Final = Workload("jobs", "batch", "jobs/batch:7", ("sleep", "1000000"))
+REPORT: Final = Workload("jobs", "report", "jobs/report:2", ("sleep", "1000000"))
 CACHE: Final = "shop/cache:3"
 """An image that no pod uses."""
+
+BUSYBOX: Final = "docker.io/library/busybox:1.36"
 
 
 class Failed(Exception): ...
@@ -95,11 +98,13 @@ class Stage:
         self._pulls: list[grpc.Future[Any]] = []
         with ExitStack() as stack:
             self.lab = stack.enter_context(Lab())
-            self.lab.serve_as(REGISTRY)
+            self.lab.serve_as(REGISTRY, BUSYBOX.partition("/")[0])
             self._push_images()
             self.lab.node.kubelet.pull(f"{REGISTRY}/{API.image}")
             self.desk = self.lab.folder / "desk"
             self.desk.mkdir()
+            (self.desk / "nginx.conf").write_text("events {}\n")
+            (self.desk / "images.txt").write_text(f"{BUSYBOX}\n")
             self._machine = stack.enter_context(Machine(self.lab))
             self.kubelet = stack.enter_context(self._machine.proxy(LIMIT))
             stack.callback(self._is_over.set)
@@ -110,8 +115,11 @@ class Stage:
         self._stack.close()
 
     def start(self, *words: str, **how: Any) -> subprocess.Popen[str]:
-        endpoint = "unix:///run/pycrictl/cri.sock"
-        environ = {"CONTAINER_RUNTIME_ENDPOINT": endpoint, "IMAGE_SERVICE_ENDPOINT": endpoint}
+        environ = {
+            "CONTAINER_RUNTIME_ENDPOINT": "unix:///run/pycrictl/cri.sock",
+            # The pulls that a user types do not wait in the line of the kubelet's.
+            "IMAGE_SERVICE_ENDPOINT": "unix:///run/containerd/containerd.sock",
+        }
         return self._machine.start(*words, folder=self.desk, environ=environ, **how)
 
     def logs(self, workload: Workload) -> Path:
@@ -159,13 +167,18 @@ class Stage:
 
     def _push_images(self) -> None:
         lab, server = self.lab, busybox("httpd")
-        page = text_file("srv/index.html", "<h1>It works, and there is no shell here.</h1>\n")
-        for name, files, sizes_mib in (
-            (WEB.image, [lab.layout.layer([server, page])], (18, 9, 12)),
-            (API.image, [lab.base], ()),
-            (BATCH.image, [lab.base], (10, 6)),
-            (CACHE, [lab.base], (14, 10)),
+        files = [
+            text_file("srv/index.html", "<h1>It works, and there is no shell here.</h1>\n"),
+            File("etc/nginx", mode=0o755, is_folder=True),
+        ]
+        for name, first, sizes_mib in (
+            (WEB.image, lab.layout.layer([server, *files]), (18, 9, 12)),
+            (API.image, lab.base, ()),
+            (BATCH.image, lab.base, (10, 6)),
+            (REPORT.image, lab.base, (8, 3)),
+            (CACHE, lab.base, (14, 10)),
+            (BUSYBOX.partition("/")[2], lab.base, ()),
         ):
             sizes = [size * MIB for size in sizes_mib]
-            layers: list[Layer] = [*files, *lab.layout.random_layers(sizes, seed=len(name))]
+            layers: list[Layer] = [first, *lab.layout.random_layers(sizes, seed=len(name))]
             lab.push(lab.layout.image(name, layers))

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from .machine import ROOT, WAIT_S
 from .playground import GREETING
 from .sweep import cgroups, mount_points, processes
+from .test_readme import FIRST, README, blocks, statements
 
 PROMPT = rb"playground# "
 
@@ -49,7 +50,7 @@ def test_nothing_is_left_when_its_terminal_is_closed() -> None:
         assert processes(folder)
         assert mount_points(folder)
         shell.type("pycrictl image-pull-progress\n")
-        shell.read(rb"jobs/batch queued")
+        shell.read(rb"jobs/report queued")
         shell.hang_up()
         shell.process.wait(WAIT_S)
         check_that_nothing_is_left(folder)
@@ -75,14 +76,14 @@ def test_what_the_greeting_says() -> None:
 
         tries = {
             "pycrictl image-pull-progress": "registry.example/shop/cache:3",
-            "pycrictl why jobs/batch": "is queued, 1st, behind",
+            "pycrictl why jobs/report": "is queued, 1st, behind",
             "pycrictl pull-limiter set 2": "limit 1 -> 2",
             "pycrictl why default/api": "keeps crashing: exit code 3",
             "pycrictl cp web:/srv/index.html .": "copied 1 file",
             "pycrictl logs -f <Tab>": "default/api\r\nconnecting to db:5432",
         }
         without_end = {
-            "pycrictl image-pull-progress": ("\n", rb"jobs/batch queued, 1st, behind \S+:3"),
+            "pycrictl image-pull-progress": ("\n", rb"jobs/report queued, 1st, behind \S+:3"),
             # The first letters match two pods.
             "pycrictl logs -f <Tab>": ("def\ta\t\n", rb"logs -f def\a.*no database\r"),
         }
@@ -93,6 +94,13 @@ def test_what_the_greeting_says() -> None:
             else:
                 assert expected in shell.run(line), line
         assert {*re.findall(r"^  (pycrictl .*?)  ", GREETING, re.M)} == {*tries}
+        for line in readme_examples():
+            # Both watch the slow pull, which does not end here.
+            if line in ("pycrictl image-pull-progress", "pycrictl image-pull-progress --follow"):
+                interrupted(f"{line}\n", rb"cache:3")
+            else:
+                status = 1 if line == "pycrictl why default/api" else 0
+                assert f"<{status}>" in shell.run(f'{line}; echo "<$?>"'), line
         assert "/usr/local/bin/pycrictl" in shell.run("type pycrictl")
         assert "index.html" in shell.run("ls")
         # Ctrl-D works only after a prompt: before, the terminal turns it into a NUL.
@@ -102,6 +110,20 @@ def test_what_the_greeting_says() -> None:
         assert shell.process.wait(WAIT_S) == 0
         assert termios.tcgetattr(shell.terminal) == settings
         check_that_nothing_is_left(folder)
+
+
+def readme_examples() -> list[str]:
+    """Return the README's commands for a node that has a proxy, without those of other hosts."""
+    use_it, node_side = (
+        README.partition(f"\n## {title}\n")[2] for title in ("Use it", "The node side")
+    )
+    shown = blocks(FIRST) + blocks(use_it.partition("\n## ")[0]) + blocks(node_side)
+    lines = [line for block in shown for line in statements(block)]
+    return [
+        line
+        for line in lines
+        if line.startswith("pycrictl ") and not line.startswith(("pycrictl -H", "pycrictl proxy"))
+    ]
 
 
 def test_it_needs_a_terminal() -> None:

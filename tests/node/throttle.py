@@ -48,6 +48,7 @@ class Throttle:
         self.host = ""
         self._changed = threading.Condition()
         self._rate_bytes_per_s: float | None = None
+        self._limited = re.compile("")
         self._next_byte_at = 0.0
         self._faults: tuple[Fault, ...] = ()
         self._authorization: str | None = None
@@ -70,10 +71,14 @@ class Throttle:
 
     # Switches
 
-    def limit(self, bytes_per_s: float | None) -> None:
-        """Limit the bodies of all connections together; None is no limit, 0 blocks everything."""
+    def limit(self, bytes_per_s: float | None, pattern: str = "") -> None:
+        """Limit the bodies of all requests together in whose path `pattern` is found.
+
+        None is no limit, 0 blocks them.
+        """
         with self._changed:
             self._rate_bytes_per_s = bytes_per_s
+            self._limited = re.compile(pattern)
             self._next_byte_at = time.monotonic()
             self._changed.notify_all()
 
@@ -128,29 +133,27 @@ class Throttle:
         with self._changed:
             self._requests.append((method, path, status))
 
-    def chunk_bytes(self) -> int:
+    def chunk_bytes(self, path: str) -> int:
         """How much to read at once, so that a slow rate still flows smoothly."""
-        rate = self._rate_bytes_per_s
+        rate = self._rate_for(path)
         if rate is None:
             return _MAX_CHUNK_BYTES
         return int(min(max(rate / _CHUNKS_PER_S, 512), _MAX_CHUNK_BYTES))
 
-    def wait_for_turn(self, size_bytes: int) -> None:
-        """Wait until the limit lets the next `size_bytes` pass.
+    def wait_for_turn(self, path: str, size_bytes: int) -> None:
+        """Wait until the limit lets the next `size_bytes` of a path pass.
 
         Raises:
             ConnectionAbortedError: The throttle was stopped meanwhile.
         """
         with self._changed:
-            while (wait_s := self._wait_s()) is None or wait_s > 0:
+            while (wait_s := self._wait_s(path)) is None or wait_s > 0:
                 self._changed.wait(wait_s)
             if self._closing:
                 raise ConnectionAbortedError
-            if self._rate_bytes_per_s:
+            if rate := self._rate_for(path):
                 now = time.monotonic()
-                self._next_byte_at = max(self._next_byte_at, now) + (
-                    size_bytes / self._rate_bytes_per_s
-                )
+                self._next_byte_at = max(self._next_byte_at, now) + size_bytes / rate
             self._sent_bytes += size_bytes
 
     def wait_for_heal(self, fault: Fault) -> None:
@@ -160,10 +163,14 @@ class Throttle:
             if self._closing:
                 raise ConnectionAbortedError
 
-    def _wait_s(self) -> float | None:
-        if self._closing or self._rate_bytes_per_s is None:
+    def _rate_for(self, path: str) -> float | None:
+        return self._rate_bytes_per_s if self._limited.search(path) else None
+
+    def _wait_s(self, path: str) -> float | None:
+        rate = self._rate_for(path)
+        if self._closing or rate is None:
             return 0.0
-        if self._rate_bytes_per_s == 0:
+        if rate == 0:
             return None
         return self._next_byte_at - time.monotonic()
 
@@ -231,11 +238,11 @@ class _Handler(Handler):
                     return
                 self.throttle.wait_for_heal(fault)
                 fault = None
-            size = self.throttle.chunk_bytes()
+            size = self.throttle.chunk_bytes(self.path)
             chunk = answer.read(min(size, left_bytes) if fault else size)
             if not chunk:
                 return
-            self.throttle.wait_for_turn(len(chunk))
+            self.throttle.wait_for_turn(self.path, len(chunk))
             self.wfile.write(chunk)
             left_bytes -= len(chunk)
 
