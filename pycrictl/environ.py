@@ -100,11 +100,13 @@ def write_pieces(descriptor: int, pieces: list[bytes | memoryview]) -> None:
 
 def write_bytes(stream: TextIO, data: bytes) -> None:
     """Write bytes to a standard stream of any kind, after the text that was written before."""
-    if (descriptor := descriptor_of(stream)) is None:
-        stream.write(data.decode(errors="replace"))
-    else:
-        stream.flush()
+    stream.flush()
+    if (descriptor := descriptor_of(stream)) is not None:
         write_pieces(descriptor, [data])
+    elif isinstance(stream, io.TextIOWrapper):  # in memory
+        stream.buffer.write(data)
+    else:
+        stream.write(data.decode(errors="replace"))
 
 
 def _positive(text: str | None) -> int:

@@ -7,7 +7,6 @@ that share them.
 from __future__ import annotations
 
 import os
-import select
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -20,6 +19,7 @@ from pycrictl.copy.method import CopyOptions, Method, Opened, first_to_serve, on
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.tree.walk import Watch
+from pycrictl.environ import write_pieces
 from pycrictl.errors import (
     ConnectError,
     CopyError,
@@ -269,10 +269,18 @@ def _out_of(
     with closing(ends.pack_from(method, path, rules, watch, follow=follow)) as pieces:
         while True:
             try:
-                _write(env.stdout.fileno(), next(pieces))
+                piece = next(pieces)
             except StopIteration as end:
                 packed: Summary = end.value
                 return packed
+            try:
+                write_pieces(env.stdout.fileno(), [piece])
+            except OSError as exc:
+                reason = (exc.strerror or str(exc)).lower()
+                raise CopyError(
+                    f"cannot write to standard output: {reason}",
+                    hint="the archive is not complete",
+                ) from exc
 
 
 def _umask() -> int:
@@ -286,16 +294,3 @@ def _require_open(use: Callable[[], object], name: str, purpose: str) -> None:
         use()  # transfers zero bytes
     except (OSError, ValueError):
         raise UsageError(f"{name} is not open for {purpose}", hint="an archive needs it") from None
-
-
-def _write(fd: int, piece: memoryview) -> None:
-    while piece:
-        try:
-            piece = piece[os.write(fd, piece) :]
-        except BlockingIOError:
-            select.select((), (fd,), ())
-        except OSError as exc:
-            reason = os.strerror(exc.errno or 0).lower()
-            raise CopyError(
-                f"cannot write to standard output: {reason}", hint="the archive is not complete"
-            ) from exc

@@ -104,6 +104,19 @@ def named(name: str | None, kind: str) -> str:
     return name or ""
 
 
+def all_named(names: Sequence[str] | None, kind: str) -> list[str]:
+    """Return names; refuse an empty one among them."""
+    if "" in (names or ()):
+        raise UsageError(f"the name of one {kind} is empty", hint="is a script's variable not set?")
+    return list(names or ())
+
+
+def some_named(names: Sequence[str] | None, kind: str) -> list[str]:
+    if not names:
+        raise MissingArgument(f"no {kind} is named")
+    return all_named(names, kind)
+
+
 def formats(*names: str, help: str = "Output format.") -> Any:
     known = [name.partition("=")[0] + "=" * ("=" in name) for name in names]
     return typer.Option(

@@ -85,6 +85,17 @@ def find_keyring(
     return keyring_of(app.env.environ, app.env.warn, authfile, docker_config)
 
 
+def ask_password(app: AppContext) -> str:
+    try:
+        password = app.env.ask_password()
+        (password or "").encode()  # in the C locale, Python reads any bytes
+    except UnicodeError:
+        raise UsageError("the password is not UTF-8") from None
+    if password is None:
+        raise UsageError("the password is missing: standard input is empty")
+    return password
+
+
 def shown(client: CriClient, outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
     if outlet.form == "none":
         return None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
 from functools import partial
-from typing import Annotated, Literal, TextIO
+from typing import Annotated, Literal
 
 import typer
 
@@ -14,7 +12,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
 from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import UsageError
+from pycrictl.show.displays.outlet import Lines
 from pycrictl.streaming.forwarder import Forwarder, listen, parse_pair
 from pycrictl.streaming.loop import run_in_loop
 from pycrictl.streaming.standard import not_started, stream_all
@@ -47,8 +45,7 @@ def attach(
     Example: pycrictl attach web
     """
     app: AppContext = ctx.obj
-    if not container:
-        raise UsageError("the container ID is empty")
+    options.named(container, "container")
     stream_options.check_terminal(app.env, tty=tty, stdin=stdin, stdin_flag="--stdin")
     tls_files = tls.files(app.persona)
     with (
@@ -114,15 +111,13 @@ def port_forward(
     Example: pycrictl port-forward web 8080:80 :9090
     """
     app: AppContext = ctx.obj
-    if not pod:
-        raise UsageError("the pod sandbox ID is empty")
+    options.named(pod, "pod sandbox")
     pairs = [parse_pair(text) for text in ports]
     tls_files = tls.files(app.persona)
-    print_line = partial(_print_line, app.env.stdout)
+    out = Lines(app.env.stdout)
 
     def handled(port: int) -> None:
-        with suppress(OSError):  # a full disk; it is reported at the end of the program
-            print_line(f"Handling connection for {port}\n")
+        out.write([f"Handling connection for {port}"])
 
     with app.open_client("runtime") as client:
         listeners = listen(options.split_list(addresses) or ["localhost"], pairs, note=app.env.warn)
@@ -137,21 +132,9 @@ def port_forward(
         )
 
         def ready() -> None:
-            for listener in listeners:
-                print_line(f"Forwarding from {listener.label} -> {listener.remote}\n")
+            out.write(f"Forwarding from {each.label} -> {each.remote}" for each in listeners)
 
         try:
             run_in_loop(forwarder.run(listeners, ready=ready))
         except KeyboardInterrupt:
             pass  # how users end it
-
-
-def _print_line(stdout: TextIO, line: str) -> None:
-    """Write a line at once; drop all lines once the reader has closed standard output."""
-    try:
-        stdout.write(line)
-        stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stdout.fileno())
-        os.close(nowhere)

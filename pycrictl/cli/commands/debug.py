@@ -67,8 +67,7 @@ def debug(
     Example: pycrictl debug web
     """
     app: AppContext = ctx.obj
-    if not container:
-        raise UsageError("the container ID is empty")
+    options.named(container, "container")
     if noderoot.directory() != "/":
         raise UsageError("debug runs on the node itself, not with --host-root")
     if tools and busybox:

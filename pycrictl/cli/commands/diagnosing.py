@@ -16,7 +16,6 @@ from pycrictl.cli.pulling import find_keyring
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
-from pycrictl.cri.inspection.statuses import checked
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
 from pycrictl.diagnosis.pod import Look
@@ -60,8 +59,7 @@ def why(
     """
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
-    if pod is not None:
-        checked([pod], "pod")
+    options.named(pod, "pod")
     if watch and (pod is not None or not chosen.is_table):
         raise UsageError("--watch works only with the table of all pods")
     root = Path(noderoot.directory())
@@ -119,7 +117,7 @@ def doctor(
     app: AppContext = ctx.obj
 
     chosen = Format(output, template=template)
-    registries = checked(options.split_list(registry), "registry")
+    registries = options.all_named(options.split_list(registry), "registry")
     for name in registries:
         wrong = flaw(name if "/" in name else f"{name}/repository")
         if wrong is not None:

@@ -104,8 +104,7 @@ def exec_(
     is_selected = selection.is_given or state is not None
     target = None if is_selected else container
     words = [*(() if container is None or not is_selected else (container,)), *(command or ())]
-    if target == "":
-        raise UsageError("the container ID is empty")
+    options.named(target, "container")
     if not words:
         where = "" if is_selected else " after the container ID"
         raise MissingArgument(f"no command is given{where}")

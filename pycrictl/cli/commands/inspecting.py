@@ -57,7 +57,7 @@ def inspect(
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
     query = selection.query(app, state, all_states=all_, namespace=namespace)
-    words = statuses.checked(ids or (), "container")
+    words = options.all_named(ids, "container")
     block = partial(inspect_views.container_status_block, now=app.env.wall_clock())
     views = inspect_views.container_document, block
     with app.open_clients(needs_images=bool(selection.image)) as (client, images):
@@ -99,7 +99,7 @@ def inspectp(
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
     query = selection.query(app)
-    words = statuses.checked(ids or (), "pod")
+    words = options.all_named(ids, "pod")
     views = inspect_views.pod_document, inspect_views.pod_status_block
     with app.open_client("runtime") as client:
         ids = [] if words else [pod.id for pod in list_pods(client, query)]
@@ -133,7 +133,7 @@ def inspecti(
     app: AppContext = ctx.obj
     chosen = Format(output, template=template)
     conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
-    words = statuses.checked(images or (), "image")
+    words = options.all_named(images, "image")
     views = inspect_views.image_document, inspect_views.image_status_block
     with app.open_client("image") as client:
         ids = [] if words else [image.id for image in list_images(client, name, conditions)]

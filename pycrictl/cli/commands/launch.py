@@ -1,17 +1,86 @@
-"""``create``, ``run`` and ``runp``."""
+"""``create``, ``run`` and ``runp``: files, credentials and connections."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
 import typer
 
-from pycrictl.cli import launch_options, options
+from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import worded_sandbox
+from pycrictl.cli.pulling import ask_password, find_keyring, pull_image, worded_sandbox
 from pycrictl.cli.records import with_records
-from pycrictl.cri.configurations import load_pod
-from pycrictl.cri.lifecycle.launch import create_container, run_container, run_pod
+from pycrictl.cri.configurations import auth_config, load_container, load_pod
+from pycrictl.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pycrictl._proto import cri_pb2
+    from pycrictl.cri.calls.client import CriClient
+
+CANCEL_FLAG: Final = "--cancel-timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class PullOptions:
+    """The options of ``create`` and ``run`` about pulls of the container's images."""
+
+    auth: options.Auth = ""
+    creds: options.Creds = ""
+    username: options.Username = ""
+    no_pull: options.NoPull = False
+    with_pull: options.WithPull = False
+    pull_timeout: options.PullTimeout = 0.0
+
+    def __post_init__(self) -> None:
+        if self.no_pull and self.with_pull:
+            raise UsageError("--no-pull and --with-pull cannot be combined")
+
+    def decide(self, by_default: bool) -> bool:
+        return self.with_pull or (by_default and not self.no_pull)
+
+
+@contextmanager
+def _clients(
+    app: AppContext, cancel_timeout_s: float, *, needs_images: bool = False
+) -> Iterator[tuple[CriClient, CriClient]]:
+    with app.open_clients(needs_images=needs_images) as (client, images):
+        if cancel_timeout_s:
+            client.timeout_s, client.timeout_flag = cancel_timeout_s, CANCEL_FLAG
+        yield client, images
+
+
+@contextmanager
+def _prepared(
+    app: AppContext, files: tuple[str, str], how: PullOptions, timeout_s: float, *, pulls: bool
+) -> Iterator[tuple[CriClient, Launch]]:
+    """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
+    container = load_container(files[0], app.env.warn)
+    pod = load_pod(files[1], app.env.warn)
+    auth = auth_config(
+        creds=how.creds,
+        auth=how.auth,
+        username=how.username,
+        password=ask_password(app) if pulls and how.username else "",
+    )
+    with _clients(app, timeout_s, needs_images=pulls) as (client, images):
+
+        def pull(request: cri_pb2.PullImageRequest) -> str:
+            return pull_image(
+                images,
+                request,
+                app.outlet("auto", stdout="result"),
+                timeout_s=how.pull_timeout,
+                keyring=find_keyring(app),
+                persona=app.persona,
+            )
+
+        before = pull if pulls else None
+        yield client, Launch(container, pod, pull=before, auth=auth)
 
 
 @with_records
@@ -21,7 +90,7 @@ def create(
     pod: options.Pod,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
-    pulling: launch_options.PullOptions,
+    pulling: PullOptions,
     cancel_timeout: options.CancelTimeout = 0.0,
 ) -> None:
     """Create a container in a pod sandbox.
@@ -32,14 +101,10 @@ def create(
     Example: pycrictl create web container.yaml pod.yaml
     """
     app: AppContext = ctx.obj
-    if not pod:
-        raise UsageError("the pod sandbox ID is empty")
+    options.named(pod, "pod sandbox")
     pulls = pulling.decide(app.config.pull_image_on_create)
     files = container_config, pod_config
-    with launch_options.prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (
-        client,
-        launch,
-    ):
+    with _prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (client, launch):
         pod_id = Lookup(client).found(pod, "pod").id
         app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
@@ -50,7 +115,7 @@ def run(
     *,
     container_config: options.ContainerFile,
     pod_config: options.PodFile,
-    pulling: launch_options.PullOptions,
+    pulling: PullOptions,
     cancel_timeout: options.CancelTimeout = 0.0,
     runtime: options.RuntimeHandler = "",
 ) -> None:
@@ -65,10 +130,7 @@ def run(
     app: AppContext = ctx.obj
     pulls = pulling.decide(not app.config.disable_pull_on_run)
     files = container_config, pod_config
-    with launch_options.prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (
-        client,
-        launch,
-    ):
+    with _prepared(app, files, pulling, cancel_timeout, pulls=pulls) as (client, launch):
         with worded_sandbox(launch.pod.metadata.name, app.persona):
             container_id = run_container(client, launch, handler=runtime)
         app.env.stdout.write(f"{container_id}\n")
@@ -89,7 +151,7 @@ def runp(
     app: AppContext = ctx.obj
     config = load_pod(pod_config, app.env.warn)
     with (
-        launch_options.launch_clients(app, cancel_timeout) as (client, _),
+        _clients(app, cancel_timeout) as (client, _),
         worded_sandbox(config.metadata.name, app.persona),
     ):
         pod_id = run_pod(client, config, handler=runtime)

@@ -9,7 +9,7 @@ import typer
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
-from pycrictl.cri.lifecycle.control import check_ids, every, in_turn, remove
+from pycrictl.cri.lifecycle.control import every, in_turn, remove
 from pycrictl.cri.lists import lookup
 from pycrictl.errors import UsageError
 
@@ -50,7 +50,7 @@ def stop(
         raise UsageError("--all and IDs cannot be combined")
     if timeout < 0:
         raise UsageError("--timeout must not be negative")
-    words = () if all_ else check_ids(containers or (), "container")
+    words = [] if all_ else options.some_named(containers, "container")
     results = Results(app)
     with app.open_client("runtime") as client:
         found = (
@@ -73,7 +73,7 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     Example: pycrictl stopp default/web
     """
     app: AppContext = ctx.obj
-    words = check_ids(pods or (), "pod sandbox")
+    words = options.some_named(pods, "pod sandbox")
     results = Results(app)
     with app.open_client("runtime") as client:
         found = results.targets(client, words, "pod")
@@ -119,7 +119,7 @@ def rmp(
 
 def _act(app: AppContext, containers: list[str] | None, call: str, **request: Any) -> None:
     """Make a call for each container, and print its ID."""
-    words = check_ids(containers or (), "container")
+    words = options.some_named(containers, "container")
     results = Results(app)
     with app.open_client("runtime") as client:
         found = lookup.targets(client, words, "container", as_typed=app.persona.is_literal)
@@ -139,7 +139,7 @@ def _remove(
     if is_all and given:
         raise UsageError("--all and IDs cannot be combined")
     noun = "pod sandbox" if kind == "pod" else "container"
-    words = () if is_all else check_ids(given or (), noun)
+    words = [] if is_all else options.some_named(given, noun)
     before = ("Stopped sandbox ", "Removed sandbox ") if kind == "pod" else ("", "")
     results = Results(app)
     with app.open_client("runtime") as client:

@@ -17,7 +17,7 @@ from pycrictl.cri.lifecycle.image_removal import images_in_use
 from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods
-from pycrictl.errors import PycrictlError, UsageError
+from pycrictl.errors import PycrictlError
 from pycrictl.show.columns import table_of
 from pycrictl.show.formats import LIST_FORMATS, ListFormat, Views
 from pycrictl.show.list_views import (
@@ -213,8 +213,7 @@ def images(
         header=not no_headers,
         columns=IMAGES,
     )
-    if repository == "":
-        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
+    options.named(repository, "image")
     conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
 
     def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:

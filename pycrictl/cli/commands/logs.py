@@ -11,13 +11,14 @@ import typer
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cri.inspection import containerlog
+from pycrictl.environ import descriptor_of, write_bytes
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
 from pycrictl.logs.log_reader import LogReader, Selection, parse_since, pause_for
 from pycrictl.logs.together import Together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import BinaryIO, TextIO
+    from collections.abc import Iterable
+    from typing import TextIO
 
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.wire.logline import Chunk
@@ -113,8 +114,7 @@ def logs(
     )
 
     pods = options.split_pairs(app, labels, "--label")
-    if container == "":
-        raise UsageError("a container ID is empty", hint="is a script's variable not set?")
+    options.named(container, "container")
     if container is not None and pods:
         raise UsageError("a name and --label cannot be combined")
     if container is None and not pods and not all_:
@@ -166,7 +166,7 @@ class _Output:
             return
         try:
             lasts = containerlog.life(self.client, log)
-            self._write(reader.follow(lasts, self._pause()))
+            self._write(reader.follow(lasts, pause_for(descriptor_of(self.app.env.stdout))))
         except KeyboardInterrupt:
             pass  # how users end it
 
@@ -202,21 +202,15 @@ class _Output:
             return logs.lasts()
 
         try:
-            self._write(together.follow(goes_on, self._pause()))
+            self._write(together.follow(goes_on, pause_for(descriptor_of(self.app.env.stdout))))
         except KeyboardInterrupt:
             pass  # how users end it
 
-    def _pause(self) -> Callable[[], None]:
-        try:
-            return pause_for(self.app.env.stdout.fileno())
-        except (OSError, ValueError):  # closed, or without a descriptor
-            return pause_for(None)
-
     def _write(self, chunks: Iterable[Chunk]) -> None:
         """Write without delay, which keeps both outputs in order on a shared terminal."""
-        writers = {"stdout": _writer(self.app.env.stdout), "stderr": _writer(self.app.env.stderr)}
+        streams = {"stdout": self.app.env.stdout, "stderr": self.app.env.stderr}
         for stream, data in chunks:
-            writers[stream](data)
+            write_bytes(streams[stream], data)
 
 
 def _is_same_file(stdout: TextIO, stderr: TextIO) -> bool:
@@ -225,15 +219,3 @@ def _is_same_file(stdout: TextIO, stderr: TextIO) -> bool:
         return os.path.sameopenfile(stdout.fileno(), stderr.fileno())
     except (OSError, ValueError):  # closed, or without a descriptor
         return False
-
-
-def _writer(stream: TextIO) -> Callable[[bytes], object]:
-    buffer: BinaryIO | None = getattr(stream, "buffer", None)
-    if buffer is None:
-        return lambda data: stream.write(data.decode(errors="replace"))
-
-    def write(data: bytes) -> None:
-        buffer.write(data)
-        buffer.flush()
-
-    return write

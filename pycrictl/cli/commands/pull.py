@@ -10,14 +10,14 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cli import complete, launch_options, options
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import find_keyring, pull_image, shown
+from pycrictl.cli.pulling import ask_password, find_keyring, pull_image, shown
 from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.configurations import auth_config, load_pod
-from pycrictl.errors import ConfigError, MissingArgument, RuntimeFault, UsageError
+from pycrictl.errors import ConfigError, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
 from pycrictl.pull.many import PullOutcome, images_in, pull_many
 from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
@@ -144,16 +144,11 @@ def pull(
         raise UsageError("--keep-going needs --from: images given as arguments are all tried")
     if parallel > MAX_PARALLEL:
         raise UsageError(f"--parallel must be at most {MAX_PARALLEL}")
-    if not images:
-        raise MissingArgument("no image given")
-    if "" in images:
-        raise UsageError("the name of one image is empty", hint="is a script's variable not set?")
-    if pull_timeout < 0:
-        raise UsageError("--pull-timeout must not be negative")
+    images = options.some_named(images, "image")
     outlet = app.outlet(progress, stdout="result")
     sandbox_config = None if pod_config is None else load_pod(pod_config, app.env.warn)
     annotations = options.split_pairs(app, annotation, "--annotation")
-    password = launch_options.ask_password(app) if username else ""
+    password = ask_password(app) if username else ""
     requests = [
         cri_pb2.PullImageRequest(
             image=cri_pb2.ImageSpec(image=image, annotations=annotations),

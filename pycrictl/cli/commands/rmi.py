@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import complete
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.cri.calls.redact import redact_text
-from pycrictl.cri.lifecycle.control import check_ids
 from pycrictl.cri.lifecycle.image_removal import find_images, remove_images, unused_images
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import UsageError
@@ -56,12 +55,12 @@ def rmi(
             hint = f"to remove only the images that are named, leave out {flag}"
             raise UsageError(f"{flag} with images would remove {what} as well", hint=hint)
         app.env.warn(f"{flag} removes {what} in addition to those that are named")
-    targets = () if not images and (all_ or prune) else check_ids(images or (), "image")
+    targets = [] if not images and (all_ or prune) else options.some_named(images, "image")
     results = Results(app)
     with ExitStack() as stack:
         client = stack.enter_context(app.open_client("image"))
         if all_:
-            targets += tuple(image.id for image in fetch.images(client))
+            targets += [image.id for image in fetch.images(client)]
         elif prune:
             runtime = stack.enter_context(app.open_runtime_beside(client))
             targets += unused_images(runtime, client, fetch.images(client))

@@ -20,16 +20,7 @@ from pycrictl.errors import (
     PycrictlError,
     RemoteProtocolError,
     Unavailable,
-    UsageError,
 )
-
-
-def checked(targets: Iterable[str], kind: str) -> list[str]:
-    words = list(targets)
-    if "" in words:
-        raise UsageError(f"the name of one {kind} is empty", hint="is a script's variable not set?")
-    return words
-
 
 StatusKind = Literal["container", "pod", "image"]
 

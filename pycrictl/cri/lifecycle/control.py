@@ -24,11 +24,9 @@ from pycrictl.cri.lists.lookup import Kind, ObjectRef
 from pycrictl.errors import (
     ConnectError,
     FailedPrecondition,
-    MissingArgument,
     PycrictlError,
     RemoteProtocolError,
     Unavailable,
-    UsageError,
 )
 from pycrictl.units import quote
 
@@ -46,15 +44,6 @@ _DOING: Final = {
     "RemoveContainer": "removing",
     "RemovePodSandbox": "removing",
 }
-
-
-def check_ids(ids: Sequence[str], kind: str) -> tuple[str, ...]:
-    """Return the words; raise UsageError for no words or an empty one."""
-    if not ids:
-        raise MissingArgument(f"no {kind} is named")
-    if "" in ids:
-        raise UsageError(f"the ID of one {kind} is empty")
-    return tuple(ids)
 
 
 def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[ObjectRef]:
