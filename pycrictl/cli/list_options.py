@@ -14,6 +14,7 @@ from pycrictl.cri.lists import queries
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import NotFound, NothingSelected
 from pycrictl.show.columns import sort_paths
+from pycrictl.show.formats import ListFormat
 from pycrictl.units import parse_int
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from pycrictl.cri.lists.lookup import Kind
     from pycrictl.diagnosis.pod import Look
     from pycrictl.show.columns import Column
-    from pycrictl.show.formats import Format, ListFormat, Views
+    from pycrictl.show.formats import Format, Views
 
 LIST_PAUSE_S: Final = 1.0
 """Pause between two polls of a watched list."""
@@ -208,10 +209,7 @@ NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API se
 
 
 def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:
-    """Explain an empty list if the pod or container that it was limited to does not exist.
-
-    As in crictl, an empty list is not a failure.
-    """
+    """Explain an empty list if the pod or container that it was limited to does not exist."""
     for text in _missing(app, client, *words):
         app.env.note(text)
 
@@ -232,27 +230,55 @@ def _missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> It
             yield f"{error.message}: {error.hint}" if error.hint else error.message
 
 
-def show_list(
-    app: AppContext,
-    fetch: Callable[[], Sequence[Message]],
-    chosen: ListFormat,
-    views: Views,
-    *,
-    watch: bool,
-    if_empty: Callable[[], None] | None = None,
-) -> None:
-    if not watch:
-        found = fetch()
-        chosen.write(found, views, app.env.stdout, app.screen())
-        if not found and chosen.is_table and if_empty is not None:
-            if_empty()
-        return
-    with app.until_interrupted() as viewer:
-        viewer.follow(
-            fetch,
-            lambda found, out: chosen.write(found, views, out, app.screen()),
-            pause_s=LIST_PAUSE_S,
+@dataclass(frozen=True, slots=True)
+class ListForm:
+    """The options about how ``ps``, ``pods`` and ``images`` show a list."""
+
+    no_headers: NoHeaders = False
+    no_trunc: options.NoTrunc = False
+    output: ListOutput = "table"
+    quiet: options.Quiet = False
+    verbose: options.Verbose = False
+    watch: Watch = False
+
+    def format(
+        self, name: str, columns: Sequence[Column], sort_by: str, output: str | None = None
+    ) -> ListFormat:
+        return ListFormat(
+            self.output if output is None else output,
+            name=name,
+            quiet=self.quiet,
+            verbose=self.verbose,
+            sort_by=sort_by,
+            header=not self.no_headers,
+            columns=columns,
         )
+
+    def show(
+        self,
+        app: AppContext,
+        fetch: Callable[[], Sequence[Message]],
+        chosen: ListFormat,
+        views: Views,
+        *words: tuple[Kind, str],
+        client: CriClient,
+    ) -> None:
+        """Show a list, once or until Ctrl-C; explain an empty one if it was limited to ``words``.
+
+        As in crictl, an empty list is not a failure.
+        """
+
+        def write(found: Sequence[Message], out: TextIO) -> None:
+            chosen.write(found, views, out, None if self.no_trunc else app.screen())
+
+        if self.watch:
+            with app.until_interrupted() as viewer:
+                viewer.follow(fetch, write, pause_s=LIST_PAUSE_S)
+            return
+        found = fetch()
+        write(found, app.env.stdout)
+        if not found and chosen.is_table:
+            note_missing(app, client, *words)
 
 
 def write_diagnosis(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pycrictl.errors import UsageError
 from pycrictl.show.jsonpath import JsonPath, value_text
-from pycrictl.show.render import MIN_COLUMN_WIDTH, Table
+from pycrictl.show.render import Table
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -45,12 +45,18 @@ def table_of(
     known: Any = None,
     *,
     wanted: Collection[str] = (),
-    min_width: int = MIN_COLUMN_WIDTH,
-    footer: str = "",
+    **more: Any,
 ) -> Table:
+    """Return a row for each object; ``more`` are further fields of the table."""
     shown = [column for column in columns if not column.when or column.when in wanted]
     rows = [tuple(column.cell(one, known) for column in shown) for one in found]
-    return Table(tuple(column.heading for column in shown), rows, min_width, footer)
+    return Table(tuple(column.heading for column in shown), rows, **more)
+
+
+def reordered(columns: Sequence[Column], *first: str) -> list[Column]:
+    """Return the columns with these headings, then the others."""
+    places = {heading: place for place, heading in enumerate(first)}
+    return sorted(columns, key=lambda column: places.get(column.heading, len(first)))
 
 
 def sort_paths(columns: Iterable[Column]) -> dict[str, str]:

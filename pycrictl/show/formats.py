@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, TypeVar
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
@@ -11,7 +11,6 @@ from pycrictl.show.columns import Column, Columns, SortKey, sort_paths
 from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import message_document
-from pycrictl.show.render import write_fitted
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -99,11 +98,10 @@ class Format:
 
 
 class Views(NamedTuple):
-    """The views of one kind of object: table (wide or not), block, table for a terminal."""
+    """The views of one kind of object: as tables (wide, or for a terminal) and as blocks."""
 
-    table: Callable[[Sequence[Any], bool], Table]
-    block: Callable[[Any], Block]
-    on_screen: Callable[[Sequence[Any]], Table] | None = None
+    table: Callable[[Sequence[Any], Literal["", "wide", "screen"]], Table]
+    block: Callable[[Any], Block] = lambda _: ()
 
 
 class ListFormat(Format):
@@ -165,11 +163,11 @@ class ListFormat(Format):
             raise AssertionError("there is no table")
         elif self._kind == "blocks":
             render.write_blocks(map(views.block, found), out)
-        elif screen is not None and not self.is_wide and views.on_screen is not None:
-            table = self._ordered(views.on_screen(found), documents)
-            write_fitted(table, out, screen, header=self._header)
+        elif screen is not None and not self.is_wide:
+            table = self._ordered(views.table(found, "screen"), documents)
+            render.write_fitted(table, out, screen, header=self._header)
         else:
-            table = self._ordered(views.table(found, self.is_wide), documents)
+            table = self._ordered(views.table(found, "wide" if self.is_wide else ""), documents)
             render.write_table(table, out, header=self._header)
 
     def _ordered(self, table: Table, documents: Sequence[Document]) -> Table:

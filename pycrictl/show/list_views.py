@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.show.columns import Column, table_of
+from pycrictl.show.columns import Column, reordered
 from pycrictl.show.render import Block, Table
 from pycrictl.units import format_age, format_size, plural
 
@@ -60,6 +60,7 @@ class Known:
         ends: exit codes and reasons by container ID.
         pods: by pod ID, for containers whose labels do not name their pod.
         addresses: by pod ID.
+        nothing: what is shown for a container that has not ended.
         used: the IDs of images in use, None if unknown.
     """
 
@@ -69,6 +70,7 @@ class Known:
     ends: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     pods: Mapping[str, cri_pb2.PodSandboxMetadata] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    nothing: str = NONE
     used: Collection[str] | None = None
 
     def short(self, identifier: str) -> str:
@@ -78,6 +80,10 @@ class Known:
 
     def image(self, image: str) -> str:
         return self.image_names.get(image) or shown_image(image, no_trunc=self.no_trunc)
+
+    def end(self, container: cri_pb2.Container) -> tuple[str, str]:
+        """Return a container's exit code and reason."""
+        return self.ends.get(container.id, (self.nothing, self.nothing))
 
     def of_pod(self, container: cri_pb2.Container, field: str) -> str:
         """Return the ``name``, ``namespace`` or ``uid`` of a container's pod."""
@@ -94,19 +100,18 @@ def version_block(version: cri_pb2.VersionResponse) -> Block:
     ]
 
 
-def images_table(images: Sequence[cri_pb2.Image], known: Known, wanted: Collection[str]) -> Table:
-    """Make a row for each tag of each image, and one for each image without tags."""
+def image_rows(images: Iterable[cri_pb2.Image]) -> list[ImageRow]:
+    """Return a row for each tag of each image, and one for each image without tags."""
     rows = []
     for image in images:
         repository, digest = _first_digest(image)
         rows += [
-            _ImageRow(image, name, tag, digest) for name, tag in _names_and_tags(image, repository)
+            ImageRow(image, name, tag, digest) for name, tag in _names_and_tags(image, repository)
         ]
-    footer = _images_sum(images, known.used) if "wide" in wanted else ""
-    return table_of(IMAGES, rows, known, wanted=wanted, footer=footer)
+    return rows
 
 
-class _ImageRow(NamedTuple):
+class ImageRow(NamedTuple):
     image: cri_pb2.Image
     name: str
     tag: str
@@ -130,7 +135,7 @@ IMAGES: Final = (
 )
 
 
-def _images_sum(images: Sequence[cri_pb2.Image], used: Collection[str] | None) -> str:
+def images_sum(images: Sequence[cri_pb2.Image], used: Collection[str] | None) -> str:
     def sizes(found: Sequence[cri_pb2.Image]) -> str:
         total = format_size(sum(image.size for image in found), 3)
         return f"{plural(len(found), 'image')}, {total}"
@@ -172,24 +177,13 @@ PODS: Final = (
 )
 
 
-def on_screen(
-    table: Table,
-    first: Sequence[str],
-    *,
-    by: str = "",
-    tones: Mapping[str, Tone] | None = None,
-    other: Tone = "",
-) -> Table:
-    """Return crictl's table for a terminal: the columns ``first``, then the others.
+PODS_ON_SCREEN: Final = reordered(
+    PODS, "NAME", "STATE", "NAMESPACE", "CREATED", "ATTEMPT", "POD ID"
+)
+IMAGES_ON_SCREEN: Final = reordered(IMAGES, "IMAGE", "TAG", "SIZE")
 
-    ``tones`` maps cells of the column ``by`` to colours of their rows; the default is ``other``.
-    """
-    names = [*first, *(name for name in table.header if name not in first)]
-    order = [table.header.index(name) for name in names]
-    rows = [tuple(row[index] for index in order) for row in table.rows]
-    whole = tuple(name for name in ("NAME", "STATE", "TAG") if name in names)
-    colours = [(tones or {}).get(row[names.index(by)], other) for row in rows] if by else []
-    return Table(tuple(names), rows, footer=table.footer, whole=whole, tones=colours)
+WHOLE: Final = ("NAME", "STATE", "TAG")
+"""Headings of columns that are not cut on a terminal."""
 
 
 def pod_block(pod: cri_pb2.PodSandbox) -> Block:
@@ -229,22 +223,23 @@ CONTAINERS: Final = (
         "wide",
     ),
     _pod_column("POD UID", "uid", "wide"),
-    Column("EXIT", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[0], "ends"),
-    Column("REASON", "", lambda one, known: known.ends.get(one.id, (NONE, NONE))[1], "ends"),
+    Column("EXIT", "", lambda one, known: known.end(one)[0], "ends"),
+    Column("REASON", "", lambda one, known: known.end(one)[1], "ends"),
 )
 
 
-def containers_on_screen(table: Table) -> Table:
-    names = ["RESTARTS" if name == "ATTEMPT" else name for name in table.header]
-    rows = [tuple("" if cell == NONE else cell for cell in row) for row in table.rows]
-    shown = on_screen(
-        Table(tuple(names), rows),
-        ("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
-        by="EXIT",
-        tones={"": "", "0": "quiet"},
-        other="bad",
-    )
-    return shown._replace(optional=("EXIT", "REASON"))
+CONTAINERS_ON_SCREEN: Final = reordered(
+    [
+        column._replace(heading="RESTARTS") if column.heading == "ATTEMPT" else column
+        for column in CONTAINERS
+    ],
+    *("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
+)
+
+
+def container_tone(container: cri_pb2.Container, known: Known) -> Tone:
+    exit_code, _ = known.ends.get(container.id, ("", ""))
+    return "" if not exit_code else "quiet" if exit_code == "0" else "bad"
 
 
 def container_block(container: cri_pb2.Container, known: Known) -> Block:

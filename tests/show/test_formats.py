@@ -16,9 +16,9 @@ PODS = [
 ]
 
 VIEWS = Views(
-    table=lambda found, wide: Table(
-        ("ID", "MORE") if wide else ("ID",),
-        [(pod.id, "m") if wide else (pod.id,) for pod in found],
+    table=lambda found, kind: Table(
+        ("ID", "MORE") if kind else ("ID",),
+        [(pod.id, "m") if kind else (pod.id,) for pod in found],
         min_width=6,
     ),
     block=lambda pod: [("ID", pod.id)],

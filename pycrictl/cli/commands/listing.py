@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,27 +18,16 @@ from pycrictl.cri.lists import fetch, queries
 from pycrictl.cri.lists.images import list_images, parse_filters
 from pycrictl.cri.lists.queries import list_pods
 from pycrictl.errors import PycrictlError
+from pycrictl.show import list_views
 from pycrictl.show.columns import table_of
-from pycrictl.show.formats import LIST_FORMATS, ListFormat, Views
-from pycrictl.show.list_views import (
-    CONTAINERS,
-    IMAGES,
-    NONE,
-    PODS,
-    Known,
-    container_block,
-    containers_on_screen,
-    image_block,
-    images_table,
-    on_screen,
-    pod_block,
-)
+from pycrictl.show.formats import LIST_FORMATS, Views
+from pycrictl.show.list_views import CONTAINERS, IMAGES, PODS, WHOLE, Known
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.show.render import Table, Tone
+    from pycrictl.show.render import Table
 
 
 @with_records
@@ -49,32 +38,19 @@ def ps(
     container_id: list_options.ContainerId = "",
     selection: list_options.ContainerSelection,
     namespace: list_options.Namespace = "",
-    no_headers: list_options.NoHeaders = False,
-    no_trunc: options.NoTrunc = False,
-    output: list_options.ListOutput = "table",
-    quiet: options.Quiet = False,
+    form: list_options.ListForm,
     resolve_image_path: Annotated[
         bool, typer.Option("--resolve-image-path", "-r", help="Show image tags instead of IDs.")
     ] = False,
     sort_by: Annotated[str, list_options.sort_by(CONTAINERS, "created")] = "",
     state: list_options.ContainerState = None,
-    verbose: options.Verbose = False,
-    watch: list_options.Watch = False,
 ) -> None:
     """List containers, running ones by default.
 
     Example: pycrictl ps -a -o custom-columns=NAME:.metadata.name,ID:.id
     """
     app: AppContext = ctx.obj
-    chosen = ListFormat(
-        output,
-        name="containers",
-        quiet=quiet,
-        verbose=verbose,
-        sort_by=sort_by,
-        header=not no_headers,
-        columns=CONTAINERS,
-    )
+    chosen = form.format("containers", CONTAINERS, sort_by)
     query = selection.query(
         app, state, all_states=all_, container_id=container_id, namespace=namespace
     )
@@ -82,37 +58,39 @@ def ps(
     labels_only = app.persona.is_literal
     with app.open_clients(needs_images=needs_images) as (client, images):
 
-        def known(found: Sequence[cri_pb2.Container], **data: Any) -> Known:
-            pods = {} if labels_only else queries.pods_of(client, found)
-            return Known(app.env.wall_clock(), no_trunc, pods=pods, **data)
-
-        def table(found: Sequence[cri_pb2.Container], wide: bool, more: bool = False) -> Table:
-            shows_ends = more or (wide and not labels_only)
-            data = known(
-                found,
+        def known(found: Sequence[cri_pb2.Container], kind: str = "") -> Known:
+            shows_ends = kind == "screen" or (kind == "wide" and not labels_only)
+            return Known(
+                app.env.wall_clock(),
+                form.no_trunc,
                 image_names=queries.first_tags(images, found) if resolve_image_path else {},
                 ends=_ends(client, found) if shows_ends else {},
+                pods={} if labels_only else queries.pods_of(client, found),
+                nothing="" if kind == "screen" else list_views.NONE,
             )
-            wanted = ("wide" if wide else "", "ends" if shows_ends else "")
-            return table_of(CONTAINERS, found, data, wanted=wanted)
 
-        def shown(found: Sequence[cri_pb2.Container]) -> Table:
-            return containers_on_screen(table(found, False, more=True))
+        def table(found: Sequence[cri_pb2.Container], kind: str) -> Table:
+            data = known(found, kind)
+            if kind != "screen":
+                wanted = [kind] if labels_only else [kind, "ends" if kind else ""]
+                return table_of(CONTAINERS, found, data, wanted=wanted)
+            return table_of(
+                list_views.CONTAINERS_ON_SCREEN,
+                found,
+                data,
+                wanted=["ends"],
+                whole=WHOLE,
+                optional=("EXIT", "REASON"),
+                tones=[list_views.container_tone(one, data) for one in found],
+            )
 
-        views = Views(
-            table=table,
-            block=lambda container: container_block(container, known([container])),
-            on_screen=None if no_trunc else shown,
-        )
-        list_options.show_list(
+        form.show(
             app,
             lambda: queries.list_containers(client, images, query, labels_only=labels_only),
             chosen,
-            views,
-            watch=watch,
-            if_empty=lambda: list_options.note_missing(
-                app, client, ("pod", selection.pod), ("container", container_id)
-            ),
+            Views(table, lambda one: list_views.container_block(one, known([one]))),
+            *(("pod", selection.pod), ("container", container_id)),
+            client=client,
         )
 
 
@@ -122,7 +100,7 @@ def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tu
     with suppress(PycrictlError):
         for answer in statuses.read(client, "container", ended, is_listed=True):
             status = answer.status
-            ends[status.id] = str(status.exit_code), status.reason or NONE
+            ends[status.id] = str(status.exit_code), status.reason or list_views.NONE
     return ends
 
 
@@ -132,54 +110,40 @@ def pods(
     *,
     pod_id: list_options.SandboxId = "",
     selection: list_options.PodSelection,
-    no_headers: list_options.NoHeaders = False,
-    no_trunc: options.NoTrunc = False,
-    output: list_options.ListOutput = "table",
-    quiet: options.Quiet = False,
+    form: list_options.ListForm,
     sort_by: Annotated[str, list_options.sort_by(PODS, "created")] = "",
-    verbose: options.Verbose = False,
-    watch: list_options.Watch = False,
 ) -> None:
     """List pod sandboxes.
 
     Example: pycrictl pods --namespace '^kube-system$' --state ready
     """
     app: AppContext = ctx.obj
-    chosen = ListFormat(
-        output,
-        name="items",
-        quiet=quiet,
-        verbose=verbose,
-        sort_by=sort_by,
-        header=not no_headers,
-        columns=PODS,
-    )
+    chosen = form.format("items", PODS, sort_by)
     query = selection.query(app, pod_id)
     with app.open_client("runtime") as client:
 
-        def table(found: Sequence[cri_pb2.PodSandbox], wide: bool) -> Table:
-            addresses = pod_addresses(client, found) if wide else {}
-            known = Known(app.env.wall_clock(), no_trunc, addresses=addresses)
-            return table_of(PODS, found, known, wanted=("wide",) if wide else ())
+        def table(found: Sequence[cri_pb2.PodSandbox], kind: str) -> Table:
+            addresses = pod_addresses(client, found) if kind == "wide" else {}
+            known = Known(app.env.wall_clock(), form.no_trunc, addresses=addresses)
+            if kind != "screen":
+                return table_of(PODS, found, known, wanted=[kind])
+            tones = ["warning" if pod.state == cri_pb2.SANDBOX_NOTREADY else "" for pod in found]
+            return table_of(list_views.PODS_ON_SCREEN, found, known, whole=WHOLE, tones=tones)
 
-        def shown(found: Sequence[cri_pb2.PodSandbox]) -> Table:
-            first = ("NAME", "STATE", "NAMESPACE", "CREATED", "ATTEMPT", "POD ID")
-            tones: dict[str, Tone] = {"NotReady": "warning"}
-            return on_screen(table(found, False), first, by="STATE", tones=tones)
-
-        views = Views(table, pod_block, None if no_trunc else shown)
-        list_options.show_list(
+        form.show(
             app,
             lambda: list_pods(client, query),
             chosen,
-            views,
-            watch=watch,
-            if_empty=lambda: list_options.note_missing(app, client, ("pod", pod_id)),
+            Views(table, list_views.pod_block),
+            ("pod", pod_id),
+            client=client,
         )
 
 
+@with_records
 def images(
     ctx: typer.Context,
+    *,
     repository: Annotated[
         str | None,
         typer.Argument(
@@ -190,36 +154,32 @@ def images(
     ] = None,
     digests: Annotated[bool, typer.Option("--digests", help="Show digests.")] = False,
     filters: list_options.ImageFilters = None,
-    no_headers: list_options.NoHeaders = False,
-    no_trunc: options.NoTrunc = False,
-    output: list_options.ListOutput = "table",
+    form: list_options.ListForm,
     pinned: Annotated[bool, typer.Option("--pinned", help="Show which images are pinned.")] = False,
-    quiet: options.Quiet = False,
     sort_by: Annotated[str, list_options.sort_by(IMAGES, "size")] = "",
-    verbose: options.Verbose = False,
-    watch: list_options.Watch = False,
 ) -> None:
     """List the images on the node.
 
     Example: pycrictl images --digests --filter reference=busybox
     """
     app: AppContext = ctx.obj
-    chosen = ListFormat(
-        app.persona.known_format(output or "table", LIST_FORMATS),
-        name="images",
-        quiet=quiet,
-        verbose=verbose,
-        sort_by=sort_by,
-        header=not no_headers,
-        columns=IMAGES,
-    )
+    output = app.persona.known_format(form.output or "table", LIST_FORMATS)
+    chosen = form.format("images", IMAGES, sort_by, output)
     options.named(repository, "image")
     conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
 
-    def table(found: Sequence[cri_pb2.Image], wide: bool) -> Table:
-        known = Known(app.env.wall_clock(), no_trunc, used=in_use() if wide else None)
-        wanted = {"digests": digests or wide, "pinned": pinned or wide, "wide": wide}
-        return images_table(found, known, [name for name, is_on in wanted.items() if is_on])
+    def table(found: Sequence[cri_pb2.Image], kind: str) -> Table:
+        is_wide = kind == "wide"
+        known = Known(app.env.wall_clock(), form.no_trunc, used=in_use() if is_wide else None)
+        wanted = {"digests": digests or is_wide, "pinned": pinned or is_wide, "wide": is_wide}
+        return table_of(
+            list_views.IMAGES_ON_SCREEN if kind == "screen" else IMAGES,
+            list_views.image_rows(found),
+            known,
+            wanted=[name for name, is_on in wanted.items() if is_on],
+            whole=WHOLE,
+            footer=list_views.images_sum(found, known.used) if is_wide else "",
+        )
 
     def in_use() -> frozenset[str] | None:
         try:
@@ -229,15 +189,11 @@ def images(
             app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None
 
-    def shown(found: Sequence[cri_pb2.Image]) -> Table:
-        return on_screen(table(found, False), ("IMAGE", "TAG", "SIZE"))
-
-    views = Views(table, image_block, None if no_trunc else shown)
     with app.open_client("image") as client:
-        list_options.show_list(
+        form.show(
             app,
             lambda: list_images(client, repository or "", conditions),
             chosen,
-            views,
-            watch=watch,
+            Views(table, list_views.image_block),
+            client=client,
         )

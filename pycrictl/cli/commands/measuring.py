@@ -182,7 +182,7 @@ def _measure(
             found = sample(client)
             if not viewer.is_in_place:
                 viewer.show(app.persona.clear_screen)
-            views = Views(lambda after, _: table(before, after), lambda _: ())
+            views = Views(lambda after, _: table(before, after))
         viewer.show(partial(chosen.write, found.stats, views))
         for failure in found.failures:
             if failure.message not in warnings:
