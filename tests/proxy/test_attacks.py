@@ -76,6 +76,7 @@ def test_headers_in_very_many_frames(proxy: Program, attackers: Callable[[], Att
         attacks.continuations(attackers())
 
 
+@pytest.mark.slow
 def test_calls_that_are_refused_give_their_memory_back(
     proxy: Program, attackers: Callable[[], Attacker]
 ) -> None:
@@ -90,6 +91,7 @@ def test_calls_that_are_refused_give_their_memory_back(
         assert settled(lambda: resident_bytes(proxy.pid) - before < MOST_KEPT_BYTES, limit_s=10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16 * MIB - 6, attacks.BODY_BYTES], ids=["16MiB", "4MiB"])
 def test_bodies_that_never_end(
     proxy: Program, attackers: Callable[[], Attacker], fake: FakeServer, size: int
@@ -105,6 +107,7 @@ def test_bodies_that_never_end(
         assert answer.image_ref == "sha256:1"
 
 
+@pytest.mark.slow
 def test_pulls_that_are_given_up_are_counted(
     proxy: Program, attackers: Callable[[], Attacker], fake: FakeServer
 ) -> None:

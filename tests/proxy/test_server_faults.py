@@ -148,6 +148,7 @@ def test_keepalives_of_a_client_in_go_are_allowed(
     assert http2.GOAWAY not in {kind for kind, _, _ in http2.frames(received)}
 
 
+@pytest.mark.slow
 def test_connections_that_are_old_are_left_without_a_failed_call(
     runtime: Runtime, serve: Callable[..., Proxy], monkeypatch: pytest.MonkeyPatch
 ) -> None:

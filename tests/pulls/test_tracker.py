@@ -257,6 +257,7 @@ def test_forgetting_gives_back_all_room() -> None:
     assert tracker.view(0.0).dropped == 0
 
 
+@pytest.mark.slow
 def test_the_longest_names_fit_into_memory() -> None:
     tracker = Tracker()
     tracemalloc.start()

@@ -82,6 +82,7 @@ def test_a_python_without_a_module(monkeypatch: pytest.MonkeyPatch) -> None:
     assert info.value.hint == "pipe a tar archive, plain or compressed with gzip or xz"
 
 
+@pytest.mark.slow
 @formats
 def test_a_bomb_takes_no_memory(name: str) -> None:
     data = COMPRESS[name](bytes(200 * MIB))

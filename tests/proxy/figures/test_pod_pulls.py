@@ -139,6 +139,7 @@ def test_an_event_is_created_and_changed(
     assert "involvedObject" not in last
 
 
+@pytest.mark.slow
 def test_a_call_a_second_at_most(
     fake: FakeServer, start: Start, api: ApiServer, kubeconfig: str
 ) -> None:
@@ -171,6 +172,7 @@ def test_an_api_server_that_hangs_delays_nothing(
     assert time.monotonic() - began < 4.5  # calls to it time out after 5 s
 
 
+@pytest.mark.slow
 def test_an_event_that_is_there_or_gone(
     fake: FakeServer, start: Start, api: ApiServer, kubeconfig: str
 ) -> None:
@@ -189,6 +191,7 @@ def test_an_event_that_is_there_or_gone(
     assert " no_events " not in proxy.log()
 
 
+@pytest.mark.slow
 def test_an_api_server_that_refuses_is_left_alone(
     fake: FakeServer, start: Start, api: ApiServer, kubeconfig: str
 ) -> None:
