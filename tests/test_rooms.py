@@ -34,7 +34,6 @@ errors:
 foreign: units
 units:
 environ: units
-profiles: errors
 servicelog: wire.limits
 memory:
 metricspage:
@@ -107,7 +106,7 @@ kubectl: agent.api.names diagnosis.causes diagnosis.facts diagnosis.findings dia
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
-    kubectl logs noderoot nsenter profiles progress proxy pull pulls pycrictl servicelog
+    kubectl logs noderoot nsenter progress proxy pull pulls pycrictl servicelog
     serviceoptions show signals streaming top wire
 hosts: config environ hosts pycrictl show.merged show.records wire.logtime
     yamltree

@@ -8,13 +8,13 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.complete import directories, hosts, sockets
-from pycrictl.cli.context import AppContext, Recording
+from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import HELP, Program
 from pycrictl.config import Flags
 from pycrictl.errors import UsageError
 from pycrictl.units import parse_duration
 
-RECORDING: Final = "Profiling and tracing"
+IGNORED: Final = "Accepted for crictl's sake, without effect"
 HOSTS: Final = "Other hosts, over SSH"
 MOST_HOSTS: Final = 16
 
@@ -157,23 +157,23 @@ def set_globals(
     profile_cpu: Annotated[
         str,
         options.file_option(
-            "--profile-cpu", help="Write a CPU profile (pstats).", rich_help_panel=RECORDING
+            "--profile-cpu", help="Of crictl: a CPU profile.", rich_help_panel=IGNORED
         ),
     ] = "",
     profile_mem: Annotated[
         str,
         options.file_option(
             "--profile-mem",
-            help="Write a memory snapshot (tracemalloc).",
-            rich_help_panel=RECORDING,
+            help="Of crictl: a memory profile.",
+            rich_help_panel=IGNORED,
         ),
     ] = "",
     enable_tracing: Annotated[
         bool,
         typer.Option(
             "--enable-tracing",
-            help="Send traces to an OpenTelemetry collector.",
-            rich_help_panel=RECORDING,
+            help="Of crictl: traces for a collector.",
+            rich_help_panel=IGNORED,
         ),
     ] = False,
     tracing_endpoint: Annotated[
@@ -181,16 +181,16 @@ def set_globals(
         typer.Option(
             "--tracing-endpoint",
             metavar="HOST:PORT",
-            help="The collector's address (OTLP over gRPC).",
-            rich_help_panel=RECORDING,
+            help="Of crictl: the collector's address.",
+            rich_help_panel=IGNORED,
         ),
     ] = "127.0.0.1:4317",
     tracing_sampling_rate_per_million: Annotated[
         int,
         options.int_option(
             "--tracing-sampling-rate-per-million",
-            help="How many of a million runs to trace; negative: all.",
-            rich_help_panel=RECORDING,
+            help="Of crictl: how many of a million runs to trace.",
+            rich_help_panel=IGNORED,
         ),
     ] = -1,
 ) -> None:
@@ -211,12 +211,9 @@ def set_globals(
         max_retries=max_retries,
         debug=debug,
     )
-    app.recording = Recording(
-        profile_cpu,
-        profile_mem,
-        tracing_endpoint if enable_tracing else "",
-        tracing_sampling_rate_per_million,
-    )
+    del tracing_endpoint, tracing_sampling_rate_per_million
+    if (profile_cpu or profile_mem or enable_tracing) and not ctx.resilient_parsing:
+        app.env.warn("--profile-cpu, --profile-mem and --enable-tracing have no effect")
     if app.persona.reads_configuration(app.command):
         app.use_root()
         _ = app.config

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
 
 from pycrictl import config, noderoot
 from pycrictl.show.render import Screen, colours_are_wanted
@@ -20,19 +20,9 @@ if TYPE_CHECKING:
     from pycrictl.config import Config, Flags
     from pycrictl.copy.method import Opened
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.calls.tracing import Tracer
     from pycrictl.environ import Environment
     from pycrictl.show.displays.outlet import Mode, Outlet, Stdout
     from pycrictl.show.viewer import Viewer
-
-
-class Recording(NamedTuple):
-    """What to record of a run: nothing for empty strings; every run for a negative rate."""
-
-    profile_cpu: str
-    profile_mem: str
-    collector: str
-    per_million: int
 
 
 class AppContext:
@@ -53,8 +43,6 @@ class AppContext:
         self.boards_elsewhere: HostBoards | None = None
         self.handed_on: list[str] = []
         self.host_root: str | None = None
-        self.recording: Recording | None = None
-        self.tracer: Tracer | None = None
         self._config: Config | None = None
 
     def global_words(self) -> list[str]:
@@ -68,26 +56,6 @@ class AppContext:
             ("--host-root", self.host_root),
         )
         return [word for name, value in given if value is not None for word in (name, value)]
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self.use_root()
-        wanted = self.recording
-        with ExitStack() as stack:
-            if wanted and (wanted.profile_cpu or wanted.profile_mem):
-                from pycrictl.profiles import profiled  # noqa: PLC0415 - rare
-
-                stack.enter_context(
-                    profiled(cpu=wanted.profile_cpu, memory=wanted.profile_mem, note=self.env.note)
-                )
-            if wanted and wanted.collector:
-                from pycrictl.cri.calls.tracing import Tracer, is_sampled  # noqa: PLC0415 - rare
-
-                if is_sampled(wanted.per_million):
-                    self.tracer = Tracer(wanted.collector, service=self.program)
-                    recording = self.tracer.recording(self.command, warn=self.env.warn)
-                    stack.enter_context(recording)
-            yield
 
     def use_root(self) -> None:
         noderoot.use(find_root() if self.host_root is None else self.host_root)
@@ -136,9 +104,7 @@ class AppContext:
         from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
 
         note = self.env.note if self.env.stderr_is_terminal else lambda text: None
-        client = endpoints.open_client(self.config, service, note=note)
-        client.tracer = self.tracer
-        return client
+        return endpoints.open_client(self.config, service, note=note)
 
     @contextmanager
     def open_clients(self, *, needs_images: bool) -> Iterator[tuple[CriClient, CriClient]]:

@@ -131,7 +131,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Context) -> Any:
         _require_utf8(self, ctx)
-        with ctx.obj.running(), _worded(ctx):
+        ctx.obj.use_root()
+        with _worded(ctx):
             return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:

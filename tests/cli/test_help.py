@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from pycrictl.cli.application import HOSTS, RECORDING
+from pycrictl.cli.application import HOSTS, IGNORED
 from pycrictl.cli.command_table import FAMILIES
 from tests.cli.run import Run
 from tools import surface
@@ -66,7 +66,7 @@ def test_commands_stand_by_family_with_their_aliases() -> None:
     text = shown("--help")
     sections = re.findall(r"^(\S[^\n]*):\n((?:  .*\n)+)", text, re.MULTILINE)
     families = dict(sections)
-    assert [name for name, _ in sections] == [*FAMILIES, "Options", HOSTS, RECORDING]
+    assert [name for name, _ in sections] == [*FAMILIES, "Options", HOSTS, IGNORED]
     for family, entries in FAMILIES.items():
         for entry in entries:
             row = ", ".join((entry.name, *entry.aliases))

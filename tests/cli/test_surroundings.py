@@ -16,6 +16,7 @@ from tests.cli.streaming_server import Played, playing
 from tests.copy.test_on_node import ID
 from tests.copy.trees import stages_in
 from tests.fakecri import FakeServer
+from tests.fakecri.answers import VERSION
 from tests.proxy.copier import pretended
 
 CLOSED = "pycrictl: cannot write to standard output: bad file descriptor\n"
@@ -136,3 +137,12 @@ def test_the_file_beside_the_standalone_program(
     done = Run("pods", "-q", environ=NO_FILE)
     assert (done.code, done.stdout) == (0, "")
     assert fake.calls
+
+
+def test_options_of_crictl_without_effect(fake: FakeServer, tmp_path: Path) -> None:
+    fake.offer("Version", VERSION)
+    profile = tmp_path / "cpu"
+    run = Run("-r", fake.endpoint, "--enable-tracing", "--profile-cpu", str(profile), "version")
+    assert (run.code, run.stdout.splitlines()[0]) == (0, "Version:  0.1.0")
+    assert "have no effect" in run.stderr
+    assert not profile.exists()

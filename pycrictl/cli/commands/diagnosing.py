@@ -141,7 +141,6 @@ def doctor(
 
     def connect() -> tuple[CriClient, CriClient]:
         client = open_client(config, "runtime")
-        client.tracer = app.tracer
         if config.image_endpoint == config.runtime_endpoint:
             return client, client
         return client, open_client(config, "image")

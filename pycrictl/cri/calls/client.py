@@ -1,4 +1,4 @@
-"""Calls to a runtime: their log lines, spans and answers, and their errors when they fail.
+"""Calls to a runtime: their log lines and answers, and their errors when they fail.
 
 A client serves both services of ``runtime.v1``, since runtimes offer them on one socket. Commands
 such as ``ps`` need a second client only if a different image endpoint is configured.
@@ -25,7 +25,6 @@ from pycrictl.wire import codes
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.cri.calls.tracing import Tracer
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -58,13 +57,10 @@ class Call(GrpcCall):
         self._log = call_log()
         if self._log:
             self._log.debug("> %s %s", name, describe(request))
-        self._tracer = client.tracer
-        self._span = self._tracer.begin_call(self._method.path) if self._tracer else None
         super().__init__(
             client.channel,
             self._method.path,
             request.SerializeToString(),
-            metadata=self._tracer.metadata(self._span) if self._tracer and self._span else (),
             timeout_s=self._deadline_s,
             is_stream=self._method.is_stream,
         )
@@ -76,19 +72,13 @@ class Call(GrpcCall):
 
     def answers(self) -> Generator[Any, None, None]:
         """Yield the messages of the answer as they arrive; leaving early cancels the call."""
-        error = ""
         try:
             with self:
                 yield from map(self._decoded, self.messages())
             if self.failure is not None:
                 raise self._error_of(self.failure)
-        except (PycrictlError, KeyboardInterrupt) as exc:
-            error = str(exc) or "interrupted"
-            raise
         finally:
             self._client.forget(self)
-            if self._tracer is not None and self._span is not None:
-                self._tracer.end_call(self._span, error)
 
     def _decoded(self, answer: bytes) -> Any:
         try:
@@ -143,7 +133,6 @@ class CriClient:
         path: absolute path of the socket.
         channel: the connection shared by all calls, opened by the first.
         runtime: name and version of the runtime after a ``Version`` call, else "".
-        tracer: gets a span for each call; None to trace nothing.
     """
 
     def __init__(self, path: str, *, timeout_s: float) -> None:
@@ -152,7 +141,6 @@ class CriClient:
         self.timeout_s = timeout_s
         self.timeout_flag = "--timeout"
         self.runtime = ""
-        self.tracer: Tracer | None = None
         self._running: set[Call] = set()
         self._is_closed = False
         self.channel = unix(path, handshake_s=timeout_s)
@@ -160,7 +148,7 @@ class CriClient:
     def branch(self) -> CriClient:
         """Return another client of the same runtime, which can be closed by itself."""
         branch = CriClient(self.path, timeout_s=self.timeout_s)
-        branch.runtime, branch.tracer = self.runtime, self.tracer
+        branch.runtime = self.runtime
         return branch
 
     def call(self, name: str, request: Message, **terms: Unpack[Terms]) -> Any:

@@ -1,20 +1,13 @@
-"""Traces for an OpenTelemetry collector (OTLP over gRPC): spans, their context, their export.
-
-Each run of a command is one trace: a root span named after the command, and a span for each call to
-the runtime. The call carries the trace's context (W3C ``traceparent``), so the runtime can add its
-own spans.
-"""
+"""Traces for an OpenTelemetry collector (OTLP over gRPC): spans, their context, their export."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import socket
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from pycrictl._proto import otlp_pb2
@@ -23,7 +16,6 @@ from pycrictl.cri.calls.errmap import one_line
 from pycrictl.errors import StreamError
 
 EXPORT_TIMEOUT_S: Final = 2.0
-MILLION: Final = 1_000_000
 TRACEPARENT: Final = "traceparent"
 """The metadata key of a trace's context."""
 
@@ -80,51 +72,6 @@ def end_span(span: Span, *, error: str = "", attributes: Mapping[str, str] | Non
         span.attributes.add(key=key).value.string_value = text
 
 
-class Tracer:
-    """Collects the spans of one run for a collector at ``HOST:PORT``."""
-
-    def __init__(self, endpoint: str, *, service: str = "pycrictl") -> None:
-        self._endpoint = endpoint
-        self._service = service
-        self._spans: list[Span] = []
-
-    @contextmanager
-    def recording(self, command: str, *, warn: Callable[[str], object]) -> Iterator[None]:
-        """Record a run from start to end, and send it to the collector.
-
-        A failure to send it is only a warning: it must not hide the command's own error and status.
-        """
-        root = begin_span(command, None)
-        self._spans.append(root)
-        try:
-            yield
-        finally:
-            end_span(root, error=str(sys.exception() or ""))
-            for span in self._spans:
-                if not span.end_time_unix_nano:
-                    end_span(span)
-            try:
-                send(self._endpoint, self._service, self._spans)
-            except StreamError as exc:
-                warn(exc.message)
-
-    def begin_call(self, path: str) -> Span:
-        """Begin the span of a call to ``/SERVICE/METHOD``, as a child of the run's span."""
-        span = begin_span(path[1:], self._spans[0], is_call=True)
-        self._spans.append(span)
-        return span
-
-    def metadata(self, span: Span) -> tuple[tuple[str, str], ...]:
-        """Return the metadata that propagates the trace with a call."""
-        return ((TRACEPARENT, traceparent(span)),)
-
-    def end_call(self, span: Span, error: str = "") -> None:
-        """End a call's span, with the attributes of OpenTelemetry's conventions for RPC."""
-        service, _, method = span.name.partition("/")
-        attributes = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-        end_span(span, error=error, attributes=attributes)
-
-
 def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
     """Send spans that have ended; raise StreamError if the collector does not accept them."""
     host, _, port = endpoint.rpartition(":")
@@ -146,8 +93,3 @@ def send(endpoint: str, service: str, spans: Iterable[Span]) -> None:
         deque(call.messages(), maxlen=0)
     if call.failure is not None:
         raise StreamError(f"{refusal} {one_line(call.failure.details)}")
-
-
-def is_sampled(rate_per_million: int) -> bool:
-    """Return whether this run is traced: always if negative, never if 0, else at random."""
-    return rate_per_million < 0 or secrets.randbelow(MILLION) < rate_per_million

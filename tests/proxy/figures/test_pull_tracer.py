@@ -17,10 +17,10 @@ from pycrictl.cri.calls.tracing import Context
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.figures import pull_tracer
 from pycrictl.servicelog import Log
-from tests.cli.test_profiles_and_traces import Collector, collector
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
+from tests.proxy.figures.collector import Collector, collector
 from tests.proxy.program import Program
 from tests.proxy.pulls.test_limiter import ABSENT, prepare, pulls
 from tests.waiting import until, wait_until
