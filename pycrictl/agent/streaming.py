@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -15,8 +16,9 @@ from pycrictl.agent.node_pulls import NodePulls
 from pycrictl.agent.objects import needs_of, pulls_of, wanted
 from pycrictl.agent.peers import Peers
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented
+from pycrictl.foreign import parsed
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.messages import MessageWriter, forwarded
+from pycrictl.pulls.messages import MessageWriter
 from pycrictl.units import escape
 
 PLAIN_S: Final = 50.0
@@ -152,8 +154,8 @@ class ProgressStreams:
 
 
 async def _forwarded(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Forward the valid messages among another agent's lines, encoded anew."""
+    """Forward the objects among another agent's lines, encoded anew."""
     async with aclosing(lines):
         async for line in lines:
-            if (message := forwarded(line)) is not None:
-                yield message
+            if found := parsed(line):
+                yield json.dumps(found).encode()

@@ -27,9 +27,9 @@ from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch
 from pycrictl.kubectl.pod_selection import Asked, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
-from pycrictl.progress import report_stream
-from pycrictl.progress.endings import SETTLE_S, Pace, Sink, conclude
+from pycrictl.progress.endings import SETTLE_S, Endings, Pace, Sink, conclude
 from pycrictl.progress.stream_watch import Follow, watch_pulls
+from pycrictl.progress.stream_watch import follow as follow_stream
 from pycrictl.pulls.messages import MessageReader, ended
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
@@ -62,13 +62,15 @@ def watch(
         if waiting := selection.wait_for_nodes(forever=pace.follow):
             sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
         with KubectlProxy(kubectl, environ) as proxy:
-            pod, tracker = selection.single, Tracker()
+            pod, endings = selection.single, Endings(Tracker(), sink)
             follow: Follow
             if pod is not None:
-                follow = partial(_follow_pod, proxy, tracker, pod, asked.container, pace.follow)
+                follow = partial(_follow_pod, proxy, endings, pod, asked.container, pace.follow)
             else:
-                follow = _Listing(kubectl, proxy, tracker, selection, asked, pace.follow).follow
-            outcome = watch_pulls(partial(_follow, kubectl, follow), tracker, sink, pace=pace)
+                follow = _Listing(
+                    kubectl, proxy, endings.tracker, selection, asked, pace.follow
+                ).follow
+            outcome = watch_pulls(partial(_follow, kubectl, follow), endings, pace=pace)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
     conclude(outcome, str(pod or ""), sink)
@@ -99,7 +101,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_pull: _OnPull, on_note: _
 
 async def _follow_pod(
     proxy: KubectlProxy,
-    tracker: Tracker,
+    endings: Endings,
     pod: Pod,
     container: str,
     is_endless: bool,
@@ -110,13 +112,12 @@ async def _follow_pod(
     query = f"?{urlencode({'container': container})}" if container else ""
     # The API server has no time limit for paths below watch/.
     path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
-    await report_stream.follow(
+    await follow_stream(
         proxy.target(f"{path}{query}"),
-        MessageReader(tracker.pulls),
+        MessageReader(endings.known),
         on_pull=on_pull,
         on_note=on_note,
         timeout_s=TIMEOUT_S,
-        silence_s=None,
         is_plain=True,
     )
     if is_endless:
@@ -178,13 +179,12 @@ class _Listing:
         }
         begun_at = self._pulls.version
         try:
-            await report_stream.follow(
+            await follow_stream(
                 self._target(query),
                 self._pulls,
                 on_pull=on_pull,
                 on_note=on_note,
                 timeout_s=TIMEOUT_S,
-                silence_s=None,
                 is_plain=True,
             )
         except ExpiredError:

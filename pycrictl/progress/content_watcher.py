@@ -46,7 +46,7 @@ from pycrictl.containerd.store import (
     repositories,
 )
 from pycrictl.errors import DeadlineExceeded, Invalid, PycrictlError
-from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import PollResult
 from pycrictl.progress.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.progress.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.registries.manifests import Answers
@@ -61,7 +61,6 @@ pull is shown with what is known."""
 RESOLVING_S: Final = 120.0
 """How long an empty lease counts as a pull that is still waiting for its registry."""
 
-CLOCK_SLACK_S: Final = 0.5
 _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease too
 _TRAILERS_PER_POLL: Final = 4
@@ -170,9 +169,8 @@ class ContentWatcher:
         self._names = Names()
         self._daemon = CurrentDaemon(self.client)
         self._pulls: dict[str, _LeasePull] = {}
-        self._ended: list[EndedPull] = []
+        self._ended: list[PullState] = []
         self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
-        self._offset_s = -math.inf
         self._quiet: tuple[float | None, float] = (None, -math.inf)
 
     def expect(self, expected: Expected) -> None:
@@ -213,9 +211,6 @@ class ContentWatcher:
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
         """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time() if wall_s is None else wall_s
-        if (set_back_s := self._offset_s - (wall_s - now)) > CLOCK_SLACK_S:
-            self._names.set_back(set_back_s)
-        self._offset_s = wall_s - now
         try:
             self._daemon.refresh()
             leases = self.client.leases()
@@ -441,9 +436,8 @@ class ContentWatcher:
             else:
                 reason = "containerd was restarted during the pull"
             if pull.is_shown:
-                self._ended.append(self._end(pull, reason))
-                if pull.image:
-                    tracker.apply(pull.state(), now=now)
+                self._ended.append(ended := self._end(pull, reason))
+                tracker.apply(ended, now=now)
             del self._pulls[lease_id]
             for other in self._pulls.values():  # its lease may have held their layers
                 other.recheck_at = -math.inf
@@ -462,22 +456,23 @@ class ContentWatcher:
         pull.is_missed = not is_late and not self._images(pull)
         return pull.is_missed
 
-    def _end(self, pull: _LeasePull, reason: str) -> EndedPull:
+    def _end(self, pull: _LeasePull, reason: str) -> PullState:
+        """Return a pull that has ended, with its error if it has failed."""
         if pull.manifest is None:
-            return EndedPull("", PullEnding.UNKNOWN, _UNKNOWN_REASON)
+            return PullState(error=_UNKNOWN_REASON)
         layers = pull.layers
-        if layers.unsettled and layers.is_only_fetched and self._images(pull):
+        is_there = bool(self._images(pull))
+        if is_there and layers.is_only_fetched:
             layers.finish()
-        if not layers.unsettled and self._images(pull):
+        if is_there and not layers.unsettled:
             for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
                 layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
-            return EndedPull(pull.image, PullEnding.DONE, "")
-        if layers.is_complete:
+        elif layers.is_complete:
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:
             there = sum(layer.is_complete for layer in layers)
             pull.error = f"{reason} ({there} of {plural(len(layers), 'layer')} seen complete)"
-        return EndedPull(pull.image, PullEnding.FAILED, pull.error)
+        return pull.state()
 
 
 def _sort(resources: Iterable[leases_pb2.Resource], stores: StoreState) -> _Held:

@@ -9,9 +9,9 @@ while; later repetitions are dropped.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections import ChainMap
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from pycrictl.cri.calls.redact import quote_reference
@@ -23,37 +23,23 @@ SETTLE_S: Final = 1.5
 """How long no pull may run before the watch is over: kubelet tries its credentials one after
 another, each in a pull of its own."""
 
+REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+"""Pauses before each attempt to reopen a broken source; one attempt per pause."""
+
 _REMEMBERED: Final = 1024
 """How many ended images are remembered; limited, as their names come from outside."""
 
 
-class PullEnding(StrEnum):
-    """How a pull ended; ``UNKNOWN`` if it ended before its image was known.
-
-    In that case the registry refused the image, or the node already has the newest.
-    """
-
-    DONE = "done"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-
-
-class EndedPull(NamedTuple):
-    """A pull that has ended; ``image`` is empty if it never had a name."""
-
-    image: str
-    ending: PullEnding
-    reason: str
-
-
 class PollResult(NamedTuple):
-    """Running pulls, oldest first, and ended ones; ``is_settling``: a cause is being sought.
+    """Running pulls, oldest first, and those that have ended since the last poll.
 
-    A running pull's ``image`` is empty until it is known, and then never changes.
+    A running pull's ``image`` is empty until it is known, and then never changes. An ended pull
+    without an ``error`` has succeeded; one without an image ended before its image was known, and
+    has failed or was not necessary. ``is_settling``: a cause is being sought.
     """
 
     active: tuple[PullState, ...]
-    ended: tuple[EndedPull, ...]
+    ended: tuple[PullState, ...]
     is_settling: bool = False
 
 
@@ -70,8 +56,21 @@ class Sink(Protocol):
 class Endings:
     tracker: Tracker
     sink: Sink
-    _shown: dict[str, None] = field(default_factory=dict)
+    _over: dict[str, PullState] = field(default_factory=dict)
     _finished_at: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def known(self) -> Mapping[str, PullState]:
+        """The pulls as a stream has reported them, including those that were shown to their end."""
+        return ChainMap(self._over, self.tracker.pulls)
+
+    def take(self, pull: PullState, now: float) -> None:
+        """Track the state of a pull from a stream, unless it repeats what has ended."""
+        if pull.name in self._over and pull.is_over:
+            self._over[pull.name] = pull
+            return
+        self._over.pop(pull.name, None)
+        self.tracker.apply(pull, now=now)
 
     def end(self, images: Iterable[str], now: float) -> None:
         """End the pulls of these images as last shown, and stop tracking them."""
@@ -79,7 +78,6 @@ class Endings:
             self.sink.end(ended)
             for image in ended:
                 self.tracker.forget(image)
-                self._finished_at.pop(image, None)
             self.tracker.measure_anew()
             self.sink.show(self.tracker.view(now, time.time()))
 
@@ -91,38 +89,21 @@ class Endings:
                 dropped silently, as the next stream may report them.
         """
         view = self.tracker.view(now, time.time())
-        unfinished = {name for name, pull in view.pulls.items() if not pull.is_over}
-        finished = [name for name in view.pulls if name not in unfinished]
-        for name in unfinished:
-            self._shown.pop(name, None)
-        if repeated := self._shown.keys() & set(finished):
-            view = self._without(repeated, view)
-        fresh = [name for name in finished if name not in repeated]
+        self.sink.show(view)
         moved = {pull.name for pull, _ in view.changed}
         self._finished_at = {
-            name: now if name in moved else self._finished_at.get(name, now) for name in fresh
+            name: now if name in moved else self._finished_at.get(name, now)
+            for name, pull in view.pulls.items()
+            if pull.is_over
         }
-        self.sink.show(view)
-        ended = [name for name in fresh if is_final or now - self._finished_at[name] >= SETTLE_S]
-        self._shown.update(dict.fromkeys(ended))
-        while len(self._shown) > _REMEMBERED:
-            del self._shown[next(iter(self._shown))]
-        if is_final:
-            for name in unfinished:
-                self.tracker.forget(name)
+        ended = [name for name, at in self._finished_at.items() if is_final or now - at >= SETTLE_S]
+        self._over |= {name: PullState(image=view.pulls[name].image) for name in ended}
+        while len(self._over) > _REMEMBERED:
+            del self._over[next(iter(self._over))]
+        for name in view.pulls.keys() - ended if is_final else ():
+            self.tracker.forget(name)
         self.end(ended, now)
         return view
-
-    def _without(self, images: Iterable[str], view: View) -> View:
-        for image in images:
-            self.tracker.forget(image)
-        changed = tuple(change for change in view.changed if change[0].name not in images)
-        # The view that is replaced has consumed the changes, so the new one has none.
-        return replace(self.tracker.view(view.now, view.wall_s), changed=changed)
-
-
-REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before each attempt to reopen a broken source; one attempt per pause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +114,10 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class WatchOutcome:
-    """Whether any pull was seen; image (empty if never known) and reason of each failed one."""
+    """Whether any pull was seen; the errors of the failed ones, by image."""
 
     seen: bool
-    failures: tuple[tuple[str, str], ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
 
 
 def failures_in(view: View) -> dict[str, str]:
@@ -144,11 +125,11 @@ def failures_in(view: View) -> dict[str, str]:
 
 
 def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
+    """Say if nothing was seen; raise ``PullFailed`` with the reason of the first failure."""
     if not outcome.seen:
         whose = f' for "{pod}"' if pod else ""
         sink.note(f"no image is being pulled{whose}")
-    if outcome.failures:
-        image, reason = outcome.failures[0]
+    for image, reason in outcome.failures.items():
         more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
         name = f" of {quote_reference(image)}" if image else ""
         raise PullFailed(f"the pull{name} failed: {reason}{more}")

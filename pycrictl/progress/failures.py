@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.foreign import parse, parsed
 from pycrictl.progress.reference import canonical
+from pycrictl.pulls.state import LayerState, Phase, PullState
 
 if TYPE_CHECKING:
     from pycrictl.kube.pods import Pod
@@ -101,6 +102,15 @@ class Failure(NamedTuple):
 
     def text(self, wall_s: float) -> str:
         return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
+
+    def pull(self, wall_s: float) -> PullState:
+        """Return the failed pull, of which nothing else is known."""
+        return PullState(
+            image=self.image,
+            layers=(LayerState(phase=Phase.FAILED),),
+            pods=(self.pod,) if self.pod else (),
+            error=self.text(wall_s),
+        )
 
 
 def cause(error: str) -> str:

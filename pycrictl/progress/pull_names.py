@@ -54,11 +54,6 @@ class Names:
     def expect(self, expected: Expected) -> None:
         self._expected.append(expected)
 
-    def set_back(self, by_s: float) -> None:
-        """Shift announced times after the wall clock was set back, as pulls now begin earlier."""
-        for expected in self._expected:
-            expected.since_s -= by_s
-
     def forget(self, expected: Expected) -> None:
         expected.is_over = True
         if expected in self._expected:

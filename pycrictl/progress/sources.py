@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
@@ -29,23 +29,21 @@ from pycrictl.progress.crio.watcher import CrioWatcher, open_crio
 from pycrictl.progress.endings import (
     REOPEN_PAUSES_S,
     SETTLE_S,
-    EndedPull,
     Endings,
     Pace,
     PollResult,
-    PullEnding,
     Sink,
     WatchOutcome,
     failures_in,
 )
 from pycrictl.progress.failures import Failure, Failures
-from pycrictl.progress.identity import Match, is_among, match, may_be
+from pycrictl.progress.identity import Match, match, may_be
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.endpoint import RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.manifests import ManifestRequest, find_digest
-from pycrictl.pulls.state import LayerState, Phase, PullState, View
+from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.units import format_duration
 
@@ -57,22 +55,21 @@ class ImageTracker(Tracker):
         super().__init__()
         self._wanted = wanted
 
-    def wants(self, pull: PullState) -> bool:
-        if not pull.image or self._wanted is None:
-            return True
-        return any(match(image, pull) is not Match.NO for image in self._wanted)
+    def wanted(self, pulls: Iterable[PullState]) -> tuple[PullState, ...]:
+        return tuple(
+            pull
+            for pull in pulls
+            if not pull.image
+            or self._wanted is None
+            or any(match(image, pull) is not Match.NO for image in self._wanted)
+        )
 
     def apply(self, pull: PullState, *, now: float) -> None:
-        if self.wants(pull):
-            super().apply(pull, now=now)
+        for wanted in self.wanted([pull]):
+            super().apply(wanted, now=now)
 
 
 # containerd
-
-
-def awaited(result: PollResult, tracker: ImageTracker) -> tuple[PullState, ...]:
-    """Return the wanted running pulls, for when there is nothing to track yet."""
-    return tuple(pull for pull in result.active if tracker.wants(pull))
 
 
 def open_watcher(
@@ -131,81 +128,63 @@ LOOK_AGAIN_S: Final = 5.0
 
 
 class Causes:
+    """Holds failed pulls back until the journal and the pods tell their causes, and adds others."""
+
     def __init__(self, failures: Failures, *, clock: Callable[[], float] = time.time) -> None:
         self._failures = failures
         self._clock = clock
         self._began_s = clock()
-        self._held: list[EndedPull] = []
+        self._held: list[PullState] = []
         self._look_at: float | None = None
         self._next_look = 0.0
         self._shown: dict[str, Failure] = {}
 
     def add(self, result: PollResult, tracker: ImageTracker, now: float) -> PollResult:
         """Return the result of a poll without the endings whose cause is still being sought."""
+        done = [pull for pull in result.ended if not pull.error]
+        held = [pull for pull in result.ended if pull.error]
         active = [pull for pull in result.active if pull.image]
-        done = [pull.image for pull in result.ended if pull.ending is PullEnding.DONE]
-        names = [pull.image for pull in active] + done
+        names = {pull.image for pull in active + done}
         for failure in [one for one in self._shown.values() if _is_outdated(one, active, done)]:
             del self._shown[failure.image]
             if failure.image not in names:  # else its layers have replaced it
                 tracker.forget(failure.image)
-        held = [one for one in result.ended if one.ending is not PullEnding.DONE]
         if held:
             self._held += held
             self._look_at = self._look_at or now + JOURNAL_S
+        found: list[Failure] = []
         if now >= self._next_look:
             self._next_look = now + LOOK_AGAIN_S
             self._failures.look(self._clock())
             found = [*self._failures.waiting(), *self._failures.since(self._began_s)]
-            self._show(found, tracker, active, now)
-        ended = tuple(one for one in result.ended if one.ending is PullEnding.DONE)
         if self._look_at is not None and now >= self._look_at:
-            self._look_at = None
-            ended += tuple(self._explained(tracker, active, now))
-        return PollResult(result.active, ended, is_settling=self._look_at is not None)
-
-    def _explained(
-        self, tracker: ImageTracker, active: list[PullState], now: float
-    ) -> Iterable[EndedPull]:
-        held, self._held = self._held, []
-        self._failures.look(self._clock())
-        found = self._failures.since(self._began_s - JOURNAL_S)
-        for one in held:
-            if not one.image and found:
-                self._show(found, tracker, active, now)
-                continue
-            failure = next((each for each in found if may_be(each.image, one.image)), None)
-            if failure is not None:
-                error = failure.text(self._clock())
-                tracker.replace_error(one.image, error)
-                one = one._replace(reason=error)
-            yield one
-
-    def _show(
-        self,
-        failures: Iterable[Failure],
-        tracker: ImageTracker,
-        active: list[PullState],
-        now: float,
-    ) -> None:
-        for failure in failures:
+            self._failures.look(self._clock())
+            held, self._held, self._look_at = self._held, [], None
+            causes = self._failures.since(self._began_s - JOURNAL_S)
+            for pull in held:
+                if not pull.image and causes:
+                    found += causes
+                    continue
+                cause = next((one for one in causes if may_be(one.image, pull.image)), None)
+                if cause is not None:
+                    pull = replace(pull, error=cause.text(self._clock()))
+                    tracker.replace_error(pull.image, pull.error)
+                done.append(pull)
+        for failure in found:
             if not _is_outdated(failure, active):
                 self._shown[failure.image] = failure
-                pull = PullState(
-                    image=failure.image,
-                    layers=(LayerState(phase=Phase.FAILED),),
-                    pods=(failure.pod,) if failure.pod else (),
-                    error=failure.text(self._clock()),
-                )
-                tracker.apply(pull, now=now)
+                tracker.apply(failure.pull(self._clock()), now=now)
+        return PollResult(result.active, tuple(done), is_settling=self._look_at is not None)
 
 
-def _is_outdated(failure: Failure, active: Iterable[PullState], done: Iterable[str] = ()) -> bool:
+def _is_outdated(
+    failure: Failure, active: Iterable[PullState], done: Iterable[PullState] = ()
+) -> bool:
     """Return whether the image has been pulled since, or may be being pulled again."""
     is_pulled = any(
         match(failure.image, pull, failed_s=failure.at_s) is not Match.NO for pull in active
     )
-    return is_pulled or is_among(failure.image, done)
+    return is_pulled or any(may_be(failure.image, pull.image) for pull in done)
 
 
 # A whole source
@@ -217,53 +196,38 @@ class ContentWatch:
     settings: PullSettings
     sink: Sink
     causes: Causes | None = None
-    _has_seen: bool = False
-    _nameless: list[str] = field(default_factory=list)
-    _has_noted_timeout: bool = False
 
     def run(self, tracker: ImageTracker, pace: Pace) -> WatchOutcome:
+        """Poll the source until no wanted pull runs any more, or without end."""
         quiet_since: float | None = None
         endings = Endings(tracker, self.sink)
+        has_seen = has_noted_timeout = False
         while True:
             result = self._poll(tracker)
             now = time.monotonic()
             if self.causes is not None:
                 result = self.causes.add(result, tracker, now)
             view = tracker.view(now, time.time())
-            self._note_timeout(view)
-            if not view.pulls:
-                view = replace(view, awaited=awaited(result, tracker))
-            self.sink.show(view)
+            if not has_noted_timeout and (note := self._timeout(view)):
+                has_noted_timeout = True
+                self.sink.note(note)
+            running = tracker.wanted(result.active)
+            self.sink.show(view if view.pulls else replace(view, awaited=running))
+            for pull in result.ended:
+                if not pull.image and pull.error:
+                    self.sink.note(pull.error)
             if pace.follow:
-                running = {pull.image for pull in result.active}
+                names = {pull.image for pull in result.active}
                 ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
-                endings.end((image for image in ended if image not in running), now)
-            if self._take(result, tracker) or result.is_settling:
+                endings.end((image for image in ended if image not in names), now)
+            has_seen = has_seen or bool(running or tracker.wanted(result.ended))
+            if running or result.is_settling:
                 quiet_since = None
             elif quiet_since is None:
                 quiet_since = now
             elif not pace.follow and now - quiet_since >= SETTLE_S:
-                break
+                return WatchOutcome(seen=has_seen or bool(view.pulls), failures=failures_in(view))
             time.sleep(pace.interval_s)
-        failures = [*failures_in(view).items(), *(("", reason) for reason in self._nameless)]
-        return WatchOutcome(seen=self._has_seen or bool(view.pulls), failures=tuple(failures))
-
-    def _take(self, result: PollResult, tracker: ImageTracker) -> bool:
-        """Record ended pulls; return whether a wanted pull is running."""
-        runs = any(map(tracker.wants, result.active))
-        if runs:
-            self._nameless.clear()  # it was tried again
-        for pull in result.ended:
-            if pull.image or pull.ending is PullEnding.DONE:
-                continue
-            if pull.ending is PullEnding.FAILED:
-                self._nameless.append(pull.reason)
-            else:
-                self.sink.note(pull.reason)
-        self._has_seen |= runs or any(
-            tracker.wants(PullState(image=pull.image)) for pull in result.ended
-        )
-        return runs
 
     def _poll(self, tracker: Tracker) -> PollResult:
         has_noted = False
@@ -277,13 +241,14 @@ class ContentWatch:
                 time.sleep(pause_s)
         return self.watcher.poll(tracker, time.monotonic())
 
-    def _note_timeout(self, view: View) -> None:
+    def _timeout(self, view: View) -> str:
+        """Return how long containerd lets a pull stall, if one has stalled."""
         timeout_s = self.settings.progress_timeout_s
-        if self._has_noted_timeout or not timeout_s:
-            return
-        if any(layer.stalled_s for pull in view.pulls.values() for layer in pull.layers):
-            self._has_noted_timeout = True
-            self.sink.note(
-                f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
-                " (image_pull_progress_timeout)"
-            )
+        if not timeout_s or not any(
+            layer.stalled_s for pull in view.pulls.values() for layer in pull.layers
+        ):
+            return ""
+        return (
+            f"containerd cancels a pull that receives nothing for {format_duration(timeout_s)}"
+            " (image_pull_progress_timeout)"
+        )

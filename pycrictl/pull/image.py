@@ -27,7 +27,7 @@ from pycrictl.progress.endings import Endings, PollResult, Sink
 from pycrictl.progress.identity import Match, match, may_be
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import flaw
-from pycrictl.progress.sources import ImageTracker, awaited, open_watcher
+from pycrictl.progress.sources import ImageTracker, open_watcher
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
@@ -240,7 +240,7 @@ class PullDisplay:
     def _awaited(self, result: PollResult) -> tuple[PullState, ...]:
         """Return the expected pulls, which are shown until a source reports any."""
         # Never removed: a lease that stays empty for long no longer counts as a pull.
-        self._begun |= {one.image for one in awaited(result, self._tracker)}
+        self._begun |= {one.image for one in self._tracker.wanted(result.active)}
         return tuple(
             self._placed(
                 image,

@@ -5,60 +5,147 @@ be shown. States may arrive in floods, but views are needed a few times a second
 stores the latest state of a pull, and ``view`` measures it (``pulls.meter``). The pull without a
 name, a pod as a whole, is shown only while there is nothing else.
 
+* *Shared layers.* A digest in several images of a node counts once, with the most progress of any
+  image. So bytes of one image's pull count towards the rate and the time left of the others, too.
+* *Rate.* Bytes in a layer's first report, and layers that the runtime already has, do not count as
+  downloaded. If a layer restarts with fewer bytes, those that it downloads again count again.
+* *Unpacked size.* Until it is known, it is estimated: from the known layers of the image, or from
+  the usual ratio.
+
 All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
-from pycrictl.pulls.meter import Meter
-from pycrictl.pulls.state import LayerState, Phase, PullState, Sums, View
+from pycrictl.pulls.meter import Course, Speed
+from pycrictl.pulls.state import COMPLETE, FINISHED, LayerState, Phase, PullState, Sums, View
 
 MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
 
-_NAME_CHARACTERS_PER_LAYER: Final = 512
+UNPACKED_RATIO: Final = 2.5
+"""Assumed ratio of unpacked to compressed size, until one is known for its image."""
+
 _visible = attrgetter(*(name for name in LayerState.__slots__ if name != "idle_s"))
 _visible_of_pull = attrgetter("place", "behind", "pods")
+
+
+@dataclass(slots=True, eq=False)
+class _Layer:
+    """A layer as ``reported`` at a time, when it last ``moved``, and as ``shown`` of ``of``."""
+
+    key: tuple[str, ...]  # of a digest, the same for every image of a node
+    reported: LayerState
+    at: float
+    moved: float
+    shown: LayerState
+    of: LayerState | None = None
+
+    def report(self, layer: LayerState, now: float) -> None:
+        before = self.reported
+        if layer is not before and (
+            layer.progress != before.progress
+            or layer.extracted != before.extracted
+            or layer.phase is not before.phase
+        ):
+            self.moved = now
+        self.reported, self.at = layer, now
+
+    def view(self, now: float, ratio: float) -> LayerState:
+        """Return the layer with the time since its last byte, and with an estimate of its size."""
+        layer, phase = self.reported, self.reported.phase
+        if self.of is layer and phase in FINISHED:
+            return self.shown
+        idle_s, total, extracted = layer.idle_s, layer.extracted_total, layer.extracted
+        if phase is Phase.DOWNLOADING:
+            idle_s = now - self.moved if idle_s is None else idle_s + now - self.at
+        is_estimated = layer.is_unpacked and not total and layer.total > 0
+        if is_estimated:
+            # A finished layer has one fixed size, whenever it is viewed.
+            ratio = UNPACKED_RATIO if phase in FINISHED else ratio
+            is_over = phase in COMPLETE and extracted > 0
+            total = extracted if is_over else max(int(layer.total * ratio), extracted)
+        if phase is Phase.DONE and layer.is_unpacked:
+            extracted = total
+        self.of, self.shown = layer, layer
+        if (idle_s, extracted, total) != (layer.idle_s, layer.extracted, layer.extracted_total):
+            self.shown = replace(
+                layer,
+                idle_s=idle_s,
+                extracted=extracted,
+                extracted_total=total,
+                is_estimated=layer.is_estimated or is_estimated,
+            )
+        return self.shown
+
+
+@dataclass(slots=True, eq=False)
+class _Pull:
+    """What is known of a pull beside its state: its course, its layers, and its last view."""
+
+    course: Course
+    layers: dict[str, _Layer] = field(default_factory=dict)
+    given_at: float | None = None  # when its source gave its sums
+    shown: PullState = field(default_factory=PullState)
+
+    @property
+    def ratio(self) -> float:
+        """The ratio of unpacked to compressed size."""
+        layers = [layer.reported for layer in self.layers.values()]
+        known = [layer for layer in layers if layer.extracted_total and layer.total]
+        packed = sum(layer.total for layer in known)
+        return sum(layer.extracted_total for layer in known) / packed if packed else UNPACKED_RATIO
 
 
 class Tracker:
     """Keeps the latest state of every pull, and measures and sums them up on demand.
 
-    New layers beyond ``max_layers`` are dropped and counted; the space for names is limited in
-    proportion. ``is_known``: the source has reported its state.
+    Attributes:
+        pulls: the pulls by name, as their source reported them.
+        is_known: the source has reported its state.
+        dropped: how many reported layers beyond ``max_layers`` were dropped.
     """
 
-    def __init__(self, *, max_layers: int = 10_000, window_s: float = 8.0) -> None:
+    def __init__(self, *, max_layers: int = 2000) -> None:
+        self.pulls: dict[str, PullState] = {}
         self.is_known = True
-        self._pulls: dict[str, PullState] = {}
-        self._shown: dict[str, dict[str, tuple[PullState, LayerState]]] = {}
-        self._given_at: dict[str, float] = {}
-        self._layers_left = max_layers
-        self._characters_left = max_layers * _NAME_CHARACTERS_PER_LAYER
-        self._dropped = 0
-        self._meter = Meter(window_s)
-
-    @property
-    def pulls(self) -> Mapping[str, PullState]:
-        """The pulls by name, as their source reported them."""
-        return self._pulls
+        self.dropped = 0
+        self._max_layers = max_layers
+        self._tracked: dict[str, _Pull] = {}
+        self._whole: Course | None = None
+        # Bytes downloaded and unpacked of each layer, at the last view
+        self._counted: dict[tuple[str, ...], tuple[int, int]] = {}
+        self._unpacking = Speed()
+        self._unpacked: set[tuple[str, ...]] = set()
 
     def apply(self, pull: PullState, *, now: float) -> None:
         """Store the state of a pull, instead of the one before."""
-        pull = self._fit(pull)
+        name = pull.name
+        tracked = self._tracked.get(name)
+        pull = self._fit(pull, tracked.layers if tracked is not None else {})
         if not pull.layers:
             return
         if len(pull.error) > MAX_ERROR:
             pull = replace(pull, error=pull.error[:MAX_ERROR])
-        self._pulls[pull.name] = pull
+        if tracked is None:
+            tracked = self._tracked[name] = _Pull(Course(now))
+        self._whole = self._whole or Course(now)
+        self.pulls[name] = pull
         if pull.sums.count:
-            self._given_at[pull.name] = now
-        self._meter.see(pull, now)
+            tracked.given_at = now
+        layers, before = {}, tracked.layers
+        for layer in pull.layers:
+            known = layers[layer.name] = before.get(layer.name) or _Layer(
+                _key(pull, layer), layer, now, now, layer
+            )
+            known.report(layer, now)
+            self._counted.setdefault(known.key, (layer.progress, layer.extracted))
+        tracked.layers = layers
 
     def view(self, now: float, wall_s: float | None = None) -> View:
         """Return a snapshot at ``now``, in time proportional to the number of layers.
@@ -67,94 +154,137 @@ class Tracker:
             wall_s: the same time on the wall clock; None if both clocks are the same.
         """
         wall_s = now if wall_s is None else wall_s
-        shown = [pull for name, pull in self._pulls.items() if name or pull.has_layers]
-        measured = [self._meter.measured(pull, now) for pull in shown or self._pulls.values()]
-        *pulls, whole = self._meter.add_up(map(self._with_sums, measured), now, wall_s)
-        pulls = [self._later(pull, now) for pull in pulls]
+        shown = [pull for name, pull in self.pulls.items() if name or pull.has_layers]
+        pulls = [self._measured(pull, now) for pull in shown or self.pulls.values()]
+        furthest: dict[tuple[str, ...], LayerState] = {}
+        for pull in pulls:
+            for key, layer in self._keyed(pull):
+                twin = furthest.get(key)
+                if twin is None or _standing(layer) > _standing(twin):
+                    furthest[key] = layer
+        gained = self._gained(furthest, now)
+        pace = self._unpacking.rate
+        for place, pull in enumerate(pulls):
+            keys = dict.fromkeys(key for key, _ in self._keyed(pull))
+            sums = self._tracked[pull.name].course.sums(
+                [furthest[key] for key in keys],
+                sum(gained[key] for key in keys),
+                now,
+                pace=pace,
+                age_s=_age_s(pull.began_s, wall_s),
+            )
+            pulls[place] = self._with_sums(pull, sums, now)
         changed = [change for pull in pulls for change in self._changes(pull)]
+        whole = self._whole = self._whole or Course(now)
+        sums = whole.sums(
+            [*furthest.values()],
+            sum(gained.values()),
+            now,
+            pace=pace,
+            age_s=_age_s(min((one.began_s for one in pulls if one.began_s), default=0.0), wall_s),
+        )
         return View(
             pulls={pull.name: pull for pull in pulls},
             changed=tuple(changed),
-            sums=pulls[0].sums if len(pulls) == 1 else whole.sums,
+            sums=pulls[0].sums if len(pulls) == 1 else sums,
             now=now,
             wall_s=wall_s,
-            dropped=self._dropped,
+            dropped=self.dropped,
             is_known=self.is_known,
         )
 
     def forget(self, name: str) -> None:
-        """Drop a pull, to make room for later ones while watching without end."""
-        pull = self._pulls.pop(name, None)
-        if pull is not None:
-            self._layers_left += len(pull.layers)
-            self._characters_left += len(name) + sum(len(layer.name) for layer in pull.layers)
-            self._meter.forget(pull)
-        self._shown.pop(name, None)
-        self._given_at.pop(name, None)
+        """Drop a pull: the same name then means another one."""
+        self.pulls.pop(name, None)
+        tracked = self._tracked.pop(name, None)
+        for layer in tracked.layers.values() if tracked is not None else ():
+            self._counted.pop(layer.key, None)
 
     def replace_error(self, name: str, error: str) -> None:
         """Replace the error of a failed pull; empty if it is reported elsewhere."""
-        pull = self._pulls.get(name)
+        pull = self.pulls.get(name)
         if pull is not None and pull.has_failed:
-            self._pulls[name] = replace(pull, error=error[:MAX_ERROR])
+            self.pulls[name] = replace(pull, error=error[:MAX_ERROR])
 
     def drop_given_sums(self) -> None:
         """Drop the sums from a source that no longer responds; they are added up here again."""
-        self._given_at.clear()
+        for tracked in self._tracked.values():
+            tracked.given_at = None
 
     def measure_anew(self) -> None:
         """Restart measuring the overall rate, which included pulls that are now forgotten."""
-        self._meter.measure_anew()
+        self._whole = None
 
-    def _fit(self, pull: PullState) -> PullState:
+    def _fit(self, pull: PullState, known: Mapping[str, _Layer]) -> PullState:
         """Return a pull with the layers for which there is room; count the others."""
-        before = self._pulls.get(pull.name)
-        known = {layer.name for layer in before.layers} if before is not None else set()
-        names = {layer.name for layer in pull.layers}
-        if names == known:
+        if len(pull.layers) == len(known):
             return pull
-        for gone in known - names:
-            self._layers_left += 1
-            self._characters_left += len(gone)
-        kept: list[LayerState] = []
+        left = self._max_layers - sum(len(one.layers) for one in self.pulls.values())
+        layers = pull.layers[: max(left + len(known), 0)]
+        self.dropped += len(pull.layers) - len(layers)
+        return replace(pull, layers=layers)
+
+    def _keyed(self, pull: PullState) -> Iterator[tuple[tuple[str, ...], LayerState]]:
+        tracked = self._tracked[pull.name].layers
+        return ((tracked[layer.name].key, layer) for layer in pull.layers)
+
+    def _measured(self, pull: PullState, now: float) -> PullState:
+        tracked = self._tracked[pull.name]
+        ratio = tracked.ratio
+        return replace(
+            pull, layers=tuple(layer.view(now, ratio) for layer in tracked.layers.values())
+        )
+
+    def _gained(
+        self, layers: Mapping[tuple[str, ...], LayerState], now: float
+    ) -> dict[tuple[str, ...], int]:
+        """Return the bytes of each layer downloaded since the last view; measure the unpacking."""
+        gained, unpacked = dict.fromkeys(layers, 0), 0
+        for key, layer in layers.items():
+            if layer.phase is not Phase.PRESENT:
+                downloaded, extracted = self._counted.get(key, (layer.progress, layer.extracted))
+                gained[key] = max(layer.progress - downloaded, 0)
+                unpacked += max(layer.extracted - extracted, 0)
+        self._counted = {key: (one.progress, one.extracted) for key, one in layers.items()}
+        extracting = {key for key, one in layers.items() if one.phase is Phase.EXTRACTING}
+        self._unpacking.record(unpacked, now, is_open=bool(extracting & self._unpacked))
+        self._unpacked = extracting
+        return gained
+
+    def _with_sums(self, pull: PullState, sums: Sums, now: float) -> PullState:
+        """Return a pull with its source's sums, if it still responds, or else with these."""
+        given_at = self._tracked[pull.name].given_at
+        if given_at is None or pull.is_complete:
+            return replace(pull, sums=sums)
+        if not pull.sums.stalled_s or given_at == now:
+            return pull
+        lasting = replace(pull.sums, stalled_s=pull.sums.stalled_s + now - given_at)
+        return replace(pull, sums=lasting)
+
+    def _changes(self, pull: PullState) -> Iterator[tuple[PullState, LayerState]]:
+        tracked = self._tracked[pull.name]
+        before, tracked.shown = tracked.shown, pull
+        known = {layer.name: layer for layer in before.layers}
+        is_same = _visible_of_pull(pull) == _visible_of_pull(before)
         for layer in pull.layers:
-            if layer.name not in known:
-                characters = len(layer.name) + (0 if known or kept else len(pull.name))
-                if not self._layers_left or characters > self._characters_left:
-                    self._dropped += 1
-                    continue
-                self._layers_left -= 1
-                self._characters_left -= characters
-            kept.append(layer)
-        return pull if len(kept) == len(pull.layers) else replace(pull, layers=tuple(kept))
-
-    def _with_sums(self, pull: PullState) -> PullState:
-        """Return a pull with sums only if its source has added them up, and still responds."""
-        is_given = pull.name in self._given_at and not pull.is_complete
-        return pull if is_given or not pull.sums.count else replace(pull, sums=Sums())
-
-    def _later(self, pull: PullState, now: float) -> PullState:
-        """Return a pull whose stall, if it has one, has lasted until now."""
-        at = self._given_at.get(pull.name, now)
-        if not pull.sums.stalled_s or at == now or pull.is_complete:
-            return pull
-        sums = replace(pull.sums, stalled_s=pull.sums.stalled_s + now - at)
-        return replace(pull, sums=sums)
-
-    def _changes(self, pull: PullState) -> list[tuple[PullState, LayerState]]:
-        before = self._shown.get(pull.name, {})
-        shown = self._shown[pull.name] = {layer.name: (pull, layer) for layer in pull.layers}
-        return [
-            change
-            for name, change in shown.items()
-            if name not in before or not _is_same(before[name], change)
-        ]
+            old = known.get(layer.name)
+            is_changed = old is None or (old is not layer and _visible(old) != _visible(layer))
+            has_error = layer.phase is Phase.FAILED and pull.error != before.error
+            if is_changed or has_error or not is_same:
+                yield pull, layer
 
 
-def _is_same(before: tuple[PullState, LayerState], after: tuple[PullState, LayerState]) -> bool:
-    (pull_before, layer_before), (pull, layer) = before, after
-    if layer is not layer_before and _visible(layer) != _visible(layer_before):
-        return False
-    if layer.phase is Phase.FAILED and pull.error != pull_before.error:
-        return False
-    return bool(_visible_of_pull(pull) == _visible_of_pull(pull_before))
+def _age_s(began_s: float, wall_s: float) -> float | None:
+    return max(wall_s - began_s, 0.0) if began_s else None
+
+
+def _key(pull: PullState, layer: LayerState) -> tuple[str, ...]:
+    """Return the key of a layer: a digest is the same layer in every image of a node."""
+    if not layer.name or " " in layer.name:
+        return pull.name, layer.name, ""
+    return pull.node, layer.name
+
+
+def _standing(layer: LayerState) -> tuple[bool, int, int, bool]:
+    is_here = layer.phase in COMPLETE
+    return is_here, layer.progress, layer.extracted, layer.phase is not Phase.FAILED

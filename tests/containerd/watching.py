@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.progress.content_watcher import ContentWatcher
-from pycrictl.progress.endings import PollResult, PullEnding
+from pycrictl.progress.endings import PollResult
 from pycrictl.pulls.state import LayerState, Phase
 from pycrictl.pulls.tracker import Tracker
 
@@ -58,9 +58,9 @@ class Watch:
         return self.tracker.pulls[image].error
 
     @property
-    def endings(self) -> list[tuple[str, PullEnding, str]]:
+    def endings(self) -> list[tuple[str, str]]:
         ended = [one for result in self.results for one in result.ended]
-        return [(one.image, one.ending, one.reason) for one in ended]
+        return [(one.image, one.error) for one in ended]
 
     def until(
         self,

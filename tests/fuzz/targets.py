@@ -62,7 +62,7 @@ def _progress(parts: list[bytes]) -> object:
     for part in parts:
         found += reader.receive_data(part)
     found += reader.receive_eof()
-    return found, reader.bad_count, reader.first_bad
+    return found, reader.first_bad
 
 
 def _tar(parts: list[bytes]) -> object:

@@ -10,7 +10,6 @@ from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.daemon import find_daemon
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import ConnectError, Unavailable
-from pycrictl.progress.endings import PullEnding
 from pycrictl.pulls.state import Phase
 from tests.containerd.watching import Watch
 
@@ -57,7 +56,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     watch.until(lambda: watch.endings)
     assert pull.result().image_ref == image.config_digest
     name = shown_name(image)
-    assert watch.endings == [(name, PullEnding.DONE, "")]
+    assert watch.endings == [(name, "")]
     assert_whole(watch, image)
     assert watch.tracker.view(time.monotonic()).sums.progress == image.layers_bytes
 
@@ -97,8 +96,8 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     assert lab.node.store.leases()  # the dead pull's
     (kept,) = lab.node.store.ingests().values()
     watch.until(lambda: watch.endings, survives=(ConnectError, Unavailable))
-    assert [one[:2] for one in watch.endings] == [(name, PullEnding.FAILED)]
-    assert watch.endings[0][2].startswith("containerd was restarted during the pull (")
+    assert [(image, bool(error)) for image, error in watch.endings] == [(name, True)]
+    assert watch.endings[0][1].startswith("containerd was restarted during the pull (")
     assert not watch.results[-1].active
 
     late = Watch(watch.client)  # sees traces of the dead pull, but no pull
@@ -113,7 +112,7 @@ def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
     lab.registry.limit(None)
     late.until(pull.done)
     late.until(lambda: not late.results[-1].active)
-    assert late.endings == [(name, PullEnding.DONE, "")]
+    assert late.endings == [(name, "")]
     assert_whole(late, image)
     assert len(lab.node.store.leases()) == 1
 

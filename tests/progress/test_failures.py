@@ -10,7 +10,7 @@ import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
-from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import PollResult
 from pycrictl.progress.failures import Failure, Failures, awaited, cause, from_journal, from_pods
 from pycrictl.progress.sources import JOURNAL_S, LOOK_AGAIN_S, Causes, ImageTracker
 from pycrictl.pulls.state import LayerState, Phase, PullState
@@ -157,7 +157,7 @@ class Scene:
         self.tracker = ImageTracker([image] if image else None)
 
     def add(
-        self, now: float, active: tuple[str, ...] = (), ended: tuple[EndedPull, ...] = ()
+        self, now: float, active: tuple[str, ...] = (), ended: tuple[PullState, ...] = ()
     ) -> PollResult:
         pulls = tuple(PullState(image=image) for image in active)
         return self.causes.add(PollResult(pulls, ended), self.tracker, now)
@@ -167,7 +167,7 @@ class Scene:
         return {pull.image: pull.error for pull in pulls if pull.has_failed}
 
 
-UNKNOWN = EndedPull("", PullEnding.UNKNOWN, "unknown")
+UNKNOWN = PullState(error="unknown")
 
 
 def test_a_pull_that_failed_before_its_first_byte() -> None:
@@ -195,11 +195,11 @@ def test_a_known_image_gets_its_cause() -> None:
     done = LayerState(name="c", phase=Phase.DONE, progress=9, total=9)
     pull = PullState(image=shown, layers=(*broken, done), error="it ended")
     scene.tracker.apply(pull, now=0.0)
-    failed = EndedPull(shown, PullEnding.FAILED, "it ended")
+    failed = PullState(image=shown, error="it ended")
     scene.add(0.0, ended=(failed,))
     scene.lines = [containerd(1000.2, "unexpected EOF")]
     (ended,) = scene.add(JOURNAL_S).ended
-    assert ended.reason == "unexpected EOF"
+    assert ended.error == "unexpected EOF"
     assert scene.failed(1.0) == {shown: "unexpected EOF"}
 
 
@@ -232,9 +232,9 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    scene.add(LOOK_AGAIN_S, ended=(EndedPull(WEB, PullEnding.FAILED, "it ended"),))
+    scene.add(LOOK_AGAIN_S, ended=(PullState(image=WEB, error="it ended"),))
     (ended,) = scene.add(LOOK_AGAIN_S + JOURNAL_S).ended
-    assert ended.reason.startswith(f"{WEB}: not found")
+    assert ended.error.startswith(f"{WEB}: not found")
 
 
 def test_a_pull_that_failed_faster_than_a_poll() -> None:

@@ -13,6 +13,7 @@ from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.endings import _REMEMBERED, SETTLE_S, Endings, Pace, WatchOutcome
 from pycrictl.progress.sources import ContentWatch, ImageTracker
 from pycrictl.progress.stream_watch import watch_stream
+from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.state import Phase, View
 from tests.cli.streaming_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd
@@ -171,7 +172,10 @@ class Stream:
         self.endings = Endings(self.tracker, self.sink)
 
     def report(self, image: str, layer: str, phase: str, now: float, *, progress: int = 9) -> None:
-        self.tracker.tell(Report(image, layer, progress, 9, "", phase), now=now)
+        report = Report(image, layer, progress, 9, "", phase)
+        pull = MessageReader(self.endings.known).receive_message(report.message)
+        assert pull is not None
+        self.endings.take(pull, now)
 
 
 def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.pulls.messages import sums_in, sums_json
-from pycrictl.pulls.meter import UNPACKED_RATIO
 from pycrictl.pulls.state import STALLED_S, Phase, Sums, View
-from tests.pulls.tracking import MIB, Report, Tracker, layers, only
+from pycrictl.pulls.tracker import UNPACKED_RATIO
+from tests.pulls.tracking import MIB, Report, Tracker, layers
 
 
 def extracting(extracted: int, total: int = 400, *, image: str = "a", layer: str = "l") -> Report:
@@ -70,13 +70,6 @@ def test_what_layers_shrink_by_is_learned() -> None:
     known = extracting(100, 100, layer="first")._replace(phase="done")
     _, second = layers(look(tracker, 0.0, known, downloading(1, layer="second")))
     assert (second.extracted_total, second.is_estimated) == (100 * MIB, True)
-    tracker.forget("a")
-    other = Report("host:1/b:2", "third", MIB, 10 * MIB, phase="downloading")
-    assert only(look(tracker, 1.0, other)).extracted_total == int(10 * MIB * UNPACKED_RATIO)
-    tracker.forget("host:1/b:2")
-    tracker.tell(known._replace(image="host:1/b:1"), now=2.0)
-    tracker.forget("host:1/b:1")
-    assert only(look(tracker, 3.0, other)).extracted_total == 10 * MIB  # as in an earlier pull
 
 
 def test_a_time_that_would_be_wrong_is_not_said() -> None:

@@ -220,14 +220,6 @@ def test_items_beyond_the_limit_are_dropped_and_counted() -> None:
     assert view.dropped == 3
 
 
-def test_long_names_need_more_room() -> None:
-    tracker = Tracker(max_layers=10)
-    view = see(*[("a", str(number) * 4000, 1, 9) for number in range(10)], tracker=tracker)
-    assert (len(layers(view)), view.dropped) == (1, 9)
-    view = see(("a", "short", 1, 9), tracker=tracker)
-    assert (len(layers(view)), view.dropped) == (2, 9)
-
-
 def test_forgotten_images_make_room() -> None:
     tracker = Tracker(max_layers=3)
     see(("a", "shared", 1, 9), ("a", "l", 1, 9), ("b", "shared", 1, 9), tracker=tracker)
@@ -248,24 +240,15 @@ def test_a_forgotten_image_begins_anew() -> None:
     assert view.sums.rate is None
 
 
-def test_forgetting_gives_back_all_room() -> None:
-    tracker = Tracker(max_layers=4)
-    for _ in range(100):
-        see(("a" * 500, "l" * 500, 1, 9), ("b", "l" * 500, 1, 9), tracker=tracker)
-        tracker.forget("a" * 500)
-        tracker.forget("b")
-    assert tracker.view(0.0).dropped == 0
-
-
 @pytest.mark.slow
 def test_the_longest_names_fit_into_memory() -> None:
     tracker = Tracker()
     tracemalloc.start()
     try:
-        for number in range(2_500):
+        for number in range(2500):
             tracker.tell(Report("a", f"{number:04096}", 1, 9, "e" * 4096), now=0.0)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert 1000 < len(layers(tracker.view(0.0))) < 2000
+    assert len(layers(tracker.view(0.0))) == 2000
     assert peak < 16 * MIB

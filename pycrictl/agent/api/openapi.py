@@ -127,9 +127,7 @@ _STATUS: Final = {
         "sums": {
             "type": "object",
             "description": "All sums of the pull, as its progress stream has them.",
-            "properties": {
-                name: {"type": kind, "description": text} for name, (kind, text) in SUMS.items()
-            },
+            "properties": {name: {"type": kind} for name, kind in SUMS.items()},
         },
         "startTime": _text("When the pull began.", format="date-time"),
         "stalledSeconds": _number("For how long no byte has come; absent below ten seconds."),

@@ -29,7 +29,7 @@ from pycrictl.logs import journal
 from pycrictl.progress.crio import files
 from pycrictl.progress.crio.file_layers import FileLayers
 from pycrictl.progress.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
-from pycrictl.progress.endings import EndedPull, PollResult, PullEnding
+from pycrictl.progress.endings import PollResult
 from pycrictl.progress.identity import is_among, may_be
 from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.pulls.registries.keyring import Keyring
@@ -206,22 +206,20 @@ class CrioWatcher:
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
-    ) -> EndedPull:
+    ) -> PullState:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         layers.look((), pull.owner.storage.layers(), wall_s)
         if (image := pull.made_image()) is not None:
             layers.finish(pull.owner.storage.layers_of(image))
-            ending = PullEnding.DONE
         else:
             reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
             there = len(layers) - len(layers.unsettled)
             what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
             pull.error = f"{reason} without an image{what}"
-            ending = PullEnding.FAILED
         if pull.image:
             tracker.apply(pull.state(), now=now)
-        return EndedPull(pull.image, ending, pull.error)
+        return pull.state()
 
 
 def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:

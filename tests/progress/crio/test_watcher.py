@@ -16,7 +16,7 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
 from pycrictl.progress.crio.files import CrioProcess, children
 from pycrictl.progress.crio.watcher import CrioWatcher, pulls_in_log
-from pycrictl.progress.endings import PollResult, PullEnding
+from pycrictl.progress.endings import PollResult
 from pycrictl.progress.pull_names import Expected, ImageOwners
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.manifests import ManifestRequest
@@ -121,7 +121,7 @@ def test_a_pull_from_its_first_file_to_its_image(crio: FakeCrio) -> None:
     crio.commit_image("c" * 64, IMAGE)
     pull.end()
     (ended,) = bench.poll().ended
-    assert (ended.image, ended.ending) == (IMAGE, PullEnding.DONE)
+    assert (ended.image, ended.error) == (IMAGE, "")
     assert [(item.phase, item.progress) for item in bench.items] == [
         (Phase.PRESENT, 10), (Phase.DONE, 30), (Phase.DONE, 20),
     ]  # fmt: skip
@@ -140,8 +140,7 @@ def test_a_pull_that_fails(crio: FakeCrio) -> None:
     bench.poll()
     pull.end()
     (ended,) = bench.poll().ended
-    assert ended.ending is PullEnding.FAILED
-    assert ended.reason == "the pull ended without an image (1 of 2 layers seen complete)"
+    assert ended.error == "the pull ended without an image (1 of 2 layers seen complete)"
     assert [item.phase for item in bench.items] == [Phase.DONE, Phase.FAILED]
     assert bench.items[1].progress == 6
 
@@ -199,7 +198,7 @@ def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
     assert len(bench.items) == 2
     pull.end()
     (ended,) = bench.poll().ended
-    assert ended.ending is PullEnding.DONE
+    assert not ended.error
     assert [(item.digest, item.phase, item.progress) for item in bench.items] == [
         (digest("a"), Phase.DONE, 7), (digest("b"), Phase.DONE, 9),
     ]  # fmt: skip
@@ -221,14 +220,14 @@ def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:
     assert not bench.questions
     pulls[0].end()
     (ended,) = bench.poll().ended
-    assert ended.ending is PullEnding.FAILED
+    assert ended.error
     pulls[1].write(1, 8, closed=True)
     bench.poll()
     crio.commit(digest("a"), 8)
     crio.commit_image("c" * 64, IMAGE)
     pulls[1].end()
     (ended,) = bench.poll().ended
-    assert ended.ending is PullEnding.DONE
+    assert not ended.error
 
 
 def test_an_image_that_only_one_pod_waits_for(crio: FakeCrio) -> None:
@@ -257,7 +256,7 @@ def test_crio_is_killed_and_comes_again(crio: FakeCrio) -> None:
     assert not result.active
     (ended,) = result.ended
     assert (
-        ended.reason == "CRI-O ended during the pull without an image (0 of 1 layer seen complete)"
+        ended.error == "CRI-O ended during the pull without an image (0 of 1 layer seen complete)"
     )
     crio.pull().write(1, 5)
     assert len(bench.poll().active) == 1

@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.progress.report_stream import follow
+from pycrictl.progress.stream_watch import follow
 from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from pycrictl.errors import ConfigError, UpgradeRefused
-from pycrictl.progress.report_stream import follow
+from pycrictl.progress.stream_watch import follow
 from pycrictl.proxy.serve.http_server import listening
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.pulls.messages import MessageReader
