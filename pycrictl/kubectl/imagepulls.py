@@ -73,7 +73,6 @@ class PullObjects:
         self.version = ""
         self.silent: dict[str, str] = {}
         self.lost: list[PullObject] = []
-        self.bad_count = 0
         self.first_bad: str | None = None
         self._wanted = wanted
         self._objects: dict[str, PullObject] = {}
@@ -191,6 +190,5 @@ class PullObjects:
             self.lost.append(pull)
 
     def _reject(self, reason: str, message: bytes) -> None:
-        self.bad_count += 1
-        if self.first_bad is None:
-            self.first_bad = f"{reason}: {quote(message[:60].decode(errors='replace'), 60)}"
+        shown = quote(message[:60].decode(errors="replace"), 60)
+        self.first_bad = self.first_bad or f"{reason}: {shown}"
