@@ -102,7 +102,7 @@ agent.api: agent.api progress.reference pulls pycrictl
 agent.copies: _proto agent copy cri.calls.client kube.pods servicelog wire
 kubectl: agent.api.names diagnosis.causes diagnosis.facts diagnosis.findings diagnosis.pod
     kube.kubelet_log kube.nodes kube.pods kube.workloads kubectl logs.journal progress.endings
-    progress.failures progress.report_stream progress.stream_watch pulls pycrictl streaming
+    progress.failures progress.stream_watch pulls pycrictl streaming
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
