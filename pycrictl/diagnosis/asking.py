@@ -34,10 +34,12 @@ class Asking:
         self._jobs: list[tuple[str, threading.Thread]] = []
 
     @contextmanager
-    def _optional(self, source: str) -> Iterator[None]:
-        """Record a source that fails, and continue."""
+    def _optional(self, source: str, *, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
+        """Record a source that fails, and continue; errors of the type ``but`` are raised."""
         try:
             yield
+        except but:
+            raise
         except (PycrictlError, OSError) as exc:
             reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
             self._missing.append(Missing(source, reason))

@@ -24,7 +24,7 @@ from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, report
-from pycrictl.errors import NotFound
+from pycrictl.errors import ConnectError, NotFound
 from pycrictl.kube.kubelet_log import (
     about,
     pod_named,
@@ -251,10 +251,10 @@ class Survey(Asking):
             self._sources.pods.pods()  # sets ``origin``
         self._lines = self._journal()
         self._probes = [line for line in self._lines if re.search(_OF_PROBES, line.message)]
+        self._look_at_runtime()
         self._filesystems = ()
         with self._optional("disks"):
             self._filesystems = tuple(disks_of(self._images))
-        self._look_at_runtime()
         if self._sources.pods is not None and (node := self._sources.pods.node()) is not None:
             about_node = report(node).findings
             self._findings += tuple(
@@ -263,8 +263,9 @@ class Survey(Asking):
         self._slow_at = time.monotonic()
 
     def _look_at_runtime(self) -> None:
+        """Raise ConnectError: if the runtime hangs, no other source must wait for it in vain."""
         self._conditions, self._findings = (), ()
-        with self._optional("runtime status"):
+        with self._optional("runtime status", but=ConnectError):
             status = self._client.call("Status", cri_pb2.StatusRequest(verbose=True))
             self._conditions = unmet(status.status)
             if (name := sandbox_image(status.info)) and self._is_present(name) is False:

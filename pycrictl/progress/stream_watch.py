@@ -229,7 +229,7 @@ class _StreamWatch:
 
     def _may_pass(self, exc: PycrictlError) -> bool:
         """Return whether to retry; once the stream has worked, more kinds of errors allow it."""
-        if isinstance(exc, Unreachable) and not self._has_begun:
+        if isinstance(exc, ConnectError) and not self._has_begun:
             return False
         if isinstance(exc, UpgradeRefused | RuntimeFault) and not isinstance(exc, Unavailable):
             return self._has_begun

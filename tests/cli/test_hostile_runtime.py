@@ -114,7 +114,8 @@ def test_interrupt_ends_events_in_a_flood() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        *("ps", "pull --progress none image", "exec -s --timeout 5 c true", "runp POD"),
+        *("why", "why web", "image-pull-progress", "image-pull-progress web", "ps"),
+        *("pull --progress none image", "exec -s --timeout 5 c true", "runp POD"),
         *(f"inspect {'a' * 64} {'b' * 64}", f"rm {'a' * 64} {'b' * 64}", f"start {'a' * 64} b"),
     ],
 )
