@@ -56,11 +56,10 @@ def _word(text: str) -> str:
 
 
 class Log:
-    """Writes to a logger; ``watchers`` get the events as well, with their fields."""
+    """Writes events and their fields to a logger."""
 
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
-        self.watchers: list[Callable[[str, dict[str, object]], object]] = []
 
     def info(self, event: str, **fields: object) -> None:
         self._write(logging.INFO, event, fields)
@@ -68,13 +67,7 @@ class Log:
     def warning(self, event: str, **fields: object) -> None:
         self._write(logging.WARNING, event, fields)
 
-    def unwritten(self, event: str, **fields: object) -> None:
-        """Report an event that ``Seldom`` leaves out to the watchers only."""
-        for watch in self.watchers:
-            watch(event, fields)
-
     def _write(self, level: int, event: str, fields: dict[str, object]) -> None:
-        self.unwritten(event, **fields)
         if self._logger.isEnabledFor(level):
             extra = {"pycrictl": {"event": event, **fields}}
             self._logger.log(level, "%s", pairs(event, fields), extra=extra)
@@ -157,17 +150,16 @@ class Seldom:
         self._left_out = 0
         self.count = 0
 
-    def __call__(self, **fields: object) -> bool:
-        """Report an event, in a running loop; return whether it got a line of its own."""
+    def __call__(self, **fields: object) -> None:
+        """Report an event, in a running loop."""
         self.count += 1
         loop = asyncio.get_running_loop()
         if self._allowance.take(loop.time()):
             self._write(self._event, **fields)
-            return True
+            return
         if not self._left_out:
             loop.call_later(limits.FAULT_COUNT_S, self._count)
         self._left_out += 1
-        return False
 
     def _count(self) -> None:
         self._write(self._event, **self._common, left_out=self._left_out)

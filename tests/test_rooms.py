@@ -85,15 +85,15 @@ diagnosis.node_findings: diagnosis.findings diagnosis.registry
     pulls.registries.registry_client
 show: _proto environ pulls show
 proxy: _proto containerd.config_toml containerd.daemon copy.rules copy.service copy.tree
-    cri.calls.methods kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy pycrictl
-    servicelog pulls.messages serviceoptions signals streaming.loop wire.codes wire.limits
-proxy.serve: copy.transfer.messages proxy.serve servicelog serviceoptions streaming.loop wire.http1
-    wire.limits wire.upgrade
+    cri.calls.methods kube.events kube.kubelet kube.kubelet_config memory noderoot ownprogram proxy
+    pycrictl servicelog pulls.messages serviceoptions signals streaming.loop wire.codes wire.limits
+proxy.serve: copy.transfer.messages proxy.events proxy.serve servicelog serviceoptions
+    streaming.loop wire.http1 wire.limits wire.upgrade
 proxy.pulls: _proto containerd.config_toml cri.calls.client cri.calls.redact kube.kubelet_config
-    progress proxy.calls proxy.pulls proxy.runtime_lookup proxy.serve.tokens proxy.upstream pulls
-    servicelog streaming.loop wire.codes
-proxy.copies: _proto copy proxy.calls proxy.copies proxy.runtime_lookup proxy.serve.tokens
-    servicelog wire.codes
+    progress proxy.calls proxy.events proxy.pulls proxy.runtime_lookup proxy.serve.tokens
+    proxy.upstream pulls servicelog streaming.loop wire.codes
+proxy.copies: _proto copy proxy.calls proxy.copies proxy.events proxy.runtime_lookup
+    proxy.serve.tokens servicelog wire.codes
 proxy.figures: _proto copy.service.slots cri.calls.methods cri.calls.tracing kube metricspage
     progress.reference proxy pulls pycrictl servicelog streaming.loop wire.codes wire.limits
 agent: agent copy.service cri.calls.client kube memory metricspage ownprogram progress pulls

@@ -1,4 +1,4 @@
-"""A call in the proxy: request, answer, record. Plain data, messages as bytes."""
+"""A call in the proxy: request and answer. Plain data, messages as bytes."""
 
 from __future__ import annotations
 
@@ -42,16 +42,6 @@ class CallRequest:
 
 Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
 """Answers one call; cancelled when the client gives up. Its exceptions become INTERNAL."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """A finished call, for logs and metrics, without its content."""
-
-    path: str
-    code: int
-    duration_s: float
-    response_bytes: int
 
 
 def ends(path: str) -> bool:

@@ -33,26 +33,33 @@ continues as before.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
 from pycrictl.ownprogram import is_running, start_orphan
-from pycrictl.proxy.calls import Answer, CallRequest, Handler
-from pycrictl.proxy.pulls.book import Book, QueuedPull
-from pycrictl.proxy.pulls.limiter import CLOSED, PullLimiter
-from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.proxy.events import (
+    Event,
+    Events,
+    HandedOver,
+    HandOverFailed,
+    PullEnded,
+    TookOver,
+)
+from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
+from pycrictl.proxy.pulls.limiter import PullLimiter
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.server import CriServer
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log, notify
@@ -69,10 +76,6 @@ STEP_S: Final = 10.0
 
 HOLD_S: Final = 2.0
 """Maximum time to hold the slots for the waiting calls of the old process."""
-
-_ASKED: Final = "pycrictl-asked"
-"""Metadata key of a forwarded call: when it arrived at the first process, in seconds of the clock
-that all processes of a node share (CLOCK_MONOTONIC)."""
 
 _LINE_BYTES: Final = 64 * 1024 * 1024
 _LOOK_S: Final = 0.05
@@ -106,8 +109,9 @@ class MessageLines:
 class HandOver:
     """Takes over from an old process, if there is one, and later hands over to a new one.
 
-    Once the new process serves, ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are
-    the CRI socket and the admin socket.
+    A consumer of events: a new process needs the ends of pulls that run here. Once it serves,
+    ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are the CRI socket and the admin
+    socket.
     """
 
     def __init__(
@@ -116,8 +120,9 @@ class HandOver:
         environ: Mapping[str, str],
         *,
         limiter: PullLimiter,
-        streams: StreamServer[Any],
-        book: Book,
+        streams: StreamServer[PullTarget],
+        server: CriServer,
+        events: Events,
         log: Log,
         stop: asyncio.Event,
     ) -> None:
@@ -125,7 +130,10 @@ class HandOver:
         self._environ = environ
         self._limiter = limiter
         self._streams = streams
-        self._book = book
+        self._book = limiter.queue.book
+        self._server = server
+        self._emit = events.emit
+        events.consumers.append(self._pull_ended)
         self._log = log
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -141,7 +149,7 @@ class HandOver:
         """Connect to the old process, if any, and create the sockets without publishing them."""
         settings, before = self._settings, frozenset[str]()
         if admin := self._environ.get(ENVIRON) or (settings.takes_over and settings.admin_socket):
-            self.predecessor = await Predecessor.reach(admin)
+            self.predecessor = await Predecessor.reach(admin, self._limiter)
         if self.predecessor is not None:
             before = self.predecessor.folders
         for path in (settings.listen, settings.admin_socket):
@@ -153,19 +161,19 @@ class HandOver:
         cri = self.sockets[0]
         if old is not None:
             has_port = old.streams == address.authority
-            waiting = await old.take(str(cri.path), self._limiter, port=has_port)
+            waiting = await old.take(str(cri.path), port=has_port)
         self._streams.start(address)
         self._streams.listen_in(cri.folder)
         for own in self.sockets:
             own.publish()
         if old is not None:
             await old.serving()
-            self._log.info("took_over", pid=old.pid)
+            self._emit(TookOver(old.pid))
             self._following.add(self._loop.create_task(self._follow(old, waiting)))
 
     async def _follow(self, old: Predecessor, waiting: int) -> None:
         if waiting:
-            await release_when_in_line(self._limiter, waiting)
+            await release_when_in_line(self._limiter.queue, waiting)
         await old.follow()
         self.predecessor = None
         self._log.info("predecessor_ended", pid=old.pid)
@@ -185,23 +193,6 @@ class HandOver:
             self._lines.close()
         if self._heir is not None:
             await self._heir.close()
-
-    # Calls
-
-    async def pull(self, request: CallRequest) -> Answer:
-        asked, request = _arrival(request)
-        if self._heir is None:
-            answer = await self._limiter.handle(request, asked)
-            if answer is not CLOSED or self._heir is None:
-                return answer
-        first = (_ASKED, repr(request.came if asked is None else asked))
-        return await self._heir.pass_on(replace(request, metadata=(*request.metadata, first)))
-
-    def handled(self, handle: Handler) -> Handler:
-        async def answer(request: CallRequest) -> Answer:
-            return await (handle(request) if self._heir is None else self._heir.pass_on(request))
-
-        return answer
 
     # Handing over to a new process
 
@@ -241,7 +232,7 @@ class HandOver:
         self._lines = lines
         if reason := await self._failure(lines):
             self._lines = None
-            self._log.warning("not_handed_over", reason=reason)
+            self._emit(HandOverFailed(reason))
         return not reason
 
     async def _failure(self, lines: MessageLines) -> str:
@@ -254,18 +245,19 @@ class HandOver:
             return "the new program did not start"
         if self._stop.is_set():
             return "the proxy is stopping"
-        self._limiter.hold()
+        queue = self._limiter.queue
+        queue.is_held = True
         if ready.get("port"):
-            self._streams.pause()
+            await self._streams.pause()
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
-        waiting = len(self._limiter.in_line())
+        waiting = len(queue.in_line())
         failures = self._book.handed_over()
         lines.send({"running": running, "waiting": waiting, "failures": failures})
         answer = await lines.receive(STEP_S)
         if answer is None or not answer.get("serving"):
             lines.send({"error": "it took too long"})
-            self._limiter.release()
+            queue.release(now=self._loop.time())
             for own in self.sockets:
                 own.publish()
             reason = "the new program ended at once"
@@ -280,31 +272,22 @@ class HandOver:
         notify(f"MAINPID={pid}", self._environ)
         lines.send({})
         self.successor_pid = pid
-        self._limiter.close(waiting=True)
+        self._server.move_own_to(self._heir)
+        self._limiter.move_to(self._heir)
         self._streams.leave(lambda target: target.pod is None or target.pod in pods)
-        self._log.info("handed_over", pid=pid, running=len(running), waiting=waiting)
+        self._emit(HandedOver(pid, len(running), waiting))
         self._stop.set()
         return ""
 
-    def pull_ended(self, number: int, error: str | None) -> None:
-        if self._lines is not None:
-            self._lines.send({"ended": number, "error": error})
+    def _pull_ended(self, event: Event) -> None:
+        if isinstance(event, PullEnded) and event.call.started is not None and self._lines:
+            call = event.call
+            error = None if call.end is CallState.LEFT else call.error
+            self._lines.send({"ended": call.pull.number, "error": error})
 
     async def answered(self) -> None:
         async with self._reloading:
             pass
-
-
-def _arrival(request: CallRequest) -> tuple[float | None, CallRequest]:
-    asked, metadata = None, []
-    for key, value in request.metadata:
-        if key != _ASKED:
-            metadata.append((key, value))
-            continue
-        with contextlib.suppress(ValueError):
-            given = float(value)
-            asked = given if 0.0 <= given <= request.came else None
-    return asked, request if asked is None else replace(request, metadata=tuple(metadata))
 
 
 def _document(pull: QueuedPull) -> dict[str, Any]:
@@ -322,17 +305,18 @@ def _document(pull: QueuedPull) -> dict[str, Any]:
 
 
 class Predecessor:
-    """The old process; ``pulls`` has a future for the end of each pull that still runs there."""
+    """The old process; ``pulls`` has those that still run there, by their numbers."""
 
-    def __init__(self, lines: MessageLines, offer: Mapping[str, Any]) -> None:
+    def __init__(self, lines: MessageLines, offer: Mapping[str, Any], limiter: PullLimiter) -> None:
         self._lines = lines
-        self.pulls: dict[int, asyncio.Future[str | None]] = {}
+        self._limiter = limiter
+        self.pulls: dict[int, PullCall] = {}
         self.pid = int(offer["pid"])
         self.folders = frozenset(map(str, offer["folders"]))
         self.streams = str(offer["streams"])
 
     @classmethod
-    async def reach(cls, path: str) -> Predecessor | None:
+    async def reach(cls, path: str, limiter: PullLimiter) -> Predecessor | None:
         """Connect to the process behind an admin socket; return None if none listens there."""
         where = f"the proxy's admin socket {quote('unix://' + path)}"
         try:
@@ -349,11 +333,11 @@ class Predecessor:
         if "error" in offer:
             raise RemoteProtocolError(f"{where} refuses: {offer['error']}")
         try:
-            return cls(lines, offer)
+            return cls(lines, offer, limiter)
         except (ValueError, KeyError, TypeError):
             raise RemoteProtocolError(f"{where} has another hand-over protocol") from None
 
-    async def take(self, own: str, limiter: PullLimiter, *, port: bool) -> int:
+    async def take(self, own: str, *, port: bool) -> int:
         """Announce this process's socket ``own``, and count the old process's running pulls.
 
         Return the number of waiting calls. ``port`` asks the old process for its stream port.
@@ -362,14 +346,12 @@ class Predecessor:
         state = await self._next(STEP_S)
         if state is None:
             raise RemoteProtocolError("the proxy ended before it handed over")
-        loop = asyncio.get_running_loop()
+        now, queue = asyncio.get_running_loop().time(), self._limiter.queue
         for document in state["running"]:
-            end = self.pulls[document["pull"]] = loop.create_future()
             pod = document["pod"]
-            limiter.count(
+            self.pulls[document["pull"]] = self._limiter.count(
                 document["image"],
-                end,
-                began_s=loop.time() - document["started"],
+                began_s=now - document["started"],
                 asked=document["asked"],
                 pod=PodKey(*map(str, pod)) if pod else None,
                 runtime_handler=document["runtimeHandler"],
@@ -378,9 +360,8 @@ class Predecessor:
         for failure in state.get("failures", ()):
             pod = failure["pod"]
             key = PodKey(*map(str, pod)) if pod else None
-            limiter.queue.book.inherit({**failure, "pod": key})
-        if state["waiting"]:
-            limiter.hold()
+            queue.book.inherit({**failure, "pod": key})
+        queue.is_held = bool(state["waiting"])
         return int(state["waiting"])
 
     async def serving(self) -> None:
@@ -405,17 +386,16 @@ class Predecessor:
         return message
 
     def _end(self, number: int, error: str | None) -> None:
-        end = self.pulls.pop(number, None)
-        if end is not None and not end.done():
-            end.set_result(error)
+        if (call := self.pulls.pop(number, None)) is not None:
+            self._limiter.uncount(call, error)
 
 
-async def release_when_in_line(limiter: PullLimiter, count: int) -> None:
+async def release_when_in_line(queue: PullQueue, count: int) -> None:
     """Release held slots once ``count`` calls of the old process are in line, or at a timeout."""
     time = asyncio.get_running_loop().time
     began_at = time()
     while time() < began_at + HOLD_S:
-        if sum(call.asked < began_at for call in limiter.in_line()) >= count:
+        if sum(call.asked < began_at for call in queue.in_line()) >= count:
             break
         await asyncio.sleep(_LOOK_S)
-    limiter.release()
+    queue.release(now=time())

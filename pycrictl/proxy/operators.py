@@ -81,7 +81,7 @@ class Operators:
         if type(limit) is not int or not 0 <= limit <= MAX_COUNT:
             raise ValueError(f"the limit must be a number from 0 to {MAX_COUNT}")
         before = self.queue.limit
-        self.limiter.set_limit(limit)
+        self.queue.set_limit(limit, now=asyncio.get_running_loop().time())
         self._limit_origin = "pull-limiter set"
         self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}

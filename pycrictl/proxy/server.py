@@ -18,7 +18,8 @@ from grpc import aio
 
 from pycrictl._proto import cri_pb2
 from pycrictl.memory import Reclaimer
-from pycrictl.proxy.calls import Answer, CallRecord, CallRequest, Handler, Metadata
+from pycrictl.proxy.calls import Answer, CallRequest, Handler, Metadata
+from pycrictl.proxy.events import CallEnded, Emit
 from pycrictl.proxy.serve.http_server import places
 from pycrictl.proxy.upstream import Upstream, address
 from pycrictl.servicelog import Log
@@ -62,7 +63,7 @@ class CriServer(grpc.GenericRpcHandler):
 
     Args:
         own: the methods (full paths) that are answered here.
-        on_call: called in the event loop when a call is over.
+        emit: gets the end of each call.
     """
 
     def __init__(
@@ -70,18 +71,18 @@ class CriServer(grpc.GenericRpcHandler):
         upstream: Upstream,
         *,
         own: Mapping[str, Handler] | None = None,
-        on_call: Callable[[CallRecord], object] = lambda record: None,
+        emit: Emit = lambda event: None,
     ) -> None:
         self._upstream = upstream
-        self._on_call = on_call
+        self._emit = emit
         self._open: dict[asyncio.Task[Any], str] = {}
         self._is_stopping = False
         self._log = Log(__name__)
         self._loop = asyncio.get_running_loop()
         self._memory = Reclaimer(self._loop)
         self._methods = {path: self._unary(path, upstream.pass_on) for path in _unary_paths()}
-        for method, handler in (own or {}).items():
-            self._methods[method] = self._unary(method, handler)
+        self._own = dict(own or {})
+        self._methods |= {path: self._unary(path, answer) for path, answer in self._own.items()}
         self._server = aio.server(
             options=(
                 ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
@@ -109,6 +110,10 @@ class CriServer(grpc.GenericRpcHandler):
         self._server.add_insecure_port(address(path))
         await self._server.start()
         os.chmod(path, 0o600)  # noqa: PTH101
+
+    def move_own_to(self, heir: Upstream) -> None:
+        """Forward new calls of the methods answered here to another process from now on."""
+        self._methods |= {path: self._unary(path, heir.pass_on) for path in self._own}
 
     def open_paths(self) -> list[str]:
         return list(self._open.values())
@@ -199,7 +204,7 @@ class CriServer(grpc.GenericRpcHandler):
 
     def _ended(self, task: asyncio.Task[Any], came: float, code: int, sent_bytes: int) -> None:
         path = self._open.pop(task)
-        self._on_call(CallRecord(path, code, self._loop.time() - came, sent_bytes))
+        self._emit(CallEnded(path, code, self._loop.time() - came, sent_bytes))
 
 
 async def _end(context: Any, answer: Answer) -> bytes | None:

@@ -27,9 +27,7 @@ PAGE_CONNECTIONS: Final = 128  # to the pages of metrics and health
 PAGE_SHARE: Final = 8
 
 HEAD_S: Final = 10.0  # how long such a connection may take to send its request head
-CROWDED_HEAD_S: Final = 1.0  # the same while half of the connections are in use
 BACKLOG: Final = 1024  # connections waiting in the kernel to be accepted
-ACCEPTED_AT_ONCE: Final = 4  # connections accepted in a row before other work runs
 
 # Streams: a WebSocket message is buffered until complete; runtimes send 32 KiB at a time. Idle
 # frames are frames without content, such as pings, in a row on a WebSocket or SPDY connection.

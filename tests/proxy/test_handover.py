@@ -25,8 +25,9 @@ from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConfigError, PycrictlError
 from pycrictl.ownprogram import is_running
+from pycrictl.proxy.events import Event, Events, HandedOver, HandOverFailed
 from pycrictl.proxy.handover import HandOver
-from pycrictl.proxy.pulls.book import Book
+from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
@@ -319,13 +320,13 @@ from types import SimpleNamespace
 from pycrictl.proxy.handover import Predecessor
 
 step, admin, listen = sys.argv[1:]
-limiter = SimpleNamespace(count=lambda *words, **more: None, hold=lambda: None)
+limiter = SimpleNamespace(count=lambda *words, **more: None, queue=SimpleNamespace())
 
 async def take():
-    old = await Predecessor.reach(admin)
+    old = await Predecessor.reach(admin, limiter)
     if step == "offered":
         return
-    work = asyncio.create_task(old.take(listen, limiter, port=True))
+    work = asyncio.create_task(old.take(listen, port=True))
     if step == "ready":
         await asyncio.sleep(0.01)
     else:
@@ -366,7 +367,7 @@ class Streams:
     address = Address("127.0.0.1", 1)
     stays: Callable[[PullTarget], bool]
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         pass
 
     def resume(self) -> None:
@@ -377,30 +378,29 @@ class Streams:
 
 
 class Recorded:
-    """A limiter or socket without any pulls; ``calls`` are the names of the methods called."""
+    """A socket, limiter or server; ``calls`` are the names of the methods called."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.queue = PullQueue(1)
         self.calls: list[str] = []
 
-    def __getattr__(self, name: str) -> Callable[..., list[Any]]:
-        def call(**_: object) -> list[Any]:
-            self.calls.append(name)
-            return []
-
-        return call
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: self.calls.append(name)
 
 
-def handed_over(streams: Streams, stand_in: Recorded, *messages: dict[str, Any]) -> bool:
-    """Hand over to a process that sends these messages and disconnects."""
+def handed_over(streams: Streams, stand_in: Recorded, *messages: dict[str, Any]) -> list[Event]:
+    """Hand over to a process that sends these messages and disconnects; return the events."""
+    noted: list[Event] = []
 
-    async def run() -> bool:
+    async def run() -> None:
         here, there = socket.socketpair()
         hand_over = HandOver(
             *(cast(Any, None), {}),
             limiter=cast(Any, stand_in),
             streams=cast(Any, streams),
-            book=Book(),
+            server=cast(Any, stand_in),
+            events=Events([noted.append]),
             log=Log("pycrictl.proxy.test"),
             stop=asyncio.Event(),
         )
@@ -412,26 +412,30 @@ def handed_over(streams: Streams, stand_in: Recorded, *messages: dict[str, Any])
             done = await hand_over.hand_over(reader, writer)
             await hand_over.close()
         await writer.wait_closed()
-        return done
+        assert done == isinstance(noted[0], HandedOver)
 
-    return asyncio.run(run())
+    asyncio.run(run())
+    return noted
 
 
 READY = {"socket": "/none", "port": True}
 
 
 def test_streams_of_the_whole_node_are_left_to_the_new_program(folder: Path) -> None:
-    streams = Streams()
-    assert handed_over(streams, Recorded(folder), READY, {"serving": True})
+    streams, stand_in = Streams(), Recorded(folder)
+    events = handed_over(streams, stand_in, READY, {"serving": True})
+    assert events == [HandedOver(os.getpid(), running=0, waiting=0)]
+    assert stand_in.calls == ["move_own_to", "move_to", "close"]
     assert not streams.stays(PullTarget(None))
     assert streams.stays(PullTarget(PodKey("default", "web", "u1")))
 
 
-def test_a_port_that_the_new_program_keeps(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_port_that_the_new_program_keeps(folder: Path) -> None:
     stand_in = Recorded(folder)
-    assert not handed_over(Streams(), stand_in, READY)
-    assert stand_in.calls == ["hold", "in_line", "release", "publish", "close"]
-    assert "the new program ended at once; cannot listen on 127.0.0.1:1" in caplog.text
+    (event,) = handed_over(Streams(), stand_in, READY)
+    assert event == HandOverFailed("the new program ended at once; cannot listen on 127.0.0.1:1")
+    assert stand_in.calls == ["publish", "close"]
+    assert not stand_in.queue.is_held
 
 
 def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folder: Path) -> None:

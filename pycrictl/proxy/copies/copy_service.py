@@ -12,7 +12,6 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -35,8 +34,9 @@ from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, Channe
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
-from pycrictl.proxy.serve.tokens import LIFETIME_S, Tokens
+from pycrictl.proxy.serve.tokens import COPY_PATH, LIFETIME_S, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
@@ -89,8 +89,8 @@ class CopyService:
     slots: Slots[Copy[CallCopy]]
     runtime_path: str
     spool_folder: str
-    tokens: Tokens[Any]
-    url: Callable[[str], str]
+    tokens: Tokens
+    emit: Emit
     log: Log
     entry_limit: int = MAX_ENTRIES
     lifetime_s: float = LIFETIME_S
@@ -115,10 +115,6 @@ class CopyService:
     async def handle_from(self, request: CallRequest) -> Answer:
         """Answer CopyFromContainer once size and checksum are known."""
         return await self._answer(request, cri_pb2.CopyFromContainerRequest)
-
-    def redeem(self, token: str) -> Ticket | None:
-        copy = self.tokens.redeem(token, now=self._loop.time())
-        return Ticket(self._copies, copy) if isinstance(copy, Copy) else None
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [
@@ -145,17 +141,18 @@ class CopyService:
     def ended(self, copy: Copy[CallCopy]) -> None:
         if copy.making is None:  # it was refused, and its caller has the reason
             return
-        details: dict[str, object] = {"error": getattr(copy.error, "message", "")}
-        if copy.error is None:
-            details = {"files": copy.summary.files, "skipped": copy.skips.count or ""}
-        self.log.info(
-            "copy",
-            **_names(copy),
-            size_bytes=copy.size_bytes,
-            end=copy.state.value,
-            duration_s=round(self.slots.clock() - copy.began_s, 3),
-            trace=copy.about.trace,
-            **details,
+        is_done = copy.error is None
+        self.emit(
+            CopyEnded(
+                **_names(copy),
+                size_bytes=copy.size_bytes,
+                end=copy.state.value,
+                duration_s=self.slots.clock() - copy.began_s,
+                error=getattr(copy.error, "message", ""),
+                files=copy.summary.files if is_done else None,
+                skipped=copy.skips.count if is_done else 0,
+                trace=copy.about.trace,
+            )
         )
 
     # The calls
@@ -166,7 +163,8 @@ class CopyService:
             asked = kind.FromString(request.message)
             copy = await self._begun(asked, request.trace)
             await self._copies.made(copy)
-            url = self.url(self.tokens.issue(copy.pod, copy, now=self._loop.time()))
+            ticket, now = Ticket(self._copies, copy), self._loop.time()
+            url = self.tokens.issue(COPY_PATH, copy.pod, ticket, now=now)
         except asyncio.CancelledError:
             if copy is not None:
                 await self._copies.give_up(copy, Event.ABANDONED, "its call was cancelled")

@@ -90,7 +90,7 @@ class PullRecord:
         waited_until = call.ended if began is None else max(began, call.asked)
         if call.end is CallState.LEFT:
             outcome = CallOutcome.GONE
-        elif call.is_refused:
+        elif call.refusal is not None:
             outcome = CallOutcome.REFUSED
         elif call.end is CallState.FAILED:
             outcome = CallOutcome.FAILED
@@ -139,7 +139,8 @@ class PullRecord:
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
-    """Append a record; the folder must exist."""
+    """Append a record to the history in a folder, which is created if need be."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     line = json.dumps(record.document(), separators=(",", ":")).encode() + b"\n"
     descriptor = _opened(folder, file_bytes)
     try:

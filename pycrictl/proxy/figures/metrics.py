@@ -9,7 +9,6 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter as Counter_
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,8 +18,17 @@ from pycrictl import __version__
 from pycrictl.copy.service.slots import Slots
 from pycrictl.cri.calls.methods import method
 from pycrictl.metricspage import CONTENT_TYPE, MetricsPage
-from pycrictl.proxy.calls import CallRecord
+from pycrictl.proxy.calls import ends
 from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.events import (
+    CallEnded,
+    CopyEnded,
+    Event,
+    HandOverFailed,
+    PullRecorded,
+    StreamEnded,
+    TookOver,
+)
 from pycrictl.proxy.figures.history import CallOutcome, PullRecord
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
@@ -29,7 +37,7 @@ from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.wire import codes
-from pycrictl.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE
+from pycrictl.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
 
 _MIB: Final = 1024**2
 _GIB: Final = 1024**3
@@ -52,9 +60,6 @@ _NO_SIZE: Final = "N/A"
 _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
 _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
 _STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
-_HANDOVERS: Final = {"took_over": "taken", "not_handed_over": "failed"}
-"""Events of the log, and the ``end`` label under which they are counted."""
-
 TIMEOUT_S: Final = 2.0
 FRESH_S: Final = 1.0
 """How long a response of the runtime is reused."""
@@ -89,7 +94,7 @@ class MetricSources:
     queue: PullQueue
     copies: CopyService
     slots: Slots[Any]
-    tokens: Tokens[Any]
+    tokens: Tokens
     streams: StreamServer[Any]
     health: Health
 
@@ -179,7 +184,7 @@ class Metrics:
             lambda: sources.streams.open_count,
         )
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
-        for end in _HANDOVERS.values():  # an alert detects a first one only after a 0
+        for end in ("taken", "failed"):  # an alert detects a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
         page.counted(
@@ -191,7 +196,28 @@ class Metrics:
 
     # Events
 
-    def pull(self, record: PullRecord) -> None:
+    def __call__(self, event: Event) -> None:
+        match event:
+            case CallEnded():
+                kind, code = method_class(event.path), codes.name_of(event.code)
+                self._calls[kind, code] += 1
+                if not ends(event.path) and event.code != UNIMPLEMENTED:
+                    name = event.path.rpartition("/")[2] if kind == "stream" else "other"
+                    self._streams.labels(name, code).inc()
+            case PullRecorded():
+                self._pull(event.record)
+            case CopyEnded():
+                self._copies.labels(event.direction, event.end).inc()
+                if event.end == "done":
+                    self._copy_bytes.labels(event.direction).inc(event.size_bytes)
+            case StreamEnded():
+                self._streams.labels(f"progress_{event.kind}", event.end).inc()
+            case TookOver():
+                self._handovers.labels("taken").inc()
+            case HandOverFailed():
+                self._handovers.labels("failed").inc()
+
+    def _pull(self, record: PullRecord) -> None:
         code = "other" if record.code.isdigit() else record.code
         self._pulls.labels(record.outcome.value, code).inc()
         if record.is_joined:
@@ -208,20 +234,6 @@ class Metrics:
         self._bytes.labels("downloaded").inc(record.got_bytes or 0)
         self._bytes.labels("reused").inc(record.reused_bytes or 0)
         self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
-
-    def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Count events that are logged: copies, streams, hand-overs."""
-        if name == "copy":
-            self._copies.labels(fields["direction"], fields["end"]).inc()
-            if fields["end"] == "done":
-                self._copy_bytes.labels(fields["direction"]).inc(fields["size_bytes"])
-        elif name == "stream":
-            self._streams.labels(*_stream_labels(fields)).inc(fields.get("left_out", 1))
-        elif name in _HANDOVERS:
-            self._handovers.labels(_HANDOVERS[name]).inc()
-
-    def call(self, record: CallRecord) -> None:
-        self._calls[method_class(record.path), codes.name_of(record.code)] += 1
 
     def _refused(self) -> dict[tuple[str, ...], int]:
         sources = self._sources
@@ -249,11 +261,3 @@ class Metrics:
     async def _ready(self) -> Page:
         problem = await self._sources.health.problem()
         return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
-
-
-def _stream_labels(fields: Mapping[str, Any]) -> tuple[str, str]:
-    if "kind" in fields:
-        return f"progress_{fields['kind']}", str(fields["end"])
-    name, code = str(fields.get("method", "")), fields.get("code")
-    kind = name if method_class(name) == "stream" else "other"
-    return kind, codes.name_of(code) if isinstance(code, int) else "none"

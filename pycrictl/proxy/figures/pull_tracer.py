@@ -1,16 +1,15 @@
 """A span for each pull and copy, in the trace of the call that requested it.
 
-The runtime gets the span as the parent of its own. The log line of the pull or copy ends the span
-and supplies its attributes.
+The runtime gets the span as the parent of its own. The event of the end of a pull or copy ends the
+span and supplies its attributes.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from pycrictl.cri.calls.tracing import (
     TRACEPARENT,
@@ -23,6 +22,7 @@ from pycrictl.cri.calls.tracing import (
 )
 from pycrictl.errors import StreamError
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
+from pycrictl.proxy.events import CopyEnded, Event, PullRecorded
 from pycrictl.servicelog import Log
 from pycrictl.streaming.loop import in_thread
 
@@ -33,17 +33,9 @@ MAX_OPEN: Final = 4096
 MAX_UNSENT: Final = 4096
 """Beyond these numbers, the oldest spans are dropped."""
 
-_ATTRIBUTES: Final = {
-    "image": "container.image.name",
-    "container": "container.id",
-    **{name: f"pycrictl.{name}" for name in ("pod", "outcome", "waited_s", "pulled_s", "attempt")},
-    **{name: f"pycrictl.{name}" for name in ("bytes", "reused", "path", "size_bytes", "end")},
-}
-"""The attributes of a span, by the log fields that supply them."""
-
 
 class PullTracer:
-    """Traces pulls and copies to a collector at ``HOST:PORT``."""
+    """Traces pulls and copies to a collector at ``HOST:PORT``; a consumer of events."""
 
     def __init__(self, endpoint: str, *, log: Log) -> None:
         self._endpoint = endpoint
@@ -61,17 +53,35 @@ class PullTracer:
 
         return begin
 
-    def event(self, name: str, fields: Mapping[str, Any]) -> None:
-        span = self._open.pop(fields.get("trace", ""), None)
-        if span is None:
+    def __call__(self, event: Event) -> None:
+        match event:
+            case PullRecorded(call, record):
+                trace, error = call.trace, call.reason
+                attributes: dict[str, object] = {
+                    "container.image.name": record.image,
+                    "pycrictl.pod": record.pod,
+                    "pycrictl.outcome": record.code or record.outcome.value,
+                    "pycrictl.waited_s": record.waited_s,
+                    "pycrictl.pulled_s": record.pulled_s,
+                    "pycrictl.bytes": record.got_bytes,
+                    "pycrictl.reused": record.reused_bytes,
+                    "pycrictl.attempt": record.attempts,
+                }
+            case CopyEnded():
+                trace, error = event.trace, event.error
+                attributes = {
+                    "container.id": event.container,
+                    "pycrictl.pod": event.pod,
+                    "pycrictl.path": event.path,
+                    "pycrictl.size_bytes": event.size_bytes,
+                    "pycrictl.end": event.end,
+                }
+            case _:
+                return
+        if (span := self._open.pop(trace, None)) is None:
             return
-        attributes = {
-            key: str(fields[field])
-            for field, key in _ATTRIBUTES.items()
-            if fields.get(field, "") not in ("", None)
-        }
-        error = str(fields.get("error", ""))
-        end_span(span, error=error, attributes=attributes)
+        known = {key: str(value) for key, value in attributes.items() if value not in ("", None)}
+        end_span(span, error=error, attributes=known)
         self._ended.append(span)
         if self._sending is None:
             self._sending = asyncio.get_running_loop().create_task(self._send(SEND_S))

@@ -11,6 +11,7 @@ the failure was not final.
 
 from __future__ import annotations
 
+from asyncio import Event
 from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Mapping
@@ -37,17 +38,11 @@ class Policy(StrEnum):
 
 
 class Reason(StrEnum):
-    FULL = "full"
-    DEADLINE = "deadline"
-    WITHDRAWN = "withdrawn"
+    """Why a call is refused: the name of its gRPC status."""
 
-
-class Decision(NamedTuple):
-    """Starts the call with this ticket, or refuses it if there is a ``reason``."""
-
-    ticket: int
-    reason: Reason | None = None
-    message: str = ""
+    FULL = "ResourceExhausted"
+    DEADLINE = "DeadlineExceeded"
+    WITHDRAWN = "Aborted"
 
 
 class PullKey(NamedTuple):
@@ -112,7 +107,8 @@ class PullCall:
     ``reference`` is the image as this request spells it, ``name`` as the pod's first call did.
     ``asked`` is when the first attempt was made; ``cause`` is the error of the previous one.
     ``is_joined``: an equal call went first and has not failed. ``code`` is the gRPC status, empty
-    without a response.
+    without a response. ``decided`` is set when the call has started, is refused, or belongs to
+    another process (``is_elsewhere``) from now on.
     """
 
     ticket: int
@@ -129,10 +125,12 @@ class PullCall:
     cause: str = ""
     is_continued: bool = False
     is_joined: bool = False
-    is_refused: bool = False
+    is_elsewhere: bool = False
+    refusal: Reason | None = None
     code: str = ""
     image_id: str = ""
     trace: str = ""
+    decided: Event = field(default_factory=Event)
 
     @property
     def reason(self) -> str:
@@ -155,7 +153,6 @@ class Book:
         self.line: list[QueuedPull] = []
         self.running: dict[int, QueuedPull] = {}
         self.ended: deque[PullCall] = deque()
-        self.latest: PullCall | None = None
         self._last: dict[tuple[PodKey, str], PullCall] = {}
 
     def begin(
@@ -170,7 +167,7 @@ class Book:
     ) -> PullCall:
         came = now if asked is None else asked
         call = PullCall(ticket, pull, pod, reference, reference, came, is_joined=bool(pull.calls))
-        self.calls[ticket] = pull.calls[ticket] = self.latest = call
+        self.calls[ticket] = pull.calls[ticket] = call
         if pod is not None:
             if (earlier := self._last.get((pod, call.image))) is not None:
                 call.name = earlier.name

@@ -15,7 +15,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -23,10 +23,11 @@ from pycrictl._proto import cri_pb2
 from pycrictl.errors import Exhausted
 from pycrictl.progress.reference import canonical
 from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
-from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
@@ -51,8 +52,14 @@ ABANDONED: Final = "the pull was given up by its caller"
 
 
 class Notifier:
+    """Wakes up those who report pulls: at their events, and when their layers were polled."""
+
     def __init__(self) -> None:
         self._changed = asyncio.Event()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PullQueued | PullStarted | PullEnded):
+            self.notify()
 
     def notify(self) -> None:
         self._changed.set()
@@ -70,8 +77,7 @@ class PullProgress:
     book: Book
     layers: LayerPoller
     notifier: Notifier
-    tokens: Tokens[Any]
-    url: Callable[[str], str]
+    tokens: Tokens
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -84,17 +90,14 @@ class PullProgress:
             return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
         try:
             target = await self.lookup.target(message.pod_sandbox_id, message.container_id)
-            token = self.tokens.issue(str(target.pod or "node"), target, now=self._loop.time())
+            pod, now = str(target.pod or "node"), self._loop.time()
+            url = self.tokens.issue(PROGRESS_PATH, pod, target, now=now)
         except CallFailed as failure:
             return failure.answer
         except Exhausted as exc:
             return Answer(RESOURCE_EXHAUSTED, f"pycrictl proxy: {exc.message}")
-        response = cri_pb2.ImagePullProgressResponse(url=self.url(token))
+        response = cri_pb2.ImagePullProgressResponse(url=url)
         return Answer(response=response.SerializeToString())
-
-    def redeem(self, token: str) -> PullTarget | None:
-        found = self.tokens.redeem(token, now=self._loop.time())
-        return found if isinstance(found, PullTarget) else None
 
     async def follow(self, target: PullTarget) -> AsyncGenerator[list[str], None]:
         """Yield messages in batches until nothing is left to pull; the first has everything."""

@@ -25,7 +25,9 @@ from websockets import protocol
 from websockets.frames import CloseCode
 
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
+from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, listening, places
+from pycrictl.proxy.serve.tokens import COPY_PATH, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
@@ -33,19 +35,18 @@ from pycrictl.wire import limits
 from pycrictl.wire.http1 import LAST_CHUNK, Request, chunk, serialize_response
 from pycrictl.wire.upgrade import accepted
 
-PATH: Final = "/progress/"
-COPY_PATH: Final = "/copy/"
-
 STUCK_S: Final = 60.0
 """Timeout of one write to a client."""
 
 _GOODBYE_S: Final = 1.0
 _MAX_MESSAGE_BYTES: Final = 4096  # the content is ignored
 
-PayloadT = TypeVar("PayloadT")
+TargetT = TypeVar("TargetT")
 
 
 class Ticket(Protocol):
+    """A copy whose URL is opened."""
+
     async def serve(self, sock: socket.socket) -> None:
         """Serve the copy on a connection after the handshake, and close the connection."""
 
@@ -53,33 +54,32 @@ class Ticket(Protocol):
         """Give up the copy, which will not be served."""
 
 
-class StreamServer(HttpServer, Generic[PayloadT]):
-    """Serves progress and copy streams through the functions given to ``offer``."""
+class StreamServer(HttpServer, Generic[TargetT]):
+    """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, and tickets.
 
-    _redeem: Callable[[str], PayloadT | None]
-    _follow: Callable[[PayloadT], AsyncGenerator[list[str], None]]
-    _redeem_copy: Callable[[str], Ticket | None]
+    ``follow`` yields the records of a progress stream in batches.
+    """
 
-    def __init__(self, log: Log) -> None:
-        super().__init__(places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE), log)
-        self._log = log
-        self.address = Address("", 0)
-        self._progress: dict[asyncio.Task[str], PayloadT] = {}
-        self._is_elsewhere: Callable[[PayloadT], bool] = lambda payload: False
-
-    def offer(
+    def __init__(
         self,
-        redeem: Callable[[str], PayloadT | None],
-        follow: Callable[[PayloadT], AsyncGenerator[list[str], None]],
-        redeem_copy: Callable[[str], Ticket | None] = lambda token: None,
+        tokens: Tokens,
+        follow: Callable[[TargetT], AsyncGenerator[list[str], None]],
+        emit: Emit,
+        log: Log,
     ) -> None:
-        """Set the functions that redeem tokens and yield the records of a progress stream."""
-        self._redeem, self._follow, self._redeem_copy = redeem, follow, redeem_copy
+        super().__init__(places(limits.STREAM_CONNECTIONS, limits.STREAM_SHARE), log)
+        self._tokens = tokens
+        self._follow = follow
+        self._emit = emit
+        self.address = Address("", 0)
+        self._progress: dict[asyncio.Task[str], TargetT] = {}
+        self._is_elsewhere: Callable[[TargetT], bool] = lambda target: False
 
     def start(self, address: Address) -> None:
         listener = listening(address)
         self.listen(listener)
         self.address = Address(address.host, listener.getsockname()[1])
+        self._tokens.authority = self.address.authority
 
     def listen_in(self, folder: Path) -> None:
         listener = socket.socket(socket.AF_UNIX)
@@ -90,14 +90,11 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         """Listen again on the port that ``pause`` released."""
         self.listen(listening(self.address))
 
-    def url(self, token: str, path: str = PATH) -> str:
-        return f"http://{self.address.authority}{path}{token}"
-
-    def leave(self, is_elsewhere: Callable[[PayloadT], bool]) -> None:
+    def leave(self, is_elsewhere: Callable[[TargetT], bool]) -> None:
         """End progress streams that another process continues, both open and future ones."""
         self._is_elsewhere = is_elsewhere
-        for task, payload in self._progress.items():
-            if is_elsewhere(payload):
+        for task, target in self._progress.items():
+            if is_elsewhere(target):
                 task.cancel()
 
     def _route(
@@ -106,13 +103,18 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         """Redeem the token of a request, and return the coroutine that serves it."""
         self._check(request)
         if request.target.startswith(COPY_PATH):
-            return _copy(sock, *self._redeemed_copy(request, early))
+            answer = _handshake(request, STREAM_PROTOCOL)
+            if early:
+                raise RequestRefused(HTTPStatus.BAD_REQUEST)
+            return _copy(sock, self._redeemed(request), answer)
         form = _form(request)
-        token = request.target.removeprefix(PATH)
-        payload = self._redeem(token) if request.target.startswith(PATH) else None
+        return self._serve(sock, form, self._redeemed(request), early)
+
+    def _redeemed(self, request: Request) -> Any:
+        payload = self._tokens.redeem(request.target, now=self._loop.time())
         if payload is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        return self._serve(sock, form, payload, early)
+        return payload
 
     def _check(self, request: Request) -> None:
         """Refuse requests that another site's page could cause, directly or by DNS rebinding."""
@@ -129,18 +131,8 @@ class StreamServer(HttpServer, Generic[PayloadT]):
         if request.method != "GET":
             raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
 
-    def _redeemed_copy(self, request: Request, early: bytes) -> tuple[Ticket, bytes]:
-        ticket = self._redeem_copy(request.target.removeprefix(COPY_PATH))
-        if ticket is None:
-            raise RequestRefused(HTTPStatus.NOT_FOUND)
-        answer = accepted(request.headers.raw_items(), STREAM_PROTOCOL)
-        if early or answer is None:
-            ticket.drop()
-            raise RequestRefused(HTTPStatus.BAD_REQUEST)
-        return ticket, answer
-
     async def _serve(
-        self, sock: socket.socket, form: _Lines | _Messages, payload: PayloadT, early: bytes
+        self, sock: socket.socket, form: _Lines | _Messages, target: TargetT, early: bytes
     ) -> None:
         loop = asyncio.get_running_loop()
         began_at, end, records = loop.time(), "stopped", 0
@@ -154,7 +146,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
             nonlocal records
             try:
                 await send(form.head())
-                async with contextlib.aclosing(self._follow(payload)) as batches:
+                async with contextlib.aclosing(self._follow(target)) as batches:
                     async for batch in batches:
                         records += len(batch)
                         await send(b"".join(form.record(message) for message in batch))
@@ -176,8 +168,8 @@ class StreamServer(HttpServer, Generic[PayloadT]):
                         break
 
         sender, listener = loop.create_task(send_records()), loop.create_task(listen())
-        self._progress[sender] = payload
-        if self._is_elsewhere(payload):
+        self._progress[sender] = target
+        if self._is_elsewhere(target):
             sender.cancel()
         try:
             await asyncio.wait({sender, listener}, return_when=asyncio.FIRST_COMPLETED)
@@ -190,14 +182,7 @@ class StreamServer(HttpServer, Generic[PayloadT]):
                 with contextlib.suppress(OSError):
                     sock.send(form.end(is_whole=False))
             del self._progress[sender]
-            self._log.info(
-                "stream",
-                target=str(payload),
-                kind=form.kind,
-                end=end,
-                records=records,
-                duration_s=round(loop.time() - began_at, 3),
-            )
+            self._emit(StreamEnded(str(target), form.kind, end, records, loop.time() - began_at))
             try:
                 await end_tasks({sender, listener})
             finally:
@@ -221,10 +206,14 @@ def _form(request: Request) -> _Messages | _Lines:
         if not request.minor_version:  # HTTP/1.0 has no chunks
             raise RequestRefused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
         return _Lines()
-    answer = accepted(request.headers.raw_items())
+    return _Messages(_handshake(request))
+
+
+def _handshake(request: Request, *protocols: str) -> bytes:
+    answer = accepted(request.headers.raw_items(), *protocols)
     if answer is None:
         raise RequestRefused(HTTPStatus.BAD_REQUEST)
-    return _Messages(answer)
+    return answer
 
 
 class _Lines:

@@ -1,4 +1,4 @@
-"""One-time tokens for the URLs of the streaming server. Pure: no IO, no clock.
+"""One-time tokens in the URLs of the streaming server. Pure: no IO, no clock.
 
 A token alone gives permission to open its URL, so it is random (192 bits), works once and soon
 expires. Only its hash is kept: neither a dump of this object nor the duration of a lookup reveals
@@ -15,26 +15,30 @@ import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from pycrictl.errors import Exhausted
 from pycrictl.units import format_duration, quote
 
-PayloadT = TypeVar("PayloadT")
+PROGRESS_PATH: Final = "/progress/"
+COPY_PATH: Final = "/copy/"
 
 TOKEN_BYTES: Final = 24
 LIFETIME_S: Final = 60.0
 MAX_OUTSTANDING: Final = 1_000
 
 
-class _Grant(NamedTuple, Generic[PayloadT]):
+class _Grant(NamedTuple):
     pod: str
-    payload: PayloadT
+    payload: Any
     expires_at: float
 
 
-class Tokens(Generic[PayloadT]):
-    """The valid tokens. Not thread-safe; ``now`` must never decrease."""
+class Tokens:
+    """The valid tokens. Not thread-safe; ``now`` must never decrease.
+
+    ``authority`` is the address in URLs, ``IP:PORT``, once the streaming server listens.
+    """
 
     def __init__(
         self,
@@ -46,9 +50,10 @@ class Tokens(Generic[PayloadT]):
         self._lifetime_s = lifetime_s
         self._max_outstanding = max_outstanding
         self._source = source
-        self._grants: dict[bytes, _Grant[PayloadT]] = {}  # the oldest first
+        self._grants: dict[bytes, _Grant] = {}  # the oldest first
         self._held = Counter[str]()
         self.refused = 0
+        self.authority = ""
 
     def outstanding(self, now: float) -> int:
         """Forget expired tokens, which are the oldest; return how many are left."""
@@ -58,8 +63,8 @@ class Tokens(Generic[PayloadT]):
             self._take(digest)
         return len(self._grants)
 
-    def issue(self, pod: str, payload: PayloadT, *, now: float) -> str:
-        """Make a token from a pod's share; ``redeem`` exchanges it for ``payload``."""
+    def issue(self, path: str, pod: str, payload: object, *, now: float) -> str:
+        """Return a URL below ``path`` from a pod's share; ``redeem`` takes it for ``payload``."""
         free = self._max_outstanding - self.outstanding(now)
         if free <= 0:
             raise self._exhausted(f"{self._max_outstanding} stream URLs are waiting to be opened")
@@ -68,18 +73,18 @@ class Tokens(Generic[PayloadT]):
                 f"{self._held[pod]} stream URLs of pod {quote(pod)} are waiting to be opened, "
                 "its share of all"
             )
-        token = self._source(TOKEN_BYTES)
-        self._grants[_digest(token)] = _Grant(pod, payload, now + self._lifetime_s)
+        target = path + self._source(TOKEN_BYTES)
+        self._grants[_digest(target)] = _Grant(pod, payload, now + self._lifetime_s)
         self._held[pod] += 1
-        return token
+        return f"http://{self.authority}{target}"
 
-    def redeem(self, token: str, *, now: float) -> PayloadT | None:
-        """Use up a token and return its payload; None if it is not valid, for whatever reason."""
+    def redeem(self, target: str, *, now: float) -> Any:
+        """Use up the token in a URL's path, and return its payload; None if it is not valid."""
         self.outstanding(now)
-        digest = _digest(token)
+        digest = _digest(target)
         return self._take(digest).payload if digest in self._grants else None
 
-    def _take(self, digest: bytes) -> _Grant[PayloadT]:
+    def _take(self, digest: bytes) -> _Grant:
         grant = self._grants.pop(digest)
         self._held -= Counter((grant.pod,))  # removes a pod that holds none
         return grant
@@ -95,6 +100,6 @@ class Tokens(Generic[PayloadT]):
         )
 
 
-def _digest(token: str) -> bytes:
-    # A token from a URL may contain lone surrogates.
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+def _digest(target: str) -> bytes:
+    # A target from a request may contain lone surrogates.
+    return hashlib.sha256(target.encode("utf-8", "surrogatepass")).digest()

@@ -271,8 +271,8 @@ def test_what_nobody_goes_on_with_ends(
         monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
         slots: Slots[Copy[CallCopy]] = Slots(copies_per_pod=3, clock=loop.time)
         lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
-        tokens = Tokens[Copy[CallCopy]]()
-        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log)
+        tokens = Tokens()
+        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, print, log)
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
@@ -288,8 +288,8 @@ def test_what_nobody_goes_on_with_ends(
             assert len(spools(os.getpid())) == 3
             ahead_s += 60.0
             await nothing_is_left()
-        token = cri_pb2.CopyFromContainerResponse.FromString(answers[0].response or b"").url
-        assert copies.redeem(token) is None
+        url = cri_pb2.CopyFromContainerResponse.FromString(answers[0].response or b"").url
+        assert tokens.redeem(url.removeprefix("http://"), now=loop.time()) is None
 
         asking = asyncio.create_task(ask("/big"))
         while not slots.taken:  # noqa: ASYNC110 (during a pause the copy might be made)
@@ -525,6 +525,7 @@ def test_a_bad_stream_changes_nothing(copier: Copier, container: Pretended) -> N
 
 def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pretended) -> None:
     (container.root / "f").write_text("1")
+    url = copier.ask_from("/f").url
     fields: tuple[str, ...]
     for fields, early in (
         ((), b""),
@@ -532,12 +533,13 @@ def test_a_url_works_once_and_only_as_a_websocket(copier: Copier, container: Pre
         ((*UPGRADE, CHANNELS.replace("v5", "v4")), b""),
         ((*UPGRADE, CHANNELS), b"\x88\x80abcd"),  # before the handshake is over
     ):
-        url = copier.ask_from("/f").url
         with asked(url, *fields, early=early) as sock:
             assert sock.recv(100).startswith(b"HTTP/1.1 400 ")
-        for used in (url, url.replace("/copy/", "/progress/")):
-            with pytest.raises(PycrictlError, match="404"):
-                stream(used)
+    with pytest.raises(PycrictlError, match="404"):
+        stream(url.replace("/copy/", "/progress/"))
+    stream(url).close()
+    with pytest.raises(PycrictlError, match="404"):
+        stream(url)
 
 
 @pytest.mark.parametrize("copier", [("--container-copies-per-pod", "1")], indirect=True)

@@ -15,6 +15,7 @@ import pytest
 from pycrictl._proto import cri_pb2, otlp_pb2
 from pycrictl.cri.calls.tracing import Context
 from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.events import CopyEnded
 from pycrictl.proxy.figures import pull_tracer
 from pycrictl.servicelog import Log
 from tests.fakecri import FakeServer, Status
@@ -126,7 +127,7 @@ def test_a_span_that_ends_while_others_are_sent(monkeypatch: pytest.MonkeyPatch)
         tracer = pull_tracer.PullTracer("127.0.0.1:1", log=Log("pycrictl.proxy.test"))
 
         async def end(request: CallRequest) -> Answer:
-            tracer.event("pull", {"trace": request.trace})
+            tracer(CopyEnded("to", "", "", "", 0, "done", 0.0, trace=request.trace))
             return Answer()
 
         await tracer.watched(end)(CallRequest("/first", b""))

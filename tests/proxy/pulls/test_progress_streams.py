@@ -174,7 +174,6 @@ def followed(
             layers,
             notifier=notifier,
             tokens=Tokens(),
-            url=lambda token: token,
         )
         target = PullTarget(PodKey("default", "web", "u1"))
         book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))

@@ -7,12 +7,12 @@ import tracemalloc
 
 import pytest
 
+from pycrictl.proxy.events import Event, PullEnded, PullStarted
 from pycrictl.proxy.pulls.book import (
     ATTEMPT_GAP_S,
     MAX_ENDED,
     Book,
     CallState,
-    Decision,
     Policy,
     PullCall,
     PullKey,
@@ -28,12 +28,31 @@ ONE, TWO, THREE, FOUR, FIVE = (PodKey("default", name, "u") for name in ("1", "2
 DONE, FAILED, LEFT = CallState.DONE, CallState.FAILED, CallState.LEFT
 
 
-def held(limit: int = 1, policy: Policy = Policy.WAIT) -> PullQueue:
+class Queue(PullQueue):
+    """A queue that notes what it decides: the ticket of each start, and the reason of a refusal."""
+
+    def __init__(self, limit: int, policy: Policy = Policy.WAIT, retries: int = 3) -> None:
+        self.noted: list[int | tuple[int, Reason]] = []
+        super().__init__(limit, policy, emit=self.note, retries=retries)
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, PullStarted):
+            self.noted.append(event.call.ticket)
+        elif isinstance(event, PullEnded) and event.call.refusal:
+            self.noted.append((event.call.ticket, event.call.refusal))
+
+    def decided(self) -> list[int | tuple[int, Reason]]:
+        """Return what was decided since the last call."""
+        noted, self.noted = self.noted, []
+        return noted
+
+
+def held(limit: int = 1, policy: Policy = Policy.WAIT) -> Queue:
     """Return a queue whose slots are all taken, by the tickets 1, 2, …"""
-    queue = PullQueue(limit, policy)
+    queue = Queue(limit, policy)
     for number in range(1, limit + 1):
-        key = PullKey(f"registry.example/held-{number}")
-        assert queue.submit(number, key, now=0) == [Decision(number)]
+        queue.submit(number, PullKey(f"registry.example/held-{number}"), now=0)
+        assert queue.decided() == [number]
     return queue
 
 
@@ -45,10 +64,6 @@ def running(queue: PullQueue) -> list[QueuedPull]:
     return list(queue.book.running.values())
 
 
-def refused(decisions: list[Decision]) -> list[tuple[int, Reason]]:
-    return [(one.ticket, one.reason) for one in decisions if one.reason]
-
-
 # Callers that disconnect
 
 
@@ -57,10 +72,12 @@ def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
     queue.submit(2, A, now=0, reference="first")
     queue.submit(3, B, now=0)
     queue.submit(4, A, now=0, reference="second")
-    assert queue.end(2, LEFT, now=1) == []
+    queue.end(2, LEFT, now=1)
+    assert queue.decided() == []
     assert place(queue, 4) == 1
     assert queue.book.line[0].reference == "second"
-    assert queue.end(1, DONE, now=2) == [Decision(4)]
+    queue.end(1, DONE, now=2)
+    assert queue.decided() == [4]
 
 
 # Hand-overs: slots that are held, and pulls of the old process
@@ -70,61 +87,85 @@ def test_who_came_first_elsewhere_is_first_in_line() -> None:
     queue = held()
     queue.submit(2, A, now=10)
     queue.submit(3, B, now=10, asked=7)
-    assert queue.submit(4, C, now=10, asked=5) == []
+    queue.submit(4, C, now=10, asked=5)
+    assert queue.decided() == []
     assert [place(queue, ticket) for ticket in (4, 3, 2)] == [1, 2, 3]
     assert [call.asked for call in queue.book.calls.values()] == [0, 10, 7, 5]
-    assert queue.end(1, DONE, now=11) == [Decision(4)]
+    queue.end(1, DONE, now=11)
+    assert queue.decided() == [4]
     queue.end(3, LEFT, now=12)
-    assert queue.end(4, DONE, now=12) == [Decision(2)]
+    queue.end(4, DONE, now=12)
+    assert queue.decided() == [2]
 
 
 def test_a_pull_that_runs_already_has_its_slot_whatever_the_limit() -> None:
-    queue = PullQueue(1)
-    assert queue.submit(1, A, now=10, started=3) == [Decision(1)]
-    assert queue.submit(2, B, now=10, started=4) == [Decision(2)]
+    queue = Queue(1)
+    queue.submit(1, A, now=10, started=3)
+    queue.submit(2, B, now=10, started=4)
+    assert queue.decided() == [1, 2]
     assert (queue.taken, [pull.started for pull in running(queue)]) == (2, [3, 4])
-    assert queue.submit(3, B, now=10) == []
-    assert queue.submit(4, C, now=10) == []
-    assert queue.end(1, DONE, now=11) == []
-    assert queue.end(2, LEFT, now=12) == [Decision(3)]
-    assert queue.end(3, DONE, now=13) == [Decision(4)]
+    queue.submit(3, B, now=10)
+    queue.submit(4, C, now=10)
+    queue.end(1, DONE, now=11)
+    assert queue.decided() == []
+    queue.end(2, LEFT, now=12)
+    queue.end(3, DONE, now=13)
+    assert queue.decided() == [3, 4]
+
+
+def test_who_waits_moves_away_and_who_runs_stays() -> None:
+    queue = held()
+    calls = [
+        queue.submit(ticket, key, now=ticket)
+        for ticket, key in ((2, A), (3, PullKey("registry.example/held-1")), (4, A))
+    ]
+    queue.is_held = True
+    queue.move_away(now=5)
+    assert all(call.decided.is_set() and call.is_elsewhere for call in calls)
+    assert queue.decided() == []
+    assert queue.book.line == []
+    assert list(queue.book.calls) == [1]
 
 
 def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
-    queue = PullQueue(1, Policy.RETRY, retries=0)
+    queue = Queue(1, Policy.RETRY, retries=0)
     queue.is_held = True
-    assert queue.submit(1, A, now=1) == queue.submit(2, B, now=1) == []
-    started, end = queue.release(now=2)
-    assert started == Decision(1)
-    assert refused([end]) == [(2, Reason.FULL)]
+    queue.submit(1, A, now=1)
+    queue.submit(2, B, now=1)
+    assert queue.decided() == []
+    queue.release(now=2)
+    assert queue.decided() == [1, (2, Reason.FULL)]
 
 
 @pytest.mark.parametrize("policy", Policy)
 def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> None:
-    queue = PullQueue(2, policy)
+    queue = Queue(2, policy)
     queue.is_held = True
-    assert queue.submit(1, A, now=1) == []
-    assert queue.submit(2, B, now=1, asked=0.5) == []
-    assert queue.submit(3, C, now=1, is_present=True) == [Decision(3)]
-    assert queue.submit(4, D, now=2) == []
-    assert queue.release(now=2) == [Decision(2), Decision(1)]
+    queue.submit(1, A, now=1)
+    queue.submit(2, B, now=1, asked=0.5)
+    queue.submit(3, C, now=1, is_present=True)
+    queue.submit(4, D, now=2)
+    assert queue.decided() == [3]
+    queue.release(now=2)
+    assert queue.decided() == [2, 1]
     assert [list(pull.calls) for pull in queue.book.line] == [[4]]
 
 
 @pytest.mark.parametrize("how", [DONE, FAILED])
 def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: CallState) -> None:
-    queue = PullQueue(1)
-    queue.submit(1, A, now=1)
-    queue.submit(2, B, now=2)
-    queue.submit(3, A, now=3)
-    queue.submit(4, A, now=4)
+    queue = Queue(1)
+    for ticket, key in enumerate((A, B, A, A), 1):
+        queue.submit(ticket, key, now=ticket)
     queue.is_held = True
-    assert queue.end(1, how, now=5, error="") == []
+    queue.end(1, how, now=5, error="")
+    assert queue.decided() == [1]
     assert queue.taken == 0
     assert [list(pull.calls) for pull in queue.book.line] == [[2], [3, 4]]
-    assert queue.release(now=6) == [Decision(2)]
-    assert queue.end(2, DONE, now=7) == [Decision(3)]
-    assert queue.end(3, DONE, now=8) == [Decision(4)]
+    queue.release(now=6)
+    for ticket in (2, 3):
+        assert queue.decided() == [ticket]
+        queue.end(ticket, DONE, now=7)
+    assert queue.decided() == [4]
 
 
 # Retries
@@ -132,20 +173,25 @@ def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: CallSt
 
 def test_retries_happen_at_their_times_and_then_the_caller_is_refused() -> None:
     queue = held(policy=Policy.RETRY)
-    assert queue.submit(2, A, now=5) == queue.submit(3, A, now=6) == []
-    for due in (15, 25):
-        assert queue.next_wakeup() == due
-        assert queue.tick(due - 0.1) == queue.tick(due) == []
-    assert queue.book.line[0].tries == 2
-    ends = queue.tick(35)
-    assert refused(ends) == [(2, Reason.FULL), (3, Reason.FULL)]
-    assert ends[0].message == (
+    due: list[QueuedPull] = []
+    queue.on_retry = due.append
+    calls = [queue.submit(2, A, now=5), queue.submit(3, A, now=6)]
+    for at in (15, 25, 35):
+        (pull,) = due
+        due.clear()
+        assert pull.next_try == at
+        assert queue.decided() == []
+        queue.retry(pull, now=at)
+    assert queue.decided() == [(2, Reason.FULL), (3, Reason.FULL)]
+    assert all(call.decided.is_set() for call in calls)
+    assert calls[0].error == (
         "TooManyPullingInParallelErr: 1 image is being pulled, the limit is 1; "
         "3 retries every 10s found no free slot"
     )
-    assert queue.next_wakeup() is None
-    assert queue.book.line == []
-    assert queue.submit(4, A, now=36) == []
+    assert due == queue.book.line == []
+    queue.submit(4, A, now=36)
+    assert queue.decided() == []
+    assert len(due) == 1
 
 
 # Work and memory
@@ -160,14 +206,16 @@ def test_thousands_wait_cheaply() -> None:
         per_caller = tracemalloc.get_traced_memory()[0] / 2000
     finally:
         tracemalloc.stop()
-    assert per_caller < 2048
+    assert per_caller < 3072
     began = time.process_time()
     for ticket in range(2002, 20_002):
         queue.submit(ticket, PullKey(f"registry.example/{ticket}"), now=0)
     assert place(queue, 20_001) == 20_000
     for ticket in range(20_001, 10_001, -1):
-        assert queue.end(ticket, LEFT, now=1) == []
-    assert len(queue.set_limit(0, now=2)) == 10_000
+        queue.end(ticket, LEFT, now=1)
+    assert queue.decided() == []
+    queue.set_limit(0, now=2)
+    assert len(queue.decided()) == 10_000
     assert time.process_time() - began < 5.0
 
 

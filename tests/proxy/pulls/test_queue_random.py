@@ -1,4 +1,4 @@
-"""The queue of pulls: random events, checked against a model fed by the decisions alone."""
+"""The queue of pulls: random events, checked against a model fed by its events alone."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from pycrictl.proxy.pulls.book import CallState, Decision, Policy, PullKey, Reason
+from pycrictl.proxy.events import Event, PullEnded, PullStarted
+from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, PullKey, QueuedPull, Reason
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 
@@ -24,8 +25,15 @@ class Decisions(RuleBasedStateMachine):
     def begin(self, limit: int, policy: Policy) -> None:
         self.now = 0.0
         self.policy = policy
+        self.decisions: list[PullCall] = []
+        self.due: list[QueuedPull] = []
         self.queue = PullQueue(
-            limit, policy, retry_interval_s=self.INTERVAL_S, retries=self.RETRIES
+            limit,
+            policy,
+            retry_interval_s=self.INTERVAL_S,
+            retries=self.RETRIES,
+            emit=self.note,
+            on_retry=self.due.append,
         )
         self.last_ticket = 0
         self.keys: dict[int, PullKey] = {}
@@ -35,6 +43,15 @@ class Decisions(RuleBasedStateMachine):
         self.follows: dict[int, int] = {}  # of equal pulls: whose slot each uses
         self.ended: set[int] = set()
         self.full_at: dict[int, float] = {}
+
+    def note(self, event: Event) -> None:
+        if isinstance(event, PullStarted) or (isinstance(event, PullEnded) and event.call.refusal):
+            self.decisions.append(event.call)
+
+    def decided(self) -> list[PullCall]:
+        """Return the calls that were started or refused since the last call."""
+        decisions, self.decisions = self.decisions, []
+        return decisions
 
     # Events
 
@@ -50,8 +67,8 @@ class Decisions(RuleBasedStateMachine):
             self.present.add(ticket)
         self.waiting.append(ticket)
         self.full_at[ticket] = self.now + self.INTERVAL_S * self.RETRIES
-        decisions = self.queue.submit(ticket, key, now=self.now, pod=POD, is_present=is_present)
-        self.follow(decisions)
+        self.queue.submit(ticket, key, now=self.now, pod=POD, is_present=is_present)
+        self.follow(self.decided())
         assert not (is_present and ticket in self.waiting), "what is present never waits"
 
     @precondition(lambda self: self.running)
@@ -67,8 +84,9 @@ class Decisions(RuleBasedStateMachine):
         self.running.remove(ticket)
         self.finish(ticket)
         error = "x" if how is CallState.FAILED else ""
-        decisions = self.queue.end(ticket, how, now=self.now, error=error)
-        started = [one.ticket for one in decisions if one.reason is None]
+        self.queue.end(ticket, how, now=self.now, error=error)
+        decisions = self.decided()
+        started = [call.ticket for call in decisions if call.refusal is None]
         if took and equal:
             mine = equal if how is CallState.DONE else equal[:1]
             assert started[: len(mine)] == mine, "equal ones go on in its slot"
@@ -82,42 +100,48 @@ class Decisions(RuleBasedStateMachine):
         ticket = data.draw(st.sampled_from(self.waiting))
         self.waiting.remove(ticket)
         self.finish(ticket)
-        self.follow(self.queue.end(ticket, CallState.LEFT, now=self.now))
+        self.queue.end(ticket, CallState.LEFT, now=self.now)
+        self.follow(self.decided())
 
     @precondition(lambda self: self.running or self.waiting)
     @rule(data=st.data(), reason=st.sampled_from([Reason.DEADLINE, Reason.WITHDRAWN]))
     def give_up(self, data: st.DataObject, reason: Reason) -> None:
         ticket = data.draw(st.sampled_from(self.waiting + self.running))
         is_waiting = ticket in self.waiting
-        decisions = self.queue.give_up(ticket, reason, "why", now=self.now)
-        assert (Decision(ticket, reason, "why") in decisions) == is_waiting
+        self.queue.give_up(ticket, reason, "why", now=self.now)
+        decisions = self.decided()
+        refused = [(call.ticket, call.refusal, call.error) for call in decisions if call.refusal]
+        assert refused == ([(ticket, reason, "why")] if is_waiting else [])
         self.follow(decisions)
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
     def hang_up_after_the_end(self, data: st.DataObject) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.ended)))
-        assert self.queue.end(ticket, CallState.LEFT, now=self.now) == []
+        self.queue.end(ticket, CallState.LEFT, now=self.now)
+        assert self.decided() == []
 
     @rule(limit=st.integers(0, 4))
     def change_limit(self, limit: int) -> None:
-        self.follow(self.queue.set_limit(limit, now=self.now))
+        self.queue.set_limit(limit, now=self.now)
+        self.follow(self.decided())
 
     @rule(seconds=st.integers(0, 12))
     def pass_time(self, seconds: int) -> None:
-        """Tick the queue at every wakeup time that it returns, and at the end."""
+        """Make every retry that is due meanwhile."""
         until = self.now + seconds
-        for _ in range(10_000):
-            wakeup = self.queue.next_wakeup()
-            if wakeup is None or wakeup > until:
-                break
-            assert wakeup > self.now or seconds == 0
-            self.now = wakeup
-            self.follow(self.queue.tick(self.now))
-        else:
-            raise AssertionError("the queue wakes up for nothing")
+        while (pull := min(self.due, key=self.when, default=None)) and self.when(pull) <= until:
+            self.due.remove(pull)
+            assert self.when(pull) >= self.now
+            self.now = self.when(pull)
+            self.queue.retry(pull, now=self.now)
+            self.follow(self.decided())
         self.now = until
-        self.follow(self.queue.tick(self.now))
+
+    @staticmethod
+    def when(pull: QueuedPull) -> float:
+        assert pull.next_try is not None
+        return pull.next_try
 
     # What each decision means
 
@@ -129,19 +153,20 @@ class Decisions(RuleBasedStateMachine):
         """Return the tickets whose slots are in use, by themselves or by equal pulls."""
         return {self.follows.get(t, t) for t in self.running if t not in self.present}
 
-    def follow(self, decisions: list[Decision]) -> None:
-        for decision in decisions:
-            ticket = decision.ticket
+    def follow(self, decisions: list[PullCall]) -> None:
+        for call in decisions:
+            ticket = call.ticket
             assert ticket in self.waiting
-            if decision.reason is None:
+            assert call.decided.is_set()
+            if call.refusal is None:
                 if ticket not in self.present and ticket not in self.follows:
                     limit = self.queue.limit
                     assert limit == 0 or len(self.slots()) < limit, "the limit holds"
                 self.waiting.remove(ticket)
                 self.running.append(ticket)
                 continue
-            if decision.reason is Reason.FULL:
-                assert decision.message.startswith("TooManyPullingInParallelErr:")
+            if call.refusal is Reason.FULL:
+                assert call.error.startswith("TooManyPullingInParallelErr:")
                 assert self.policy is Policy.RETRY
                 assert 0 < self.queue.limit <= len(self.slots())
             self.waiting.remove(ticket)
@@ -189,23 +214,21 @@ class Decisions(RuleBasedStateMachine):
             for ticket in list(self.running):
                 self.running.remove(ticket)
                 self.finish(ticket)
-                for decision in self.queue.end(ticket, CallState.DONE, now=self.now):
-                    self.waiting.remove(decision.ticket)
-                    if decision.reason is None:
-                        self.running.append(decision.ticket)
-                    else:
-                        self.finish(decision.ticket)
-            self.now += 1
-            for decision in self.queue.tick(self.now):
-                self.waiting.remove(decision.ticket)
-                if decision.reason is None:
-                    self.running.append(decision.ticket)
+                self.queue.end(ticket, CallState.DONE, now=self.now)
+            due = [pull for pull in self.due if self.when(pull) <= self.now]
+            for pull in due:
+                self.due.remove(pull)
+                self.queue.retry(pull, now=self.now)
+            for call in self.decided():
+                self.waiting.remove(call.ticket)
+                if call.refusal is None:
+                    self.running.append(call.ticket)
                 else:
-                    self.finish(decision.ticket)
+                    self.finish(call.ticket)
+            self.now += 1
         assert not self.running
         assert not self.waiting
         assert self.queue.taken == 0
-        assert self.queue.next_wakeup() is None
 
 
 TestDecisions = Decisions.TestCase

@@ -9,6 +9,7 @@ from pycrictl.proxy.pulls.book import (
     CallState,
     Policy,
     PullKey,
+    QueuedPull,
 )
 from pycrictl.proxy.pulls.progress_streams import ABANDONED, LINGER_S, Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
@@ -28,7 +29,8 @@ class Shop:
 
     def __init__(self, limit: int = 1, **options: float) -> None:
         policy = Policy.RETRY if options else Policy.WAIT
-        self.queue = PullQueue(limit, policy, **options)  # type: ignore[arg-type]  # retries
+        self.due: list[QueuedPull] = []
+        self.queue = PullQueue(limit, policy, on_retry=self.due.append, **options)  # type: ignore[arg-type]  # retries
         self.layers: dict[str, list[LayerState]] = {}
         self.reporter = Reporter(self.queue.book, self.seen)
 
@@ -143,7 +145,8 @@ def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     shop.ask(2, WEB, "a", now=0)
     shop.ask(3, DB, "b", now=0)
     shop.queue.end(2, CallState.LEFT, now=0.5)
-    shop.queue.tick(now=1.0)
+    for pull in shop.due:
+        shop.queue.retry(pull, now=1.0)
     waits = shop.only(DB, now=1.5)
     assert (waits.image, waits.layers, waits.place) == ("b", (LayerState(),), 0)
     gone, refused = (shop.only(pod, now=1.0 + ATTEMPT_GAP_S) for pod in (WEB, DB))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from pycrictl.errors import ConfigError, UpgradeRefused
 from pycrictl.progress.stream_watch import follow
+from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import listening
 from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.state import PullState
 from pycrictl.servicelog import Log
@@ -28,15 +30,18 @@ MESSAGES = [f'{{"image":"{number}","progress":{number},"total":10}}' for number 
 
 
 class Source:
-    """Streams by token: one ends, one stays open, one never stops sending."""
+    """Streams by name: one ends, one stays open, one never stops sending."""
 
-    def __init__(self) -> None:
-        self.tokens = {"good": "good", "endless": "endless", "flood": "flood"}
+    def __init__(self, emit: Emit) -> None:
+        self.tokens = Tokens()
         self.open = 0
         self.batches = 0
+        self.server: StreamServer[str] = StreamServer(
+            self.tokens, self.follow, emit, Log("pycrictl.proxy.test")
+        )
 
-    def redeem(self, token: str) -> str | None:
-        return self.tokens.pop(token, None)
+    def url(self, name: str) -> str:
+        return self.tokens.issue(PROGRESS_PATH, "", name, now=asyncio.get_running_loop().time())
 
     async def follow(self, name: str) -> AsyncGenerator[list[str], None]:
         self.open += 1
@@ -53,11 +58,13 @@ class Source:
             self.open -= 1
 
 
-def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:
+def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> list[StreamEnded]:
+    """Run a test; return the ends of streams."""
+    ended: list[Any] = []
+
     async def run() -> None:
-        source = Source()
-        server = StreamServer[str](Log("pycrictl.proxy.test"))
-        server.offer(source.redeem, source.follow)
+        source = Source(ended.append)
+        server = source.server
         server.start(Address("127.0.0.1", 0))
         with pytest.raises(ConfigError, match="cannot listen"):
             listening(server.address)
@@ -69,6 +76,7 @@ def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> None:
         assert source.open == 0
 
     asyncio.run(run())
+    return ended
 
 
 async def exchange(server: StreamServer[str], request: str) -> bytes:
@@ -81,14 +89,9 @@ async def exchange(server: StreamServer[str], request: str) -> bytes:
 
 
 def get(
-    server: StreamServer[str],
-    token: str,
-    fields: Sequence[str] = (),
-    *,
-    method: str = "GET",
-    target: str = "",
+    server: StreamServer[str], url: str, fields: Sequence[str] = (), *, method: str = "GET"
 ) -> str:
-    lines = [f"{method} {target or f'/progress/{token}'} HTTP/1.1", *fields, "", ""]
+    lines = [f"{method} {urlsplit(url).path} HTTP/1.1", *fields, "", ""]
     if not any(field.startswith("Host") for field in fields):
         lines.insert(1, f"Host: {server.address.authority}")
     return "\r\n".join(lines)
@@ -100,12 +103,12 @@ def test_the_port_is_released_more_than_once(tmp_path: Path) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         server.listen_in(tmp_path)
         for _ in range(2):
-            server.pause()
+            await server.pause()
             listening(server.address).close()
             server.resume()
-        server.pause()
-        server.pause()  # resuming failed
-        target = beside(parse_url(server.url("good")), str(tmp_path / "sock"))
+        await server.pause()
+        await server.pause()  # resuming failed
+        target = beside(parse_url(source.url("good")), str(tmp_path / "sock"))
         await follow(target, MessageReader({}), on_pull=print, on_note=pytest.fail, timeout_s=60)
 
     serve(test)
@@ -117,7 +120,7 @@ def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: b
 
     async def test(server: StreamServer[str], source: Source) -> None:
         server.listen_in(tmp_path)
-        target = parse_url(server.url("good"))
+        target = parse_url(source.url("good"))
         if is_beside:
             target = beside(target, str(tmp_path / "sock"))
             assert target.socket == str(tmp_path / str(server.address.port))
@@ -146,12 +149,13 @@ def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
 
 def test_a_token_works_once() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
-        assert b" 200 " in await exchange(server, get(server, "good"))
-        answer = await exchange(server, get(server, "good"))
+        url = source.url("good")
+        assert b" 200 " in await exchange(server, get(server, url))
+        answer = await exchange(server, get(server, url))
         assert answer.startswith(b"HTTP/1.1 404 ")
         with pytest.raises(UpgradeRefused) as caught:
             await follow(
-                server.url("good"),
+                url,
                 MessageReader({}),
                 on_pull=print,
                 on_note=pytest.fail,
@@ -174,16 +178,17 @@ def test_a_token_works_once() -> None:
         (400, {"fields": ["Content-Length: 7"]}),
         (400, {"fields": ["Bad Field: 1"]}),
         *((405, {"method": method}) for method in ("POST", "HEAD", "OPTIONS")),
-        *((404, {"target": each}) for each in ("/", "/progress/", "/progress/good/x", "/x/good")),
+        *((404, {"target": target}) for target in ("/", "/progress/", "/progress/good/x")),
     ],
     ids=str,
 )
 def test_what_is_refused_leaves_the_token_good(status: int, change: dict[str, Any]) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
-        answer = await exchange(server, get(server, "good", **change))
+        url = source.url("good")
+        answer = await exchange(server, get(server, change.pop("target", url), **change))
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
         assert (b"Allow: GET" in answer) == (status == 405)
-        assert "good" in source.tokens
+        assert source.tokens.outstanding(0) == 1
 
     serve(test)
 
@@ -191,7 +196,7 @@ def test_what_is_refused_leaves_the_token_good(status: int, change: dict[str, An
 def test_garbage_is_dropped() -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
         assert await exchange(server, "\x16\x03\x01" * 10 + "\r\n\r\n") != b""
-        assert await exchange(server, "x" * 100_000) == b""
+        assert (await exchange(server, "x" * 100_000)).startswith(b"HTTP/1.1 400 ")
 
     serve(test)
 
@@ -201,7 +206,7 @@ def test_a_request_of_its_own_origin_may_come_in_pieces() -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         host = f"localhost:{server.address.port}"
         fields = [f"Host: {host}", f"Origin: http://{host}"]
-        for octet in get(server, "good", fields).encode():
+        for octet in get(server, source.url("good"), fields).encode():
             writer.write(bytes((octet,)))
             await writer.drain()
             await asyncio.sleep(0)
@@ -211,20 +216,33 @@ def test_a_request_of_its_own_origin_may_come_in_pieces() -> None:
     serve(test)
 
 
-def test_who_waits_is_sent_away_sooner_when_it_is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
-    monkeypatch.setattr(limits, "HEAD_S", 100.0)
-    monkeypatch.setattr(limits, "CROWDED_HEAD_S", 1.5)
+def test_who_sends_no_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEAD_S", 0.3)
 
     async def test(server: StreamServer[str], source: Source) -> None:
-        silent = [await asyncio.open_connection(*server.address) for _ in range(3)]
-        await asyncio.sleep(1.6)
-        silent.append(await asyncio.open_connection(*server.address))
-        for reader, _ in silent[:3]:
+        reader, writer = await asyncio.open_connection(*server.address)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+        assert server.dropped.count == 1
+        writer.close()
+
+    serve(test)
+
+
+def test_who_has_waited_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
+
+    async def test(server: StreamServer[str], source: Source) -> None:
+        silent = [await asyncio.open_connection(*server.address) for _ in range(20)]
+        for reader, _ in silent[:12]:
             with pytest.raises(ConnectionResetError):
                 await reader.read()
-        with pytest.raises(TimeoutError):  # there is room again
-            await asyncio.wait_for(silent[3][0].read(), 0.5)
+        assert server.dropped.count == 12
+        assert b" 200 " in await exchange(server, get(server, source.url("good")))
+        assert server.dropped.count == 13
+        _, last = silent[-1]
+        last.write(get(server, source.url("good")).encode())
+        assert (await silent[-1][0].readline()).startswith(b"HTTP/1.1 200 ")
         for _, writer in silent:
             writer.close()
 
@@ -237,18 +255,17 @@ def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) 
     async def test(server: StreamServer[str], source: Source) -> None:
         writers = []
         for _ in range(4):
-            source.tokens["endless"] = "endless"
             reader, writer = await asyncio.open_connection(*server.address)
-            writer.write(get(server, "endless").encode())
+            writer.write(get(server, source.url("endless")).encode())
             await reader.readline()
             writers.append(writer)
+        url = source.url("good")
         with pytest.raises(ConnectionResetError):
-            await exchange(server, get(server, "good"))
+            await exchange(server, get(server, url))
         assert source.open == 4
-        assert "good" in source.tokens
         writers.pop().close()
         await until(lambda: source.open == 3)
-        assert b" 200 " in await exchange(server, get(server, "good"))
+        assert b" 200 " in await exchange(server, get(server, url))
         for writer in writers:
             writer.close()
 
@@ -268,13 +285,15 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
 
     async def test(server: StreamServer[str], source: Source) -> None:
         if kind == "websocket":
-            target = server.url("endless")
+            target = source.url("endless")
             reader = MessageReader({})
             work = follow(target, reader, on_pull=print, on_note=pytest.fail, timeout_s=60)
             leave = asyncio.create_task(work).cancel
         else:
             _, writer = await asyncio.open_connection(*server.address)
-            writer.write(get(server, "endless", _UPGRADE if kind == "close" else ()).encode())
+            writer.write(
+                get(server, source.url("endless"), _UPGRADE if kind == "close" else ()).encode()
+            )
             leave = partial(writer.write, _CLOSE) if kind == "close" else writer.close  # type: ignore[assignment]
         await until(lambda: source.open > 0)
         leave()
@@ -285,36 +304,30 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
     serve(test)
 
 
-def test_who_never_reads_stops_the_source_and_is_dropped(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_who_never_reads_stops_the_source_and_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.proxy.serve.stream_server.STUCK_S", 0.3)
 
     async def test(server: StreamServer[str], source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address, limit=1024)
-        writer.write(get(server, "flood").encode())
+        writer.write(get(server, source.url("flood")).encode())
         await until(lambda: source.open > 0)
-        await until(lambda: "end=" in caplog.text)
-        assert source.open == 0
+        await until(lambda: source.open == 0)
         # No more than fits in the kernel's buffers; each batch is about 50 kB.
         assert source.batches < 400
         writer.close()
         assert not reader.at_eof()
 
-    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
-        serve(test)
-    assert "end=stuck" in caplog.text
-    assert "flood" in caplog.text
+    (ended,) = serve(test)
+    assert (ended.end, ended.target, ended.kind) == ("stuck", "flood", "http")
 
 
 def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFixture) -> None:
     async def test(server: StreamServer[str], source: Source) -> None:
-        answer = asyncio.create_task(exchange(server, get(server, "endless")))
+        answer = asyncio.create_task(exchange(server, get(server, source.url("endless"))))
         await until(lambda: source.open > 0)
         await server.stop()
         assert not (await answer).endswith(b"0\r\n\r\n")
 
-    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
-        serve(test)
-    assert "end=stopped" in caplog.text
+    (ended,) = serve(test)
+    assert (ended.end, ended.records) == ("stopped", 5)
     assert [record for record in caplog.records if record.name == "asyncio"] == []
