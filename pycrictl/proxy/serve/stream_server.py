@@ -100,21 +100,18 @@ class StreamServer(HttpServer, Generic[TargetT]):
     def _route(
         self, request: Request, sock: socket.socket, early: bytes
     ) -> Coroutine[Any, Any, None]:
-        """Redeem the token of a request, and return the coroutine that serves it."""
+        """Redeem the token of a valid request, and return the coroutine that serves it."""
         self._check(request)
-        if request.target.startswith(COPY_PATH):
-            answer = _handshake(request, STREAM_PROTOCOL)
-            if early:
-                raise RequestRefused(HTTPStatus.BAD_REQUEST)
-            return _copy(sock, self._redeemed(request), answer)
-        form = _form(request)
-        return self._serve(sock, form, self._redeemed(request), early)
-
-    def _redeemed(self, request: Request) -> Any:
-        payload = self._tokens.redeem(request.target, now=self._loop.time())
-        if payload is None:
+        target, now = request.target, self._loop.time()
+        if not self._tokens.is_valid(target, now=now):
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        return payload
+        if not target.startswith(COPY_PATH):
+            form = _form(request)
+            return self._serve(sock, form, self._tokens.redeem(target, now=now), early)
+        answer = _handshake(request, STREAM_PROTOCOL)
+        if early:
+            raise RequestRefused(HTTPStatus.BAD_REQUEST)
+        return _copy(sock, self._tokens.redeem(target, now=now), answer)
 
     def _check(self, request: Request) -> None:
         """Refuse requests that another site's page could cause, directly or by DNS rebinding."""

@@ -78,11 +78,14 @@ class Tokens:
         self._held[pod] += 1
         return f"http://{self.authority}{target}"
 
+    def is_valid(self, target: str, *, now: float) -> bool:
+        """Return whether ``redeem`` would take the token in a URL's path."""
+        self.outstanding(now)
+        return _digest(target) in self._grants
+
     def redeem(self, target: str, *, now: float) -> Any:
         """Use up the token in a URL's path, and return its payload; None if it is not valid."""
-        self.outstanding(now)
-        digest = _digest(target)
-        return self._take(digest).payload if digest in self._grants else None
+        return self._take(_digest(target)).payload if self.is_valid(target, now=now) else None
 
     def _take(self, digest: bytes) -> _Grant:
         grant = self._grants.pop(digest)

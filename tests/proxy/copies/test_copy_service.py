@@ -272,7 +272,7 @@ def test_what_nobody_goes_on_with_ends(
         slots: Slots[Copy[CallCopy]] = Slots(copies_per_pod=3, clock=loop.time)
         lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
         tokens = Tokens()
-        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, print, log)
+        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log)
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
@@ -330,7 +330,7 @@ def test_a_copy_that_moves_does_not_expire(
         return found
 
     async def run() -> None:
-        tokens, slots = Tokens[Copy[CallCopy]](), Slots[Copy[CallCopy]]()
+        tokens, slots = Tokens(), Slots[Copy[CallCopy]]()
         lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
         copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log, lifetime_s=1.0)
         parts = [b"\0" + ARCHIVE[at : at + 512] for at in range(0, size, 512)]
@@ -339,8 +339,8 @@ def test_a_copy_that_moves_does_not_expire(
             (copies.handle_from, out_of, []),
         ):
             answer = await handle(CallRequest("", request.SerializeToString()))
-            token = cri_pb2.CopyToContainerResponse.FromString(answer.response or b"").url
-            ticket = copies.redeem(token)
+            url = cri_pb2.CopyToContainerResponse.FromString(answer.response or b"").url
+            ticket = tokens.redeem(url.removeprefix("http://"), now=time.monotonic())
             assert ticket is not None
             client, sock = socket.socketpair()
             with client:

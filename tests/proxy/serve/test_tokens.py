@@ -51,7 +51,9 @@ def test_a_token_works_once_and_until_it_expires() -> None:
     tokens = Tokens(lifetime_s=10, max_outstanding=3)
     first, second = (issue(tokens, pod, number, now=number) for number, pod in enumerate("ab"))
     assert tokens.redeem("made up", now=1) is None
+    assert tokens.is_valid(first, now=9.9)
     assert tokens.redeem(first, now=9.9) == 0
+    assert not tokens.is_valid(first, now=9.9)
     assert tokens.redeem(first, now=9.9) is None
     third = issue(tokens, "c", 2, now=10)
     assert tokens.outstanding(10.9) == 2
