@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pycrictl.cli.admin_socket import DEFAULT, proxy_of
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
 from pycrictl.progress.reference import parse
 from pycrictl.pull.image import Show, answers_of_servers, check_name, pull
-from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.registries.keyring import Keyring, keyring_of
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
@@ -24,7 +22,6 @@ if TYPE_CHECKING:
     from pycrictl.cli.persona import Persona
     from pycrictl.cri.calls.client import CriClient
     from pycrictl.pull.image import SharedLimit
-    from pycrictl.pulls.state import PullState
     from pycrictl.show.displays.outlet import Outlet
 
 
@@ -50,7 +47,7 @@ def pull_image(
         login = keyring.find(parse(request.image.image))
         if login is not None:
             request.auth.CopyFrom(login.credentials.auth())
-    show = shown(client, outlet, wants_manifests=wants_manifests)
+    show = shown(outlet, wants_manifests=wants_manifests)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
@@ -96,15 +93,10 @@ def ask_password(app: AppContext) -> str:
     return password
 
 
-def shown(client: CriClient, outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
+def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
     if outlet.form == "none":
         return None
-
-    def line() -> Sequence[PullState]:
-        proxy = proxy_of(client, DEFAULT)
-        return pulls_in_line(proxy.status()) if proxy is not None else ()
-
-    return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests, line)
+    return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests)
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str, persona: Persona) -> RuntimeFault:

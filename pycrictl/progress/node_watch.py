@@ -38,7 +38,6 @@ from pycrictl.errors import (
     Invalid,
     NotFound,
     PycrictlError,
-    RemoteProtocolError,
     Unimplemented,
     UpgradeRefused,
     UsageError,
@@ -49,9 +48,9 @@ from pycrictl.progress.failures import Failures
 from pycrictl.progress.identity import may_be
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.sources import Causes, ContentWatch, ImageTracker, open_watcher
-from pycrictl.progress.stream_watch import Unreachable, watch_stream
+from pycrictl.progress.stream_watch import Unreachable, open_stream, watch_stream
 from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.streaming.target import Target, beside, parse_url
+from pycrictl.streaming.target import Target
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -116,11 +115,7 @@ class _WatchTarget:
         self._look_for_container()
         container_id = self.container.id if self.container is not None else ""
         pod_id = self.pod.id if self.pod is not None else "" if container_id else WHOLE_NODE
-        message = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
-        url: str = asked.call("ImagePullProgress", message).url
-        if not url:
-            raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
-        return beside(parse_url(url), asked.path)
+        return open_stream(asked, pod_id, container_id)
 
     def images(self) -> list[str] | None:
         """Return the images that may be pulled for the target; None if its pod is not known."""

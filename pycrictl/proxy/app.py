@@ -101,7 +101,7 @@ def _assembled(
         emit=events.emit,
     )
     limiter = PullLimiter(queue, upstream, lookup, layers)
-    progress = PullProgress(lookup, queue.book, layers, notifier, tokens)
+    progress = PullProgress(lookup, queue, layers, notifier, tokens)
     slots: Slots[Copy[CallCopy]] = Slots(
         size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
     )

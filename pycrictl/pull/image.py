@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -14,6 +16,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.redact import quote_reference, redact_text
 from pycrictl.errors import (
+    Cancelled,
     Interrupted,
     NotFound,
     PycrictlError,
@@ -23,16 +26,18 @@ from pycrictl.errors import (
 )
 from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.endings import Endings, PollResult, Sink
+from pycrictl.progress.endings import Endings, Pace, Sink
 from pycrictl.progress.identity import Match, match, may_be
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import flaw
 from pycrictl.progress.sources import ImageTracker, open_watcher
+from pycrictl.progress.stream_watch import open_stream, watch_stream
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.registries.manifests import ManifestRequest, answers
-from pycrictl.pulls.state import PullState
+from pycrictl.pulls.state import PullState, View
+from pycrictl.pulls.tracker import Tracker
 
 
 class ClosableSink(Sink, Protocol):
@@ -43,22 +48,16 @@ FIRST_LOOK_S: Final = 0.3
 """Pulls that end sooner, such as those of images already present, are not shown."""
 
 
-LINE_S: Final = 1.0
-"""How often the limiter's line is read while a pull has not begun."""
-
-
 class Show(NamedTuple):
     """How to show pulls that take long enough.
 
     Attributes:
         interval_s: the pause between two polls.
-        line: returns the pulls of a limiter in front of the runtime, if there is one.
     """
 
     open_sink: Callable[[], ClosableSink]
     interval_s: float
     wants_manifests: bool = True
-    line: Callable[[], Sequence[PullState]] = tuple
 
 
 class SharedLimit(NamedTuple):
@@ -172,20 +171,46 @@ def answers_of_servers(client: CriClient, request: cri_pb2.PullImageRequest) -> 
     return []
 
 
+class _Line:
+    """The line of a proxy in front of the runtime, from its own stream (a ``Sink``)."""
+
+    def __init__(self, client: CriClient) -> None:
+        self.pulls: Sequence[PullState] = ()
+        self.is_closed = False
+        threading.Thread(target=self._run, args=(client,), name="line", daemon=True).start()
+
+    def _run(self, client: CriClient) -> None:
+        # It fails if there is no proxy, or once this line is closed.
+        with suppress(PycrictlError), client.branch() as own:
+            open_url = partial(open_stream, own)
+            watch_stream(open_url, Tracker(), self, timeout_s=own.timeout_s, pace=Pace(1.0))
+
+    def show(self, view: View) -> None:
+        if self.is_closed:
+            raise Cancelled("the pull has begun")
+        self.pulls = [*view.pulls.values()]
+
+    def note(self, text: str) -> None:
+        """Do nothing: the pull itself meets the same obstacle."""
+
+    def end(self, images: Collection[str]) -> None:
+        """Do nothing: it is a watch with an end."""
+
+
 class PullDisplay:
     """Shows the pulls of some images; failing to do so is noted once and never ends a pull."""
 
     def __init__(
         self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink
     ) -> None:
+        self._client = client
         self._sink = sink
         self._tracker = ImageTracker(images)
         self._endings = Endings(self._tracker, sink)
         self._watcher: ContentWatcher | CrioWatcher | None = None
         self._expected: dict[str, Expected] = {}
         self._begun: set[str] = set()
-        self._read_line, self._line_at = show.line, -LINE_S
-        self._line: Sequence[PullState] = ()
+        self._line: _Line | None = None
         try:
             self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
         except Unimplemented:
@@ -217,12 +242,14 @@ class PullDisplay:
             return
         for name in itertools.chain.from_iterable(map(self._names, failed)):
             self._tracker.replace_error(name, "")
-        self._show(self._awaited(result))
+        # Never removed: a lease that stays empty for long no longer counts as a pull.
+        self._begun |= {one.image for one in self._tracker.wanted(result.active)}
+        self._show()
 
     def end(self, image: str) -> None:
         self._forget(image)
         if names := self._names(image):
-            self._show(())
+            self._show()
             self._endings.end(names, time.monotonic())
 
     def _forget(self, image: str) -> None:
@@ -233,36 +260,31 @@ class PullDisplay:
     def _names(self, image: str) -> list[str]:
         return [name for name in self._tracker.pulls if may_be(image, name)]
 
-    def _show(self, awaited: tuple[PullState, ...]) -> None:
+    def _show(self) -> None:
         view = self._tracker.view(time.monotonic(), time.time())
-        self._sink.show(view if view.pulls else replace(view, awaited=awaited))
+        if not view.pulls:
+            self._line = self._line or _Line(self._client)
+            pulls = [self._awaited(*one, self._line.pulls) for one in self._expected.items()]
+            view = replace(view, awaited=tuple(pulls))
+        elif self._line is not None:
+            self._line.is_closed = True
+        self._sink.show(view)
 
-    def _awaited(self, result: PollResult) -> tuple[PullState, ...]:
-        """Return the expected pulls, which are shown until a source reports any."""
-        # Never removed: a lease that stays empty for long no longer counts as a pull.
-        self._begun |= {one.image for one in self._tracker.wanted(result.active)}
-        return tuple(
-            self._placed(
-                image,
-                PullState(
-                    image=redact_text(image),
-                    is_begun=any(not name or may_be(image, name) for name in self._begun),
-                    began_s=expected.since_s,
-                ),
-            )
-            for image, expected in self._expected.items()
+    def _awaited(self, image: str, expected: Expected, line: Iterable[PullState]) -> PullState:
+        """Return an expected pull, which is shown until a source reports any."""
+        shown = PullState(
+            image=redact_text(image),
+            is_begun=any(not name or may_be(image, name) for name in self._begun),
+            began_s=expected.since_s,
         )
-
-    def _placed(self, image: str, pull: PullState) -> PullState:
-        """Return a pull with its place in the line, if it is in one."""
-        if (now := time.monotonic()) - self._line_at >= LINE_S:
-            self._line_at = now
-            with suppress(PycrictlError):
-                self._line = self._read_line()
-        own = [one for one in self._line if one.place and match(image, one) is Match.YES]
-        own.sort(key=lambda one: bool(one.pods))  # this call has no pod
-        if not own:
-            return pull
-        place, behind, starts_in_s = own[0].place, own[0].behind, own[0].starts_in_s
-        # Another pull without a name may have been taken for this one.
-        return replace(pull, place=place, behind=behind, starts_in_s=starts_in_s, is_begun=False)
+        for one in line:
+            if one.place and match(image, one) is Match.YES:
+                # Another pull without a name may have been taken for this one.
+                shown = replace(
+                    shown,
+                    place=one.place,
+                    behind=one.behind,
+                    starts_in_s=one.starts_in_s,
+                    is_begun=False,
+                )
+        return shown

@@ -59,8 +59,8 @@ NOTHING: Final = '{"progress":0,"total":0}'
 _LONGEST_S: Final = 1e11
 _EXCERPT: Final = 60
 _PHASES: Final[dict[str, Phase]] = {phase.value: phase for phase in Phase}
-_PASSING: Final = ("idle_s", "starts_in_s")
-"""Fields that change merely because time passes."""
+_AGAIN_S: Final = 5.0
+"""How often the time until a pull starts is sent, though it changes merely because time passes."""
 
 
 # Messages of the progress stream
@@ -142,7 +142,11 @@ class MessageWriter:
             for layer in pull.layers:
                 fields = _fields_of(pull, layer, sums)
                 sums = {}
-                news = {**fields, **dict.fromkeys(fields.keys() & _PASSING)}
+                news = {
+                    **fields,
+                    "idle_s": "idle_s" in fields,
+                    "starts_in_s": (pull.starts_in_s or 0.0) // _AGAIN_S,
+                }
                 if "stalled_s" in fields.get("sums", {}):
                     news["sums"] = {**fields["sums"], "stalled_s": None}
                 key = pull.image, layer.name

@@ -45,7 +45,9 @@ def test_the_sdist_builds_the_same(released: Path, tmp_path: Path) -> None:
 def test_the_sdist_has_every_document() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     included = set(project["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"])
-    assert {path.name for path in ROOT.glob("*.md")} - {"README.md"} <= included  # hatchling adds it
+    assert {path.name for path in ROOT.glob("*.md")} - {
+        "README.md"
+    } <= included  # hatchling adds it
 
 
 def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:

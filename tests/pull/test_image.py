@@ -16,7 +16,8 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import ConfigError, Interrupted
 from pycrictl.pull.image import Show, pull
 from pycrictl.pull.many import MAX_IMAGES, images_in
-from pycrictl.pulls.state import PullState, View
+from pycrictl.pulls.state import View
+from tests.cli.streaming_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
 from tests.progress.test_sources import Recorder
 
@@ -44,7 +45,15 @@ def begun() -> Event:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContainerd]:
+def stream_url() -> list[str]:
+    """Where the pulls are streamed, if there is a proxy."""
+    return []
+
+
+@pytest.fixture
+def fake(
+    tmp_path: Path, begun: Event, answered: Event, stream_url: list[str]
+) -> Iterator[FakeContainerd]:
     def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> object:
         context.add_callback(answered.set)  # a cancelled call needs no answer
         begun.set()
@@ -59,7 +68,21 @@ def fake(tmp_path: Path, begun: Event, answered: Event) -> Iterator[FakeContaine
     service = grpc.method_handlers_generic_handler(
         "runtime.v1.ImageService", {"PullImage": handler}
     )
-    with FakeContainerd(tmp_path, service) as fake:
+
+    def progress(request: object, context: grpc.ServicerContext) -> object:
+        if not stream_url:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+        return cri_pb2.ImagePullProgressResponse(url=stream_url[0])
+
+    stream = grpc.unary_unary_rpc_method_handler(
+        progress,
+        request_deserializer=cri_pb2.ImagePullProgressRequest.FromString,
+        response_serializer=cri_pb2.ImagePullProgressResponse.SerializeToString,
+    )
+    of_runtime = grpc.method_handlers_generic_handler(
+        "runtime.v1.RuntimeService", {"ImagePullProgress": stream}
+    )
+    with FakeContainerd(tmp_path, service, of_runtime) as fake:
         yield fake
 
 
@@ -90,19 +113,21 @@ def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered
 
 
 def test_a_pull_behind_a_limit_is_shown_with_its_place(
-    fake: FakeContainerd, answered: Event
+    fake: FakeContainerd, answered: Event, stream_url: list[str]
 ) -> None:
-    line = [
-        PullState(image=REFERENCE, place=1, pods=("default/web",)),
-        PullState(image=REFERENCE, place=2, behind="default/db", starts_in_s=121.0),
-        PullState(image="other:1", place=3),
-    ]
-    sink = Display(lambda view: answered.set() if len(sink.views) == 3 else None)
-    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
-    show = Show(lambda: sink, 0.01, line=lambda: line)
-    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
-        pull(client, request, timeout_s=WAIT_S, show=show)
-    (waits,) = sink.views[1].awaited
+    """The place comes from the stream of the proxy that the pull goes through."""
+    waiting = {"progress": 0, "total": 0, "phase": "waiting"}
+    own = {"image": "app:1", "queue_position": 2, "behind": "default/db", "starts_in_s": 121}
+    line = [{**waiting, "image": "other:1", "queue_position": 3}, {**waiting, **own}]
+    sink = Display(lambda view: answered.set() if view.awaited[0].place else None)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="app:1"))
+    with (
+        progress_streams(line) as server,
+        CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client,
+    ):
+        stream_url.append(server.url)
+        pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
+    (waits,) = sink.views[-1].awaited
     assert (waits.place, waits.behind, waits.starts_in_s) == (2, "default/db", 121.0)
 
 

@@ -195,7 +195,7 @@ def pull(
             partial(pull_one, outlet=replace(outlet, form="none")),
             parallel=at_once,
             keeps_going=keep_going or not from_,
-            show=shown(client, outlet),
+            show=shown(outlet),
         )
     if not from_:
         for outcome in found:

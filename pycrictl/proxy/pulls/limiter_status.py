@@ -64,27 +64,13 @@ def status_document(
             "takesSlot": pull.takes_slot,
         }
 
-    taken = [pull for pull in book.running.values() if pull.takes_slot]
-    left_s = [known(pull.number).sums.eta_s for pull in taken]
-    unfinished_s = [
-        now - pull.started + left
-        for pull, left in zip(taken, left_s, strict=True)
-        if pull.started is not None and left is not None
-    ]
-    expected = starts(
-        left_s,
-        limit=queue.limit,
-        waiting=len(book.line),
-        typical_s=typical_s(book.ended, unfinished_s),
-    )
+    expected = expected_starts(queue, known, now)
 
     def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
         asked = None if leader is None else leader.asked
         ahead = book.line[place - 2] if place > 1 else None
         starts_in = expected[place - 1]
-        if starts_in is not None and pull.next_try is not None:
-            starts_in = max(starts_in, pull.next_try - now)
         return {
             **row(pull, leader, asked),
             "place": place,
@@ -157,6 +143,26 @@ def containerd_document(settings: PullSettings) -> dict[str, Any]:
 
 
 _RECENT: Final = 50
+
+
+def expected_starts(
+    queue: PullQueue, known: Callable[[int], PullState], now: float
+) -> list[float | None]:
+    """Return in how many seconds each pull in line is expected to start; None if unknown."""
+    book = queue.book
+    taken = [pull for pull in book.running.values() if pull.takes_slot]
+    left_s = [known(pull.number).sums.eta_s for pull in taken]
+    unfinished_s = [
+        now - pull.started + left
+        for pull, left in zip(taken, left_s, strict=True)
+        if pull.started is not None and left is not None
+    ]
+    typical = typical_s(book.ended, unfinished_s)
+    found = starts(left_s, limit=queue.limit, waiting=len(book.line), typical_s=typical)
+    return [
+        None if at is None else max(at, 0.0 if pull.next_try is None else pull.next_try - now)
+        for at, pull in zip(found, book.line, strict=True)
+    ]
 
 
 def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:

@@ -15,6 +15,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -26,6 +27,8 @@ from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.limiter_status import expected_starts
+from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
@@ -74,14 +77,15 @@ class Notifier:
 @dataclass(eq=False)
 class PullProgress:
     lookup: RuntimeLookup
-    book: Book
+    queue: PullQueue
     layers: LayerPoller
     notifier: Notifier
     tokens: Tokens
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._reporter = Reporter(self.book, self.layers.seen, self.layers.others)
+        starts = partial(expected_starts, self.queue, self.layers.running)
+        self._reporter = Reporter(self.queue.book, self.layers.seen, self.layers.others, starts)
 
     async def handle(self, request: CallRequest) -> Answer:
         try:
@@ -132,11 +136,15 @@ class PullProgress:
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Finds the pulls of a stream; ``now`` plus ``wall_offset_s`` is the wall time."""
+    """Finds the pulls of a stream; ``now`` plus ``wall_offset_s`` is the wall time.
+
+    ``starts`` returns in how many seconds each pull in line is expected to start, if known.
+    """
 
     book: Book
     seen: Callable[[str], PullState | None]
     others: Callable[[], Mapping[str, PullState]] = dict
+    starts: Callable[[float], Sequence[float | None]] = lambda now: ()
     wall_offset_s: float = 0.0
 
     def pulls(self, target: PullTarget, *, now: float, since: float) -> list[PullState]:
@@ -188,13 +196,15 @@ class Reporter:
             began_s=0.0 if started is None else started + self.wall_offset_s,
         )
         if seen is None or not seen.has_layers:
-            return self._without_layers(pull, call, state)
+            return self._without_layers(pull, call, state, now)
         sums = seen.sums
         if state is not CallState.RUNNING:
             sums = sums_at_end(sums, is_done=state is CallState.DONE)
         return replace(pull, layers=_layers(seen.layers, state), sums=sums)
 
-    def _without_layers(self, pull: PullState, call: PullCall, state: CallState) -> PullState:
+    def _without_layers(
+        self, pull: PullState, call: PullCall, state: CallState, now: float
+    ) -> PullState:
         if state is CallState.RUNNING:
             phase = Phase.DOWNLOADING
         elif state is CallState.FAILED:
@@ -203,8 +213,9 @@ class Reporter:
             phase = Phase.DONE if call.pull.takes_slot else Phase.PRESENT
         else:
             place = self.book.place(call.pull) if call.end is None else 0
-            behind = self._behind(call, place)
-            pull, phase = replace(pull, place=place, behind=behind), Phase.WAITING
+            behind, phase = self._behind(call, place), Phase.WAITING
+            starts_in_s = next(iter(self.starts(now)[place - 1 :]), None) if place else None
+            pull = replace(pull, place=place, behind=behind, starts_in_s=starts_in_s)
         return replace(pull, layers=(LayerState(phase=phase),))
 
     def _behind(self, call: PullCall, place: int) -> str:

@@ -15,9 +15,10 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.progress.stream_watch import follow
-from pycrictl.proxy.pulls.book import Book, PullKey, QueuedPull
+from pycrictl.proxy.pulls.book import PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress
+from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
@@ -166,11 +167,12 @@ def followed(
     """Return the first batches about a pull; call ``heard`` after each."""
 
     async def run() -> list[list[str]]:
-        notifier, book = Notifier(), Book()
+        notifier, queue = Notifier(), PullQueue(1)
+        book = queue.book
         layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=notifier.notify)
         progress = PullProgress(
             RuntimeLookup(Upstream(fake.path)),
-            book,
+            queue,
             layers,
             notifier=notifier,
             tokens=Tokens(),
