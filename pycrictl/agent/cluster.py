@@ -195,10 +195,8 @@ class Cluster:
             if scope.namespace in ("", pod.namespace) and scope.pod in ("", pod.name)
         ]
         problem = "" if pulls else self._own.error
-        own, has_pod = self._own, bool(scope.pod)
-        return objects_of(
-            chosen, pulls, own.node, wants_all=has_pod, problem=problem, retries=own.retries
-        )
+        has_pod = bool(scope.pod)
+        return objects_of(chosen, pulls, self._own.node, wants_all=has_pod, problem=problem)
 
     async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
         try:

@@ -21,7 +21,7 @@ from pycrictl.agent.copies.handlers import CopyRoutes
 from pycrictl.agent.copies.node_copies import NodeCopies
 from pycrictl.agent.copies.requests import CopyEnded, NodeCopy
 from pycrictl.agent.feed import Feeds
-from pycrictl.agent.node_pulls import Connect, NodePulls, ReadJournal
+from pycrictl.agent.node_pulls import Connect, NodePulls
 from pycrictl.agent.peers import Peers
 from pycrictl.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.agent.router import Figures, Router
@@ -57,7 +57,6 @@ class Agent:
         settings: AgentSettings,
         load: Callable[[], Credential],
         connect: Connect,
-        read_journal: ReadJournal | None = None,
     ) -> None:
         self._settings = settings
         self._log = Log(__name__)
@@ -68,7 +67,7 @@ class Agent:
             [name for name in names if ".." not in name],
         )
         self.api = AsyncApiClient(load)
-        self.pulls = NodePulls(connect, self.api, settings.node, read_journal, settings.namespaces)
+        self.pulls = NodePulls(connect, self.api, settings.node, settings.namespaces)
         self.peers = Peers(
             self.api,
             namespace=settings.namespace,
@@ -293,7 +292,6 @@ def run(
     settings: AgentSettings,
     load: Callable[[], Credential],
     connect: Connect,
-    read_journal: ReadJournal | None = None,
     on_ready: Callable[[], object] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; ``on_ready`` is called once it listens."""
@@ -306,7 +304,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
         with log.of_library("asyncio"), log.of_library("aiohttp"):
-            agent = Agent(settings, load, connect, read_journal)
+            agent = Agent(settings, load, connect)
             await agent.start()
             host, port = agent.listener.address
             log.info("serving", address=f"{host}:{port}", node=settings.node)

@@ -21,15 +21,12 @@ from pycrictl.agent.reflector import Reflector, paths_of_pods
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.progress.endings import Pace
-from pycrictl.progress.failures import REASONS, Failures
 from pycrictl.progress.node_watch import Knowledge, WatchRequest, watch
-from pycrictl.progress.reference import canonical
 from pycrictl.pulls.state import PullState
 from pycrictl.servicelog import Log
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.logs.journal import JournalLine
     from pycrictl.pulls.state import View
 
 LOOK_S: Final = 0.5
@@ -38,7 +35,6 @@ UNASKED_S: Final = 15.0
 
 ENDED_S: Final = 60.0
 MAX_ENDED: Final = 500
-JOURNAL_S: Final = 5.0
 FIRST_LOOK_S: Final = 3.0
 RETRY_S: Final = 2.0
 
@@ -49,9 +45,6 @@ _NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
 
 Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
 """Connects to the runtime, and to the proxy in front of it if there is one."""
-
-
-ReadJournal = Callable[[float], "Sequence[JournalLine]"]
 
 
 class _Unasked(PycrictlError):
@@ -95,7 +88,6 @@ class _Source:
         owner = self._owner
         self.alive_at = time.monotonic()
         self._seen = pulls_in(view, {pull.image for pull in self._seen if pull.is_running})
-        owner.look_for_failures()
         if not owner.is_of(self):
             raise _Unasked("there is no request")
         owner.tell(owner.source_showed, self, self._seen, view.is_known)
@@ -118,11 +110,7 @@ class NodePulls:
     """The image pulls of this node.
 
     Args:
-        read_journal: returns the node services' journal lines since a wall time; None to read none.
         namespaces: those whose pods may be listed; empty for all.
-
-    Attributes:
-        retries: when the kubelet retries, by canonical reference, where that is known.
     """
 
     def __init__(
@@ -130,18 +118,14 @@ class NodePulls:
         connect: Connect,
         api: AsyncApiClient,
         node: str,
-        read_journal: ReadJournal | None = None,
         namespaces: Sequence[str] = (),
     ) -> None:
         self.node = node
-        self.retries: dict[str, float] = {}
         self.log = Log(__name__)
         self.starts = 0
         self._connect = connect
         own = {"fieldSelector": f"spec.nodeName={node}"}
         self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, self._notify)
-        self._failures = Failures(read_journal, self.pods) if read_journal is not None else None
-        self._looked_at = -JOURNAL_S
         self._source: _Source | None = None
         self._asked_at = 0.0
         self._failed_at = 0.0
@@ -252,19 +236,6 @@ class NodePulls:
         before = self._ended.values()
         kept = [one for one in before if one.image not in images and now_s - one.ended_s < ENDED_S]
         self._ended = {one.image: one for one in [*kept, *ended][-MAX_ENDED:]}
-
-    def look_for_failures(self) -> None:
-        """Read from the journal, at most every ``JOURNAL_S``, when failed pulls are retried."""
-        now = time.monotonic()
-        if self._failures is None or now - self._looked_at < JOURNAL_S:
-            return
-        self._looked_at = now
-        if any(one.reason in REASONS for pod in self.pods() for one in pod.images):
-            self._failures.look(time.time())
-            found = self._failures.waiting()
-            self.retries = {canonical(one.image): one.next_try_s for one in found if one.next_try_s}
-        else:
-            self.retries = {}
 
     def _notify(self) -> None:
         self._changed.set()

@@ -8,7 +8,7 @@ registries is escaped here, since kubectl shows objects as they are.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -18,7 +18,6 @@ from pycrictl.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.progress.failures import REASONS
 from pycrictl.progress.identity import Match, match
-from pycrictl.progress.reference import canonical
 from pycrictl.pulls.messages import ended, status_of, sums_at_end
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from pycrictl.units import escape, format_moment
@@ -116,23 +115,15 @@ def objects_of(
     *,
     wants_all: bool = False,
     problem: str = "",
-    retries: Mapping[str, float] | None = None,
 ) -> list[Document]:
     """Return the objects of some pods of a node.
 
     Args:
         wants_all: include images that are already present.
         problem: why the node's pulls are unknown; empty if they are known.
-        retries: when failed pulls are retried, by canonical reference.
     """
-    found = []
-    for need, pull in pulls_by_need(pods, pulls, wants_all=wants_all):
-        document = _object(need, pull, node, problem)
-        retry_s = (retries or {}).get(canonical(need.image))
-        if retry_s and phase_of(need, pull).has_failed:
-            document["status"]["nextRetryTime"] = format_moment(retry_s)
-        found.append(document)
-    return found
+    found = pulls_by_need(pods, pulls, wants_all=wants_all)
+    return [_object(need, pull, node, problem) for need, pull in found]
 
 
 def pulls_by_need(

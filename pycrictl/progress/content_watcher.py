@@ -71,6 +71,7 @@ _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
 _REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
+_NO_IMAGE: Final = "the pull ended without an image"
 _UNKNOWN_REASON: Final = (
     "a pull ended before its image was known: it failed, or the node had the image already"
 )
@@ -84,50 +85,32 @@ class _Held(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _LeasePull:
-    """A lease that is a pull or may become one.
-
-    ``image`` is empty until it is known, and then never changes. ``is_placed``: the manifest's
-    config was read. ``judged`` holds the digests of blobs already read. ``is_missed``: the pull has
-    ended, but its image was not found.
-    """
+    """A lease that is a pull or may become one."""
 
     lease_id: str
     started_s: float
     snapshotter: str
     layers: Layers
-    image: str = ""
+    image: str = ""  # Empty until it is known; then it never changes
     index_digest: str = ""
     manifest_digest: str = ""
     manifest: Manifest | None = None
-    is_placed: bool = False
-    judged: set[str] = field(default_factory=set)
-    manifest_at: float = -math.inf
+    is_placed: bool = False  # The manifest's config was read
+    judged: set[str] = field(default_factory=set)  # Digests of blobs already read
+    late_at: float = math.inf  # When it is shown with what is known
     retry_at: float = -math.inf
     recheck_at: float = -math.inf
     pods: tuple[str, ...] = ()
     expected: Expected | None = None
     candidates: tuple[str, ...] = ()
     question: Answers[str, str | None] | None = None
-    is_shown: bool = False
-    is_missed: bool = False
+    shown: PullState | None = None  # As it was last shown
+    is_missed: bool = False  # It has ended, but its image was not found
     error: str = ""
 
     @property
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
-
-    @property
-    def outline(self) -> PullState:
-        """The pull for readers, without its layers."""
-        return PullState(
-            image=self.image,
-            digest=self.index_digest or self.manifest_digest,
-            candidates=self.candidates,
-            pods=self.pods,
-            error=self.error,
-            is_running=self.is_shown,
-            began_s=self.started_s,
-        )
 
     def state(self, quiet_s: float | None = None) -> PullState:
         """Return the pull for readers.
@@ -138,14 +121,19 @@ class _LeasePull:
         # If the pull failed with all layers settled, the last one carries the failure.
         failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
         layers = (layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers)
-        return replace(self.outline, layers=tuple(layers))
-
-    def is_late(self, now: float) -> bool:
-        return now - self.manifest_at >= SETTLE_S
+        return PullState(
+            image=self.image,
+            digest=self.index_digest or self.manifest_digest,
+            candidates=self.candidates,
+            layers=tuple(layers),
+            pods=self.pods,
+            error=self.error,
+            began_s=self.started_s,
+        )
 
     def is_ready(self, now: float) -> bool:
         """Return whether its layers can be reported under a name and in the right phases."""
-        return bool(self.image) and (self.is_placed or self.is_late(now))
+        return bool(self.image) and (self.is_placed or now >= self.late_at)
 
 
 @dataclass(eq=False)
@@ -233,8 +221,7 @@ class ContentWatcher:
             self._daemon.look_again()
             raise
         ended, self._ended = tuple(self._ended), []
-        active = [pull.outline for pull in self._pulls.values() if pull.is_shown]
-        return PollResult(tuple(active), ended)
+        return PollResult(tuple(filter(None, (one.shown for one in self._pulls.values()))), ended)
 
     # Running pulls
 
@@ -260,11 +247,12 @@ class ContentWatcher:
                     if names.count(pull.image) == 1:
                         tracker.forget(pull.image)  # drop the remains of an earlier pull
                 self._follow(pull, stores, now, wall_s)
-                pull.is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
-                if pull.is_shown and pull.is_ready(now):
-                    if self.owners is not None and not pull.pods:
-                        pull.pods = self.owners.pods_of(pull.image)
-                    tracker.apply(pull.state(self._quiet_for(pull, now)), now=now)
+                if self.owners is not None and not pull.pods:
+                    pull.pods = self.owners.pods_of(pull.image)
+                is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
+                pull.shown = pull.state(self._quiet_for(pull, now)) if is_shown else None
+                if pull.shown is not None and pull.is_ready(now):
+                    tracker.apply(pull.shown, now=now)
 
     def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
         """Return for how long containerd has received nothing, if a layer seems to have stalled."""
@@ -292,7 +280,7 @@ class ContentWatcher:
                 self._read(pull, info.digest, now)
         self._place(pull, blobs, now)
         if pull.manifest is not None and not pull.image:
-            self._name(pull, is_final=pull.is_late(now))
+            self._name(pull, is_final=now >= pull.late_at)
 
     def _read(self, pull: _LeasePull, digest: str, now: float) -> Document | None:
         document = self._documents.get(digest)
@@ -300,7 +288,7 @@ class ContentWatcher:
         if isinstance(document, Index):
             pull.index_digest = pull.index_digest or digest
         elif isinstance(document, Manifest) and pull.manifest is None:
-            pull.manifest, pull.manifest_digest, pull.manifest_at = document, digest, now
+            pull.manifest, pull.manifest_digest, pull.late_at = document, digest, now + SETTLE_S
             pull.layers.add(document.layers)
             pull.recheck_at = -math.inf
         return document
@@ -321,10 +309,13 @@ class ContentWatcher:
         pull.is_placed, pull.recheck_at = True, -math.inf
 
     def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
-        infos = self.client.infos(pull.digests).values()
-        sources = repositories(info.labels for info in infos)
+        """Name a pull, or look again for which of its candidates it is."""
+        sources = repositories(info.labels for info in self.client.infos(pull.digests).values())
         images = self._images(pull)
         candidates = self._candidates(pull, sources, images)
+        if pull.image:
+            pull.candidates = tuple(candidates) or pull.candidates
+            return
         if len(candidates) > 1 and pull.question is not None and not pull.question.are_complete:
             return
         pull.image = self._names.choose(
@@ -360,13 +351,6 @@ class ContentWatcher:
             found = exact or [one for one in found if answers.get(one) is None]
         return found
 
-    def _narrow(self, pull: _LeasePull) -> None:
-        """Look again for which of its candidates a pull is."""
-        infos = self.client.infos(pull.digests).values()
-        sources = repositories(info.labels for info in infos)
-        if found := self._candidates(pull, sources, self._images(pull)):
-            pull.candidates = tuple(found)
-
     def _images(self, pull: _LeasePull) -> list[str]:
         """Return the node's names for the pulled image, including its ID."""
         filters = (f"target.digest=={digest}" for digest in pull.digests)
@@ -380,7 +364,7 @@ class ContentWatcher:
             self._confirm(pull)
             pull.recheck_at = now + _RECHECK_S
             if len(pull.candidates) > 1:
-                self._narrow(pull)
+                self._name(pull, is_final=False)
         reads_left = _TRAILERS_PER_POLL
         for layer in pull.layers:
             if layer.wants_trailer and reads_left:
@@ -429,13 +413,11 @@ class ContentWatcher:
         for lease_id, pull in list(self._pulls.items()):
             if lease_id in running_ids:
                 continue
-            if pull.is_shown and self._may_be_kept(pull, now):
+            if pull.shown is not None and self._may_be_kept(pull, now):
                 continue
-            if lease_id not in lease_ids:
-                reason = "the pull ended without an image"
-            else:
-                reason = "containerd was restarted during the pull"
-            if pull.is_shown:
+            is_there = lease_id in lease_ids
+            reason = "containerd was restarted during the pull" if is_there else _NO_IMAGE
+            if pull.shown is not None:
                 self._ended.append(ended := self._end(pull, reason))
                 tracker.apply(ended, now=now)
             del self._pulls[lease_id]

@@ -32,7 +32,6 @@ from tests.streaming.servers import Certificates
 from tests.waiting import settled
 
 if TYPE_CHECKING:
-    from pycrictl.agent.node_pulls import ReadJournal
     from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T")
@@ -125,7 +124,6 @@ class Cluster:
         connect: Callable[[], Connected] = no_runtime,
         *,
         waits: bool = True,
-        read_journal: ReadJournal | None = None,
         **settings: Any,
     ) -> Agent:
         """Start the agent of a node; the API server forwards requests to the first one."""
@@ -141,7 +139,6 @@ class Cluster:
                 ),
                 lambda: read_kubeconfig(str(self.folder / "kubeconfig")),
                 connect,
-                read_journal,
             )
             await found.start()
             if waits:

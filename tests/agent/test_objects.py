@@ -223,12 +223,6 @@ def test_why_it_failed() -> None:
     assert (found["error"], found["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
 
 
-def test_when_it_is_tried_again() -> None:
-    retries = {IMAGE: NOW_S}
-    assert status(pod(state=BACK_OFF), retries=retries)["nextRetryTime"] == "2026-11-22T22:38:30Z"
-    assert "nextRetryTime" not in status(pod(state=WAITING), retries=retries)
-
-
 def test_a_pull_of_which_the_tag_is_unknown() -> None:
     name = "registry.test/team/app@sha256:0123"
     assert status(pod(), PullState(image=name))["phase"] == "Pulling"

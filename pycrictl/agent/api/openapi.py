@@ -138,7 +138,6 @@ _STATUS: Final = {
             "description": "Whether the image is there, and whether the pull has failed.",
         },
         "error": _text("Why the pull failed, or why nothing is known of it."),
-        "nextRetryTime": _text("When the kubelet tries again, if known.", format="date-time"),
         "kubeletReason": _text(
             "Why the container waits, such as ImagePullBackOff.", maxLength=MAX_TEXT
         ),

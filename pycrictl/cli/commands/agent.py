@@ -5,19 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from pycrictl import noderoot
 from pycrictl.agent.agent_settings import AgentSettings, load
 from pycrictl.cli.admin_socket import client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of
 from pycrictl.errors import PycrictlError
 from pycrictl.kube.credential import in_cluster, read_kubeconfig
-from pycrictl.logs import journal
 from pycrictl.servicelog import notify, write_to
 from pycrictl.units import quote
 
@@ -70,6 +67,5 @@ def agent(ctx: typer.Context, **given: object) -> None:
         settings,
         partial(credential, settings.kubeconfig),
         connect,
-        partial(journal.read, root=Path(noderoot.directory())),
         lambda: notify("READY=1", environ),
     )
