@@ -12,9 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +20,7 @@ from typing import Any, Final
 from pycrictl import config, noderoot
 from pycrictl.config import KEYS
 from pycrictl.errors import ConfigError, UsageError
+from pycrictl.replacing import replacing
 from pycrictl.units import quote
 
 NEW_FILE_MODE: Final = 0o600
@@ -157,23 +156,10 @@ def _write(path: str, text: str, *, is_new: bool) -> None:
         target.parent.mkdir(mode=NEW_FOLDER_MODE, parents=True, exist_ok=True)
     elif not target.is_file():
         raise OSError(0, "it is not a regular file")
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(descriptor, "w", encoding="utf-8", newline="") as stream:  # noqa: PTH123 (a descriptor)
-            stream.write(text)
-            stream.flush()
-            if is_new:
-                os.fchmod(descriptor, NEW_FILE_MODE)
-            else:
-                status = target.stat()
-                with suppress(PermissionError):
-                    os.fchown(descriptor, status.st_uid, status.st_gid)
-                os.fchmod(descriptor, status.st_mode & 0o7777)
-            os.fsync(descriptor)
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path, mode=NEW_FILE_MODE) as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _file(path: str) -> str:

@@ -13,7 +13,7 @@ from tests.serving import Handler, serving
 
 LAYER, CONFIG = (f"sha256:{letter * 64}" for letter in "ab")
 MANIFEST: dict[str, Any] = {
-    "config": {"digest": CONFIG},
+    "config": {"digest": CONFIG, "size": 2},
     "layers": [{"digest": LAYER, "size": 1000, "mediaType": "application/x-tar"}],
 }
 

@@ -39,6 +39,7 @@ memory:
 metricspage:
 signals:
 ownprogram:
+replacing:
 tls:
 yamltree: units
 _proto: _proto
@@ -50,14 +51,15 @@ __main__: cli hosts.early hosts.remote_end ownprogram signals
 noderoot:
 serviceoptions: config
 config: noderoot yamltree
-configfile: config noderoot yamltree
+configfile: config noderoot replacing yamltree
 wire: wire
 cri: _proto config cri noderoot signals wire.codes wire.limits yamltree
 containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot wire.codes
 logs: logs wire.logline wire.logtime
 kube: config environ kube logs.journal noderoot servicelog streaming.loop tls yamltree
 progress: _proto containerd cri kube.pods progress pulls streaming wire
-archives: _proto archives containerd copy.archive.decompress progress.reference pulls.state wire.tar
+archives: _proto archives containerd copy.archive.decompress cri.calls.client cri.lists
+    progress.reference pulls.state wire.tar
 pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
@@ -106,7 +108,7 @@ kubectl: agent.api.names diagnosis.causes diagnosis.facts diagnosis.findings dia
 kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.kubectl_proxy
     kubectl.pod_selection kubectl.program noderoot streaming.blocking streaming.target
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
-    kubectl logs noderoot nsenter progress proxy pull pulls pycrictl servicelog
+    kubectl logs noderoot nsenter progress proxy pull pulls pycrictl replacing servicelog
     serviceoptions show signals streaming top wire
 hosts: config environ hosts pycrictl show.merged show.records wire.logtime
     yamltree

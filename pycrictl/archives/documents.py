@@ -1,28 +1,24 @@
 """The documents of image archives, and which images they name. Pure.
 
-Descriptors stay as they are written (OCI ``descriptor``): ``mediaType``, ``digest``, ``size`` in
-bytes, and perhaps ``platform``. Sources: OCI image specification (image layout, index, manifest),
-Docker's ``manifest.json``, and the annotation by which Docker and containerd name images.
+Sources: OCI image specification (image layout, index, manifest), Docker's ``manifest.json``, and
+the annotation by which Docker and containerd name images.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-from pycrictl.containerd.store import is_digest
+from pycrictl.containerd.store import Descriptor, Manifest, descriptor
 from pycrictl.errors import ArchiveError
 from pycrictl.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.progress.reference import canonical, flaw, parse
 from pycrictl.units import quote
 
-Descriptor: TypeAlias = dict[str, Any]
-
-LISTS: Final = ("index.json", "manifest.json", "oci-layout")
+LISTS: Final = ("index.json", "manifest.json")
 """The files of an archive that say which images are in it."""
 
 LAYOUT: Final = b'{"imageLayoutVersion":"1.0.0"}'
@@ -36,7 +32,6 @@ PLATFORM: Final = re.compile(r"[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?")
 _NAME: Final = "io.containerd.image.name"
 _REF_NAME: Final = "org.opencontainers.image.ref.name"
 _COMPRESSIONS: Final = {b"\x1f\x8b": "+gzip", b"\x28\xb5\x2f\xfd": "+zstd"}
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 
 
 class Root(NamedTuple):
@@ -55,71 +50,34 @@ class DockerImage(NamedTuple):
 
 
 def described(data: bytes, media_type: str) -> Descriptor:
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    return {"mediaType": media_type, "digest": digest, "size": len(data)}
+    return Descriptor(f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), media_type)
 
 
-def checked(entry: Descriptor) -> Descriptor:
-    """Return a descriptor from an archive; raise ``ArchiveError`` if it lacks digest or size."""
-    if not is_digest(entry.get("digest")) or type(entry.get("size")) is not int:
-        raise ArchiveError("the archive refers to a blob without giving its digest and size")
-    return entry
+def listed(lists: Mapping[str, bytes]) -> list[Root] | list[DockerImage]:
+    """Return the images that an archive names in its ``LISTS``, given by name.
 
-
-def children(data: bytes) -> tuple[list[Descriptor], bool]:
-    """Return what a document refers to, and whether it is an index.
-
-    A manifest refers to its config first, then to its layers; other documents to nothing.
+    Docker's list counts only without an index.
     """
-    document = parsed(data)
-    if is_index := "manifests" in document:
-        entries = mappings(document["manifests"])
-    elif "layers" in document:
-        entries = [mapping(document, "config"), *mappings(document["layers"])]
-    else:
-        entries = []
-    return [checked(entry) for entry in entries], is_index
-
-
-def diff_ids(config: bytes) -> list[str]:
-    return texts(mapping(parsed(config), "rootfs").get("diff_ids"))
-
-
-def own_platform() -> str:
-    machine = os.uname().machine
-    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
-
-
-def platform(entry: Descriptor) -> str:
-    """Return ``OS/ARCHITECTURE[/VARIANT]``; empty for a descriptor that runs anywhere."""
-    its = mapping(entry, "platform")
-    return "/".join(text(its[key]) for key in ("os", "architecture", "variant") if key in its)
-
-
-def runs_on(entry: Descriptor, wanted: str) -> bool:
-    its = platform(entry)
-    return not its or f"{its}/".startswith(f"{wanted}/") or f"{wanted}/".startswith(f"{its}/")
-
-
-def roots_of_index(data: bytes) -> list[Root]:
-    roots = []
-    for entry in children(data)[0]:
-        annotations = mapping(entry, "annotations")
-        name = text(annotations.get(_NAME)) or text(annotations.get(_REF_NAME))
-        # A mere tag names no image.
-        roots.append(Root(entry, (name,) if ":" in name or "/" in name else ()))
-    return roots
-
-
-def docker_images(data: bytes) -> list[DockerImage]:
+    if "index.json" in lists:
+        return [_root(entry) for entry in mappings(parsed(lists["index.json"]).get("manifests"))]
+    entries = parsed(b'{"images":%b}' % lists.get("manifest.json", b"[]")).get("images")
     return [
         DockerImage(
             text(entry.get("Config")),
             tuple(texts(entry.get("Layers"))),
             tuple(texts(entry.get("RepoTags"))),
         )
-        for entry in mappings(parsed(b'{"images":%b}' % data).get("images"))
+        for entry in mappings(entries)
     ]
+
+
+def _root(entry: Mapping[str, Any]) -> Root:
+    if (target := descriptor(entry)) is None:
+        raise ArchiveError("the archive names an image without its digest and size")
+    annotations = mapping(entry, "annotations")
+    name = text(annotations.get(_NAME)) or text(annotations.get(_REF_NAME))
+    # A mere tag names no image.
+    return Root(target, (name,) if ":" in name or "/" in name else ())
 
 
 def layer_type(head: bytes) -> str:
@@ -128,10 +86,9 @@ def layer_type(head: bytes) -> str:
     return LAYER + next(found, "")
 
 
-def manifest(config: Descriptor, layers: Sequence[Descriptor]) -> bytes:
-    return written(
-        {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": list(layers)}
-    )
+def manifest(document: Manifest) -> bytes:
+    parts = {"config": _entry(document.config), "layers": list(map(_entry, document.layers))}
+    return _written({"schemaVersion": 2, "mediaType": MANIFEST, **parts})
 
 
 def index(images: Iterable[Root]) -> bytes:
@@ -140,12 +97,13 @@ def index(images: Iterable[Root]) -> bytes:
     for target, names in images:
         for name in names or ("",):
             annotations = {_NAME: name, _REF_NAME: parse(name).tag} if name else {}
-            entries.append({**target, "annotations": annotations})
-    return written({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+            entries.append({**_entry(target), "annotations": annotations})
+    return _written({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
 
 
-def docker_manifest(images: Iterable[DockerImage]) -> bytes:
-    return written(
+def docker_list(images: Iterable[DockerImage]) -> bytes:
+    """Return ``manifest.json``."""
+    return _written(
         [
             {"Config": config, "RepoTags": names, "Layers": layers}
             for config, layers, names in images
@@ -168,7 +126,7 @@ def by_name(roots: Sequence[Root], name: str) -> Mapping[str, Root]:
     found: dict[str, Root] = {}
     for root in roots:
         for each in map(checked_name, root.names or (name,)):
-            if found.setdefault(each, root).target["digest"] != root.target["digest"]:
+            if found.setdefault(each, root).target.digest != root.target.digest:
                 raise ArchiveError(f"two images in the archive are named {quote(each)}")
     return found
 
@@ -180,5 +138,14 @@ def checked_name(name: str) -> str:
     return canonical(name)
 
 
-def written(document: Any) -> bytes:
+def _entry(blob: Descriptor) -> dict[str, Any]:
+    entry: dict[str, Any] = {"mediaType": blob.media_type, "digest": blob.digest}
+    entry["size"] = blob.size_bytes
+    if blob.platform:
+        keys = ("os", "architecture", "variant")
+        entry["platform"] = dict(zip(keys, blob.platform.split("/"), strict=False))
+    return entry
+
+
+def _written(document: Any) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()

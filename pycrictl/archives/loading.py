@@ -13,37 +13,50 @@ next load of the same archive goes on from there.
 from __future__ import annotations
 
 import secrets
-import threading
+import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from pycrictl._proto.containerd import content_pb2, diff_pb2, leases_pb2, snapshots_pb2
 from pycrictl.archives import documents
-from pycrictl.archives.documents import Descriptor, DockerImage, Root
+from pycrictl.archives.documents import DockerImage, Root
 from pycrictl.archives.members import Member
 from pycrictl.archives.records import as_message, write_record
 from pycrictl.containerd import own_leases
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, chain_ids, is_digest
+from pycrictl.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Descriptor,
+    Document,
+    ImageConfig,
+    Index,
+    Manifest,
+    chain_ids,
+    is_digest,
+    own_platform,
+    parse_document,
+    runs_on,
+)
 from pycrictl.errors import (
     AlreadyExists,
     ArchiveError,
     ConnectError,
     FailedPrecondition,
     PycrictlError,
-    RuntimeFault,
     StreamError,
     Unavailable,
 )
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.units import format_bytes, quote
-
-PREFIX: Final = own_leases.LOAD_PREFIX
 
 _CHILD_LABEL: Final = "containerd.io/gc.ref.content."
 _SNAPSHOT_LABEL: Final = "containerd.io/gc.ref.snapshot."
@@ -51,7 +64,7 @@ _LOCKED_PAUSE_S: Final = 0.2
 _FILES_LIMIT: Final = 20_000
 """A hundred images with as many layers as overlayfs can mount have fewer."""
 
-_WINDOW: Final = 8
+_WINDOW: Final = 4
 """How many requests of a MiB may be on their way to containerd."""
 
 _DEPTH_LIMIT: Final = 3
@@ -60,21 +73,13 @@ _DEPTH_LIMIT: Final = 3
 _INTERRUPTIONS: Final = (KeyboardInterrupt, ConnectError, Unavailable)
 
 
-class Blob(NamedTuple):
-    """A file of the archive in the content store; ``head`` is its beginning."""
-
-    digest: str
-    size_bytes: int
-    head: bytes = b""
-
-
 class Load:
     """Loads the images of one archive.
 
     Args:
         title: names the load to those who watch it.
         snapshotter: where to unpack the images; if empty, that is left to containerd.
-        free_bytes: returns how much space there is for images, None if unknown.
+        folder: where images are stored, to check the space there; None if unknown.
     """
 
     def __init__(
@@ -83,22 +88,21 @@ class Load:
         *,
         title: str,
         snapshotter: str = "",
-        free_bytes: Callable[[], int | None] = lambda: None,
+        folder: Path | None = None,
     ) -> None:
         self._client = client
         self._title = title
         self._snapshotter = snapshotter
-        self._free_bytes = free_bytes
+        self._folder = folder
         self._lease = ""  # until something is to be written
-        self._documents: dict[str, bytes] = {}
-        self._blobs: dict[str, Blob] = {}
+        self._lists: dict[str, bytes] = {}
+        self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}
-        self._begun: set[str] = set()
         self._layers: dict[str, LayerState] = {}
         self._began_s = time.time()
 
-    def run(self, members: Iterable[Member], *, name: str = "") -> Mapping[str, Root]:
-        """Load all images of an archive; return them by canonical name.
+    def run(self, members: Iterable[Member], *, name: str = "") -> list[str]:
+        """Load all images of an archive; return their canonical names.
 
         Args:
             name: names the only image without a name.
@@ -113,16 +117,20 @@ class Load:
                 self._create_lease()
             images = documents.by_name(self._roots(), name)
             for image, root in images.items():
-                self._require(image, root.target)
+                # Parts for other platforms may be missing, since pulls leave them out.
+                if not self._complete(root.target):
+                    what = f"{quote(image)} is not complete for {own_platform()}"
+                    raise ArchiveError(f"{what}: blobs are missing")
             for image, root in images.items():
                 write_record(self._client, image, root.target)
         except BaseException as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
-            if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
+            is_interrupted = isinstance(exc, _INTERRUPTIONS) or type(exc) is StreamError
+            if self._lease and not is_interrupted:
                 self._abandon()
             raise
         self._finish()
-        return images
+        return list(images)
 
     def state(self) -> PullState:
         """Return how far the load is, from any thread."""
@@ -144,118 +152,102 @@ class Load:
         name = member.name
         if len(self._blobs) + len(self._links) >= _FILES_LIMIT:
             raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
-        if name in self._documents or name in self._blobs or name in self._links:
+        if name in self._lists or name in self._blobs or name in self._links:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
         if member.link:
             self._links[name] = member.link
         elif name in documents.LISTS:
             if member.size_bytes > DOCUMENT_LIMIT_BYTES:
                 raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
-            self._documents[name] = b"".join(member.pieces())
+            self._lists[name] = b"".join(member.pieces())
         elif name.startswith("blobs/"):
             digest = name.removeprefix("blobs/").replace("/", ":")
             if not is_digest(digest):
                 raise ArchiveError(f"{quote(name)} in the archive is not named by a digest")
             self._blobs[name] = self._write(member, digest)
-        elif name.endswith((".json", ".tar")):
+        elif name != "oci-layout" and member.size_bytes:
             self._blobs[name] = self._write(member)
 
     def _create_lease(self) -> None:
         """Create the lease, named by the images if the archive has told them by now."""
         with suppress(ArchiveError):
-            listed = documents.docker_images(self._documents.get("manifest.json", b"[]"))
-            roots = documents.roots_of_index(self._documents.get("index.json", b"{}"))
-            names = [name for root in roots for name in root.names]
-            names += [name for image in listed for name in image.names]
+            names = [name for image in documents.listed(self._lists) for name in image.names]
             first, *others = dict.fromkeys(names) or (self._title,)
             self._title = f"{first} and {len(others)} more" if others else first
-        self._lease = own_leases.create(self._client, PREFIX, {own_leases.LOAD_LABEL: self._title})
+        self._lease = own_leases.create(
+            self._client, own_leases.LOAD_PREFIX, {own_leases.LOAD_LABEL: self._title}
+        )
 
-    def _write(self, member: Member, digest: str = "") -> Blob:
+    def _write(self, member: Member, digest: str = "") -> Descriptor:
+        """Write a file as a blob; ``digest`` is empty if the archive does not tell it."""
         if not self._lease:
             self._create_lease()
         size_bytes, title = member.size_bytes, digest or quote(member.name)
+        is_shown = title in self._layers or size_bytes > DOCUMENT_LIMIT_BYTES
         if digest and self._holds(digest, size_bytes):
-            if digest in self._layers or size_bytes > DOCUMENT_LIMIT_BYTES:
-                self._show(digest, size_bytes, Phase.PRESENT, size_bytes)
-            return Blob(digest, size_bytes)
-        free_bytes = self._free_bytes()
-        if free_bytes is not None and size_bytes > free_bytes:
-            sizes = format_bytes(size_bytes), format_bytes(free_bytes)
-            raise ArchiveError(f"{title} has {sizes[0]}, but only {sizes[1]} are free")
-        ref = f"layer-{digest or documents.described(title.encode(), '')['digest']}"
-        self._begun.add(ref)
-        failures: list[PycrictlError] = []
-        head, written = b"", ""
-        window = threading.Semaphore(_WINDOW)  # gRPC would take in all of it at once
-
-        def requests(offset: int) -> Iterator[content_pb2.WriteContentRequest]:
-            nonlocal head
-            at = 0
-            try:
-                for piece in member.pieces():
-                    head = head or bytes(piece[:4])
-                    at += len(piece)
-                    if at > offset:
-                        window.acquire()
-                        data = bytes(piece[max(offset - at + len(piece), 0) :])
-                        yield content_pb2.WriteContentRequest(
-                            action=content_pb2.WRITE,
-                            ref=ref,
-                            total=size_bytes,
-                            offset=at - len(data),
-                            data=data,
-                        )
-            except PycrictlError as exc:  # in a thread of gRPC's, and without a commit
-                failures.append(exc)
-                return
-            yield content_pb2.WriteContentRequest(
-                action=content_pb2.COMMIT,
-                ref=ref,
-                total=size_bytes,
-                offset=size_bytes,
-                expected=digest,
-            )
-
+            if is_shown:
+                self._show(title, size_bytes, Phase.PRESENT, size_bytes)
+            return Descriptor(digest, size_bytes, "")
+        with suppress(OSError):  # seen from a container, it is elsewhere
+            if self._folder and size_bytes > (free_bytes := shutil.disk_usage(self._folder).free):
+                sizes = format_bytes(size_bytes), format_bytes(free_bytes)
+                raise ArchiveError(f"{title} has {sizes[0]}, but only {sizes[1]} are free")
+        ref = f"layer-{digest or member.name}"
+        offset = self._open(ref, size_bytes, digest)
+        written = ""
         try:
-            for answer in self._client.write(
-                requests(self._open(ref, size_bytes, digest)), lease=self._lease
-            ):
+            for answer in self._sent(member, ref, digest, offset):
                 written = answer.digest
-                window.release()
-                if title in self._layers or not head.startswith(b"{"):
+                if is_shown:
                     self._show(title, size_bytes, Phase.DOWNLOADING, answer.offset)
-        except RuntimeFault as exc:
-            if failures:
-                raise failures[0] from None
-            if isinstance(exc, FailedPrecondition):
-                raise ArchiveError(f"{title} is damaged: its content has another digest") from exc
-            if not isinstance(exc, AlreadyExists):
-                raise
+        except FailedPrecondition as exc:
+            raise ArchiveError(f"{title} is damaged: its content has another digest") from exc
+        except AlreadyExists:
             # Without its digest, or since somebody else has written it meanwhile.
             self._abort(ref)
             self._holds(digest or written, size_bytes)
-        finally:
-            window.release(_WINDOW)
-        if failures:
-            raise failures[0]
-        self._begun.discard(ref)
-        if title in self._layers:
+        if is_shown:
             phase = Phase.WAITING if self._snapshotter else Phase.DONE
             self._show(title, size_bytes, phase, size_bytes)
         elif size_bytes <= DOCUMENT_LIMIT_BYTES:
             self._announce(written)
-        return Blob(digest or written, size_bytes, head)
+        return Descriptor(digest or written, size_bytes, "")
+
+    def _sent(
+        self, member: Member, ref: str, digest: str, offset: int
+    ) -> Iterator[content_pb2.WriteContentResponse]:
+        """Send a file from ``offset`` on, and yield containerd's answers meanwhile."""
+        request = partial(content_pb2.WriteContentRequest, ref=ref, total=member.size_bytes)
+        requests = SimpleQueue[content_pb2.WriteContentRequest | None]()
+        answers = self._client.write(iter(requests.get, None), lease=self._lease)
+        at, waiting = 0, 0
+        with closing(answers):
+            try:
+                for piece in member.pieces():
+                    at += len(piece)
+                    if at > offset:
+                        data = bytes(piece[max(offset - at + len(piece), 0) :])
+                        begin = at - len(data)
+                        requests.put(request(action=content_pb2.WRITE, offset=begin, data=data))
+                        waiting += 1
+                    if waiting > _WINDOW:
+                        yield from islice(answers, 1)
+                        waiting -= 1
+                commit = content_pb2.COMMIT
+                requests.put(request(action=commit, offset=member.size_bytes, expected=digest))
+            finally:
+                requests.put(None)
+            yield from answers
 
     def _announce(self, digest: str) -> None:
         """Show the layers of a manifest before they arrive."""
-        with suppress(ArchiveError):
-            children, is_index = documents.children(self._document(digest))
-            if children:
-                self._keep(digest, children)
-            for layer in [] if is_index else children[1:]:
-                if layer["digest"] not in self._layers:
-                    self._show(layer["digest"], layer["size"], Phase.WAITING, 0)
+        document = self._document(digest)
+        if isinstance(document, Manifest):
+            self._keep(digest, (document.config, *document.layers))
+            arrived = {blob.digest for blob in self._blobs.values()}
+            for layer in document.layers:
+                if layer.digest not in self._layers and layer.digest not in arrived:
+                    self._show(layer.digest, layer.size_bytes, Phase.WAITING, 0)
 
     def _open(self, ref: str, size_bytes: int, digest: str) -> int:
         """Begin or continue an ingest, and return where it goes on.
@@ -277,7 +269,7 @@ class Load:
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
         info = self._client.infos([digest]).get(digest)
-        if info is not None:
+        if info is not None:  # watchers take what a lease holds for complete
             resource = leases_pb2.Resource(id=digest, type="content")
             request = leases_pb2.AddResourceRequest(id=self._lease, resource=resource)
             self._client.call("leases.v1.Leases/AddResource", request, Empty)
@@ -290,78 +282,74 @@ class Load:
 
     def _roots(self) -> list[Root]:
         """Return the images of the archive; write the manifests that Docker's format lacks."""
-        if "index.json" in self._documents:
-            roots = documents.roots_of_index(self._documents["index.json"])
-        else:
-            listed = documents.docker_images(self._documents.get("manifest.json", b"[]"))
-            roots = [self._docker_root(image) for image in listed]
+        roots = [
+            self._docker_root(image) if isinstance(image, DockerImage) else image
+            for image in documents.listed(self._lists)
+        ]
         if not roots:
             raise ArchiveError("no image is in the archive")
         return roots
 
     def _docker_root(self, image: DockerImage) -> Root:
-        config, layers = self._blob(image.config), [self._blob(name) for name in image.layers]
-        diff_ids = documents.diff_ids(self._document(config.digest))
-        entries = [_described(layer, documents.layer_type(layer.head)) for layer in layers]
-        if len(diff_ids) != len(layers) or any(
-            entry["mediaType"] == documents.LAYER and entry["digest"] != diff_id
-            for entry, diff_id in zip(entries, diff_ids, strict=False)
-        ):
-            raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
-        data = documents.manifest(_described(config, documents.CONFIG), entries)
+        config = self._blob(image.config)._replace(media_type=documents.CONFIG)
+        layers = tuple(self._docker_layer(name) for name in image.layers)
+        for layer, diff_id in zip(layers, self._diff_ids(config, layers), strict=True):
+            if layer.media_type == documents.LAYER and layer.digest != diff_id:
+                raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
+        data = documents.manifest(Manifest(config, layers))
         target = documents.described(data, documents.MANIFEST)
-        self._write(Member("manifest", len(data), lambda: iter((data,))), target["digest"])
+        self._write(Member("manifest", len(data), lambda: iter((data,))), target.digest)
         return Root(target, image.names)
 
-    def _blob(self, name: str) -> Blob:
+    def _docker_layer(self, name: str) -> Descriptor:
+        layer = self._blob(name)
+        head = self._client.read(layer.digest, size_bytes=4) or b""
+        return layer._replace(media_type=documents.layer_type(head))
+
+    def _blob(self, name: str) -> Descriptor:
         name = self._links.get(name, name)
         if name not in self._blobs:
             raise ArchiveError(f"{quote(name)} is missing from the archive")
         return self._blobs[name]
 
-    def _require(self, image: str, target: Descriptor) -> None:
-        """Have containerd keep all that an image needs on this node; raise if some is missing.
-
-        Parts for other platforms may be missing, since pulls leave them out.
-        """
-        if not self._complete(target):
-            own = documents.own_platform()
-            raise ArchiveError(f"{quote(image)} is not complete for {own}: blobs are missing")
-
     def _complete(self, target: Descriptor, depth: int = 0) -> bool:
+        """Return whether all that this node needs of an image is here; have containerd keep it."""
         if depth >= _DEPTH_LIMIT:
             raise ArchiveError("the indexes of the archive are nested too deeply")
-        digest = target["digest"]
-        if not self._holds(digest, target["size"]):
+        if not self._holds(target.digest, target.size_bytes):
             return False
-        children, is_index = documents.children(self._document(digest))
-        if not children:
-            raise ArchiveError(f"{digest} is neither a manifest nor an index")
-        are_complete = [
-            self._complete(child, depth + 1) if is_index else self._holds_child(child)
-            for child in children
-        ]
-        self._keep(digest, children)
-        if is_index:
+        document = self._document(target.digest)
+        if isinstance(document, Index):
+            are_complete = [self._complete(each, depth + 1) for each in document.manifests]
+            self._keep(target.digest, document.manifests)
             return any(are_complete)
-        is_ours = all(are_complete) and documents.runs_on(target, documents.own_platform())
+        if not isinstance(document, Manifest):
+            raise ArchiveError(f"{target.digest} is neither a manifest nor an index")
+        children = (document.config, *document.layers)
+        are_here = [self._holds(each.digest, each.size_bytes) for each in children]
+        self._keep(target.digest, children)
+        is_ours = all(are_here) and runs_on(target.platform, own_platform())
         if is_ours and self._snapshotter:
-            self._unpack(*children)
+            self._unpack(document)
         return is_ours
 
     def _keep(self, digest: str, children: Sequence[Descriptor]) -> None:
         """Have containerd keep what a document refers to, as long as the document."""
-        labels = {f"{_CHILD_LABEL}{n}": child["digest"] for n, child in enumerate(children)}
+        labels = {f"{_CHILD_LABEL}{n}": child.digest for n, child in enumerate(children)}
         self._label(digest, labels)
 
-    def _holds_child(self, child: Descriptor) -> bool:
-        return self._holds(child["digest"], child["size"])
-
-    def _document(self, digest: str) -> bytes:
+    def _document(self, digest: str) -> Document | None:
         data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1) or b""
         if len(data) > DOCUMENT_LIMIT_BYTES:
             raise ArchiveError(f"{digest} is too large for a document of an image")
-        return data
+        return parse_document(data)
+
+    def _diff_ids(self, config: Descriptor, layers: Sequence[Descriptor]) -> Sequence[str]:
+        document = self._document(config.digest)
+        diff_ids = document.diff_ids if isinstance(document, ImageConfig) else ()
+        if len(diff_ids) != len(layers):
+            raise ArchiveError(f"the config names {len(diff_ids)} layers, not {len(layers)}")
+        return diff_ids
 
     def _label(self, digest: str, labels: dict[str, str]) -> None:
         request = content_pb2.UpdateRequest(
@@ -372,18 +360,17 @@ class Load:
 
     # Unpacking
 
-    def _unpack(self, config: Descriptor, *layers: Descriptor) -> None:
-        diff_ids, parent = documents.diff_ids(self._document(config["digest"])), ""
-        if len(diff_ids) != len(layers):
-            raise ArchiveError(f"the config names {len(diff_ids)} layers, not {len(layers)}")
-        for layer, diff_id, name in zip(layers, diff_ids, chain_ids(diff_ids), strict=True):
-            digest, size_bytes = layer["digest"], layer["size"]
-            self._show(digest, size_bytes, Phase.EXTRACTING, size_bytes)
+    def _unpack(self, manifest: Manifest) -> None:
+        diff_ids, parent = self._diff_ids(manifest.config, manifest.layers), ""
+        names = chain_ids(diff_ids)
+        for layer, diff_id, name in zip(manifest.layers, diff_ids, names, strict=True):
+            size_bytes = layer.size_bytes
+            self._show(layer.digest, size_bytes, Phase.EXTRACTING, size_bytes)
             if not self._client.snapshots(self._snapshotter, [name]):
                 self._apply(layer, diff_id, name, parent)
-            self._show(digest, size_bytes, Phase.DONE, size_bytes)
+            self._show(layer.digest, size_bytes, Phase.DONE, size_bytes)
             parent = name
-        self._label(config["digest"], {f"{_SNAPSHOT_LABEL}{self._snapshotter}": parent})
+        self._label(manifest.config.digest, {f"{_SNAPSHOT_LABEL}{self._snapshotter}": parent})
 
     def _apply(self, layer: Descriptor, diff_id: str, name: str, parent: str) -> None:
         call, where, lease = self._client.call, self._snapshotter, self._lease
@@ -397,7 +384,7 @@ class Load:
         request = diff_pb2.ApplyRequest(diff=as_message(layer), mounts=mounts)
         answer = call("diff.v1.Diff/Apply", request, diff_pb2.ApplyResponse, has_limit=False)
         if answer.applied.digest != diff_id:
-            raise ArchiveError(f"{layer['digest']} is not the layer that the config names")
+            raise ArchiveError(f"{layer.digest} is not the layer that the config names")
         commit = snapshots_pb2.CommitSnapshotRequest(snapshotter=where, name=name, key=key)
         with suppress(AlreadyExists):  # somebody else has unpacked it meanwhile
             call("snapshots.v1.Snapshots/Commit", commit, Empty, lease=lease)
@@ -406,11 +393,10 @@ class Load:
 
     def _abandon(self) -> None:
         """Remove all that this load has written."""
-        for ref in self._begun:
-            self._abort(ref)
-        if not self._lease:
-            return
         with suppress(PycrictlError):
+            for resource in self._client.resources(self._lease) or ():
+                if resource.type == "ingests":
+                    self._abort(resource.id)
             own_leases.delete(self._client, self._lease, sync=True)
 
     def _abort(self, ref: str) -> None:
@@ -421,13 +407,10 @@ class Load:
         """Delete the lease, and those of interrupted loads which this one has completed."""
         own = self._held(self._lease)
         for lease in self._client.leases():
-            if own_leases.is_abandoned(lease.id, PREFIX) and own & self._held(lease.id):
+            is_abandoned = own_leases.is_abandoned(lease.id, own_leases.LOAD_PREFIX)
+            if is_abandoned and own & self._held(lease.id):
                 own_leases.delete(self._client, lease.id)
         own_leases.delete(self._client, self._lease)
 
     def _held(self, lease: str) -> set[str]:
         return {resource.id for resource in self._client.resources(lease) or ()}
-
-
-def _described(blob: Blob, media_type: str) -> Descriptor:
-    return {"mediaType": media_type, "digest": blob.digest, "size": blob.size_bytes}

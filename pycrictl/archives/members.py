@@ -14,22 +14,19 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
+from pycrictl.archives.documents import LISTS
 from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.errors import ArchiveError, RemoteProtocolError, StreamError
 from pycrictl.units import quote
 from pycrictl.wire.tar.header import BLOCK_BYTES, Entry, EntryType
 from pycrictl.wire.tar.reader import (
-    ArchiveFinished,
     DataReceived,
     EntryFinished,
     EntryStarted,
     Event,
-    TarReader,
     other_format,
     read,
 )
@@ -55,53 +52,49 @@ class Member(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Iterable[Member]]:
-    """Open the archive in a file or folder; its documents come first, except in a stream.
+def opened(path: str) -> Iterator[Iterable[Member]]:
+    """Open the archive in a file or folder, or on standard input if the path is ``-``.
+
+    Its lists and small files, thus its documents, come first, except in a stream.
 
     Raises:
-        OSError: it cannot be opened.
-        ArchiveError: it is a folder, but no image layout.
+        ArchiveError: it cannot be read, or is a folder, but no image layout.
     """
-    if path.is_dir():
-        yield _documents_first(_of_folder(path))
-        return
-    with path.open("rb") as file:
-        descriptor = file.fileno()
-        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        if is_file and not other_format(os.pread(descriptor, BLOCK_BYTES, 0)):
-            yield _documents_first(_scanned(descriptor))
-        else:
-            yield of_stream(file)
+    try:
+        if os.path.isdir(path):
+            yield _small_first(_of_folder(Path(path)))
+            return
+        with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
+            descriptor = file.fileno()
+            is_file = path != "-" and stat.S_ISREG(os.fstat(descriptor).st_mode)
+            if is_file and not other_format(os.pread(descriptor, BLOCK_BYTES, 0)):
+                yield _small_first(_scanned(descriptor))
+            else:
+                yield of_stream(file)
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ArchiveError(f"cannot read {title(path)}: {reason}") from None
 
 
-def of_stream(file: BinaryIO | FileIO) -> Iterator[Member]:
+def title(path: str) -> str:
+    """Return what an archive is called in messages."""
+    return "standard input" if path == "-" else quote(path, 4096)
+
+
+def of_stream(file: IO[bytes]) -> Iterator[Member]:
     """Yield the members of an archive, which may be compressed, as they arrive."""
     events = read(decompressed(_read(file)))
     for event in events:
         if isinstance(event, EntryStarted):
             content = _content(events)
-            if (member := _member(event.entry, partial(iter, content))) is not None:
-                yield member
+            yield from _members(event.entry, partial(iter, content))
             for _ in content:  # what was not read
                 pass
 
 
-def _read(file: BinaryIO | FileIO) -> Generator[memoryview, None, None]:
+def _read(file: IO[bytes]) -> Generator[memoryview, None, None]:
     while piece := file.read(PIECE_BYTES):
         yield memoryview(piece)
-
-
-def _documents_first(members: Iterable[Member]) -> list[Member]:
-    return sorted(members, key=lambda member: not _is_document(member))
-
-
-def _is_document(member: Member) -> bool:
-    if member.link or not 0 < member.size_bytes <= DOCUMENT_LIMIT_BYTES:
-        return False
-    return bytes(next(member.pieces(), b"")[:1]) in (b"{", b"[")
-
-
-# Tar
 
 
 def _content(events: Iterator[Event]) -> Generator[memoryview, None, None]:
@@ -112,37 +105,34 @@ def _content(events: Iterator[Event]) -> Generator[memoryview, None, None]:
             return
 
 
+def _small_first(members: Iterable[Member]) -> list[Member]:
+    return sorted(members, key=lambda member: (member.name not in LISTS, member.size_bytes))
+
+
 def _scanned(descriptor: int) -> Iterator[Member]:
     """Yield the members of a tar file by reading only its headers.
 
     The reader is given zeros in place of content, which it does not interpret.
     """
-    reader, position = TarReader(), 0
-    zeros = memoryview(bytes(PIECE_BYTES))
-    is_finished = False
-    while not is_finished:
-        block = os.pread(descriptor, BLOCK_BYTES, position)
-        position += len(block)
-        if block:
-            reader.receive_data(block)
-        else:
-            reader.receive_eof()
-        for event in reader.events_received():
-            if isinstance(event, EntryStarted):
-                size_bytes = event.entry.size_bytes
-                if size_bytes > os.fstat(descriptor).st_size - position:
-                    raise StreamError("the archive ends too early")
-                pieces = partial(_range, descriptor, position, size_bytes)
-                if (member := _member(event.entry, pieces)) is not None:
-                    yield member
-                # With its padding, so that each read is one block.
-                skipped = size_bytes + -size_bytes % BLOCK_BYTES
-                position += skipped
-                for begin in range(0, skipped, PIECE_BYTES):
-                    reader.receive_data(zeros[: skipped - begin])
-            is_finished = is_finished or isinstance(event, ArchiveFinished)
-        if reader.error is not None:
-            raise reader.error
+    zeros, position, skipped = bytes(PIECE_BYTES), 0, 0
+
+    def blocks() -> Iterator[bytes]:
+        nonlocal position, skipped
+        while block := os.pread(descriptor, BLOCK_BYTES, position):
+            position += len(block)
+            yield block
+            position += skipped
+            for begin in range(0, skipped, PIECE_BYTES):
+                yield zeros[: skipped - begin]
+            skipped = 0
+
+    for event in read(blocks()):
+        if isinstance(event, EntryStarted):
+            size_bytes = event.entry.size_bytes
+            if size_bytes > os.fstat(descriptor).st_size - position:
+                raise StreamError("the archive ends too early")
+            yield from _members(event.entry, partial(_range, descriptor, position, size_bytes))
+            skipped = size_bytes + -size_bytes % BLOCK_BYTES  # so that each read is one block
 
 
 def _range(descriptor: int, start: int, size_bytes: int) -> Pieces:
@@ -154,18 +144,17 @@ def _range(descriptor: int, start: int, size_bytes: int) -> Pieces:
         yield piece
 
 
-def _member(entry: Entry, pieces: Callable[[], Pieces]) -> Member | None:
-    if entry.kind is EntryType.DIRECTORY:
-        _name(entry.name)
-        return None
+def _members(entry: Entry, pieces: Callable[[], Pieces]) -> Iterator[Member]:
+    """Yield the member that an entry is; nothing for a directory."""
     name = _name(entry.name)
     if entry.kind is EntryType.FILE:
-        return Member(name, entry.size_bytes, pieces)
-    if entry.kind is not EntryType.SYMLINK:
+        yield Member(name, entry.size_bytes, pieces)
+    elif entry.kind is EntryType.SYMLINK:
+        # Old versions of docker save write a layer that images share once, and links to it.
+        target = os.path.normpath(Path(name).parent / os.fsdecode(entry.link))
+        yield Member(name, 0, pieces, _name(os.fsencode(target)))
+    elif entry.kind is not EntryType.DIRECTORY:
         raise RemoteProtocolError(f"{quote(name)} in the archive is a {entry.kind.value}")
-    # Old versions of docker save write a layer that images share once, and links to it.
-    target = os.path.normpath(Path(name).parent / os.fsdecode(entry.link))
-    return Member(name, 0, pieces, _name(os.fsencode(target)))
 
 
 def _name(name: bytes) -> str:
@@ -176,18 +165,14 @@ def _name(name: bytes) -> str:
     return plain
 
 
-# Folders
-
-
 def _of_folder(folder: Path) -> Iterator[Member]:
     if not (folder / "index.json").is_file():
         raise ArchiveError(f"{quote(str(folder), 4096)} is not an OCI image layout")
     for path in sorted(folder.rglob("*")):
-        if path.is_symlink() or not path.is_file():
-            continue
-        size_bytes = path.stat().st_size
-        name = path.relative_to(folder).as_posix()
-        yield Member(name, size_bytes, partial(_of_file, path, size_bytes))
+        if path.is_file() and not path.is_symlink():
+            size_bytes = path.stat().st_size
+            name = path.relative_to(folder).as_posix()
+            yield Member(name, size_bytes, partial(_of_file, path, size_bytes))
 
 
 def _of_file(path: Path, size_bytes: int) -> Pieces:

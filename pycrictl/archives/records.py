@@ -1,25 +1,51 @@
-"""containerd's image records: the names of images, and the CRI's view of them."""
+"""Images on the node: as the CRI knows them, and containerd's records of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from pycrictl._proto.containerd import images_pb2, types_pb2
-from pycrictl.archives.documents import Descriptor
 from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.containerd.store import Descriptor
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import IMAGES_HINT
 from pycrictl.errors import AlreadyExists, NotFound
+from pycrictl.progress.reference import canonical
+from pycrictl.units import quote
 
 _LABELS: Final = {"io.cri-containerd.image": "managed"}
+
+
+class Image(NamedTuple):
+    """An image on the node, by all its names and its ID; ``names`` are those that were meant."""
+
+    known: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+def find_image(client: CriClient, word: str) -> Image:
+    """Return the image with this name or ID; an ID or a digest means all its tags."""
+    image = fetch.image(client, word, f"looking for image {quote(word)}")
+    if image is None or not image.id:
+        raise NotFound(f"no such image {quote(word)}", hint=IMAGES_HINT)
+    tags = tuple(image.repo_tags)
+    # CRI-O has registries of its own for short names.
+    end = "/" + canonical(word).removeprefix("docker.io/").removeprefix("library/")
+    named = tuple(tag for tag in tags if tag == canonical(word)) or tuple(
+        tag for tag in tags if tag.endswith(end)
+    )
+    return Image((*tags, *image.repo_digests, image.id), named or tags)
 
 
 def find_target(client: ContainerdClient, names: Iterable[str]) -> Descriptor:
     """Return the manifest or index that any of these names points to; else raise ``NotFound``."""
     for record in client.images(*(f"name=={name}" for name in names)):
         target = record.target
-        return {"mediaType": target.media_type, "digest": target.digest, "size": target.size}
+        return Descriptor(target.digest, target.size, target.media_type)
     raise NotFound("containerd has no record of the image")
 
 
@@ -34,7 +60,7 @@ def write_record(client: ContainerdClient, name: str, target: Descriptor) -> Non
         client.call("images.v1.Images/Update", update, images_pb2.UpdateImageResponse)
 
 
-def as_message(entry: Descriptor) -> types_pb2.Descriptor:
+def as_message(blob: Descriptor) -> types_pb2.Descriptor:
     return types_pb2.Descriptor(
-        media_type=entry["mediaType"], digest=entry["digest"], size=entry["size"]
+        media_type=blob.media_type, digest=blob.digest, size=blob.size_bytes
     )

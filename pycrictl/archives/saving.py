@@ -9,27 +9,27 @@ same bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl.archives import documents
-from pycrictl.archives.documents import Descriptor, DockerImage, Root
-from pycrictl.archives.records import find_target
+from pycrictl.archives.documents import DockerImage, Root
+from pycrictl.archives.records import Image, find_target
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
+from pycrictl.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Descriptor,
+    Document,
+    Index,
+    Manifest,
+    parse_document,
+    runs_on,
+)
 from pycrictl.errors import ArchiveError
-from pycrictl.foreign import parsed
 from pycrictl.units import quote
 from pycrictl.wire.tar.header import Entry, EntryType
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 ALL_PLATFORMS: Final = "all"
-
-
-class Image(NamedTuple):
-    """An image to save: ``known`` are all its names on the node, ``names`` those in the archive."""
-
-    known: tuple[str, ...]
-    names: tuple[str, ...]
 
 
 class Saving:
@@ -49,7 +49,7 @@ class Saving:
         self._client = client
         self._platform = platform
         self._is_docker = is_docker
-        self._documents: dict[str, bytes] = {}
+        self._files: dict[str, bytes] = {}
         self._layers: dict[str, Descriptor] = {}
         self._roots: list[Root] = []
         self._images: list[DockerImage] = []
@@ -58,23 +58,17 @@ class Saving:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the archive."""
-        for name, data in self._small_files():
-            yield from _file(name, len(data), (data,))
-        for digest, layer in self._layers.items():
-            size_bytes = layer["size"]
-            pieces = self._client.pieces(digest, size_bytes)
-            yield from _file(self._path(digest), size_bytes, pieces)
-        yield END_OF_ARCHIVE
-
-    def _small_files(self) -> Iterator[tuple[str, bytes]]:
+        lists = {}
         if not self._is_docker:
-            yield "oci-layout", documents.LAYOUT
-            yield "index.json", documents.index(self._roots)
-        if self._platform != ALL_PLATFORMS:  # Docker's document knows no platforms
-            yield "manifest.json", documents.docker_manifest(self._images)
-        for digest, data in self._documents.items():
-            if not self._is_docker or "rootfs" in parsed(data):
-                yield self._path(digest, ".json"), data
+            lists = {"oci-layout": documents.LAYOUT, "index.json": documents.index(self._roots)}
+        if self._platform != ALL_PLATFORMS:  # Docker's list knows no platforms
+            lists["manifest.json"] = documents.docker_list(self._images)
+        for name, data in {**lists, **self._files}.items():
+            yield from _file(name, len(data), (data,))
+        for name, layer in self._layers.items():
+            pieces = self._client.pieces(layer.digest, layer.size_bytes)
+            yield from _file(name, layer.size_bytes, pieces)
+        yield END_OF_ARCHIVE
 
     def _path(self, digest: str, suffix: str = ".tar") -> str:
         if self._is_docker:
@@ -83,49 +77,57 @@ class Saving:
 
     def _add(self, image: Image) -> None:
         target = find_target(self._client, image.known)
-        children, is_index = documents.children(self._document(target["digest"]))
-        manifests = [target]
-        if is_index and self._platform != ALL_PLATFORMS:
-            del self._documents[target["digest"]]
-            manifests = [each for each in children if documents.runs_on(each, self._platform)][:1]
-            if not manifests:
-                known = ", ".join(filter(None, map(documents.platform, children)))
-                raise ArchiveError(
-                    f"{quote(image.known[0])} is not made for {self._platform}",
-                    hint=f"only for {known}",
-                )
-            target = manifests[0]
-        elif is_index:
-            manifests = children
+        document, data = self._read(target)
+        manifests: tuple[Descriptor, ...] = (target,)
+        if isinstance(document, Index):
+            manifests = document.manifests
+            if self._platform == ALL_PLATFORMS:
+                self._files[self._path(target.digest)] = data
+            else:
+                manifests = self._chosen(image, manifests)
+                target = manifests[0]
         self._roots.append(Root(target, image.names))
         for manifest in manifests:
-            parts, _ = documents.children(self._document(manifest["digest"], manifest))
-            self._document(parts[0]["digest"], manifest)
-            self._require(image, parts[1:])
-            layers = tuple(self._path(layer["digest"]) for layer in parts[1:])
-            config = self._path(parts[0]["digest"], ".json")
-            self._images.append(DockerImage(config, layers, image.names))
+            self._add_manifest(image, manifest)
 
-    def _document(self, digest: str, of: Descriptor | None = None) -> bytes:
-        data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES)
+    def _chosen(self, image: Image, manifests: tuple[Descriptor, ...]) -> tuple[Descriptor, ...]:
+        for manifest in manifests:
+            if runs_on(manifest.platform, self._platform):
+                return (manifest,)
+        known = ", ".join(manifest.platform for manifest in manifests)
+        message = f"{quote(image.known[0])} is not made for {self._platform}"
+        raise ArchiveError(message, hint=f"only for {known}")
+
+    def _add_manifest(self, image: Image, manifest: Descriptor) -> None:
+        document, data = self._read(manifest)
+        if not isinstance(document, Manifest):
+            raise ArchiveError(f"{manifest.digest} is not the manifest of an image")
+        if not self._is_docker:
+            self._files[self._path(manifest.digest)] = data
+        config = self._path(document.config.digest, ".json")
+        _, self._files[config] = self._read(document.config, manifest.platform)
+        infos = self._client.infos(layer.digest for layer in document.layers)
+        missing = [layer for layer in document.layers if layer.digest not in infos]
+        if missing:
+            raise ArchiveError(
+                f"{len(missing)} of {len(document.layers)} layers of {quote(image.known[0])} are"
+                " not in containerd's store",
+                hint="with discard_unpacked_layers, containerd removes layers after unpacking them",
+            )
+        layers = {self._path(layer.digest): layer for layer in document.layers}
+        self._layers.update(layers)
+        names = tuple(self._path(layer.digest) for layer in document.layers)
+        self._images.append(DockerImage(config, names, image.names))
+
+    def _read(self, blob: Descriptor, platform: str = "") -> tuple[Document | None, bytes]:
+        data = self._client.read(blob.digest, size_bytes=DOCUMENT_LIMIT_BYTES)
         if data is None:
-            what = documents.platform(of or {}) or digest
+            what = platform or blob.platform or blob.digest
             raise ArchiveError(
                 f"what the image has for {what} is not on this node",
                 hint="a pull fetches only what the node needs",
             )
-        self._documents[digest] = data
-        return data
-
-    def _require(self, image: Image, layers: list[Descriptor]) -> None:
-        infos = self._client.infos(layer["digest"] for layer in layers)
-        if missing := [layer for layer in layers if layer["digest"] not in infos]:
-            raise ArchiveError(
-                f"{len(missing)} of {len(layers)} layers of {quote(image.known[0])} are not in"
-                " containerd's store",
-                hint="with discard_unpacked_layers, containerd removes layers after unpacking them",
-            )
-        self._layers.update((layer["digest"], layer) for layer in layers)
+        return parse_document(data), data
 
 
 def _file(name: str, size_bytes: int, pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import typer
 
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
@@ -22,6 +22,7 @@ from pycrictl.hosts.connection import HostError, Ssh
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
 from pycrictl.hosts.session import Session, start_message
+from pycrictl.replacing import replacing
 from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
@@ -137,15 +138,9 @@ def _alone(
         session = Session(ssh, host, start, ask)
         if not request.output_to:
             return run_alone(session, env, input_from=request.input_from, output_to=1)
-        target = Path(request.output_to)
-        with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as file:
-            try:
-                code = run_alone(session, env, input_from=None, output_to=file.fileno())
-                if not code:
-                    os.chmod(file.fileno(), 0o666 & ~_umask())  # noqa: PTH101 - a descriptor
-                    os.replace(file.name, target)  # noqa: PTH105 - the same
-            finally:
-                Path(file.name).unlink(missing_ok=True)
+        with replacing(request.output_to) as file:
+            if code := run_alone(session, env, input_from=None, output_to=file.fileno()):
+                raise typer.Exit(code)
         return code
     except HostError as exc:
         raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
@@ -308,9 +303,3 @@ def _ask_password(env: Environment) -> str | None:
     if not (env.stdin_is_terminal and env.stderr_is_terminal):
         raise ConnectError("sudo needs a password there", hint="run it where a terminal can ask")
     return getpass.getpass("[sudo] password: ", stream=env.stderr)
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask

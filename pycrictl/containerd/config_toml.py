@@ -41,7 +41,7 @@ class PullSettings:
 
     progress_timeout_s: float | None = None
     max_concurrent_downloads: int | None = None
-    snapshotter: str | None = None
+    snapshotter: str = "overlayfs"
     origin: str = ""
 
 
@@ -142,7 +142,7 @@ def from_file(path: Path) -> PullSettings:
     return PullSettings(
         progress_timeout_s=timeout_s,
         max_concurrent_downloads=downloads if type(downloads) is int else None,
-        snapshotter=text(snapshotter) or None,
+        snapshotter=text(snapshotter) or "overlayfs",
         origin=origins[-1] if origins else "",
     )
 

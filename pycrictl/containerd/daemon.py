@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl import noderoot
+from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.grpc_client import ContainerdClient
+from pycrictl.errors import PycrictlError
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 _CLOCK_SLACK_S: Final = 0.05
@@ -62,6 +64,14 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         # the times in containerd's stores.
         started_s = min(started_s, _socket_made_s(client.endpoint))
     return Daemon(pid, ticks, started_s)
+
+
+def settings_of(client: ContainerdClient) -> PullSettings:
+    """Return the settings of a containerd; those at the usual path if its process is not seen."""
+    daemon = None
+    with suppress(PycrictlError):
+        daemon = find_daemon(client)
+    return from_file(config_path(None if daemon is None else daemon.pid))
 
 
 class CurrentDaemon:

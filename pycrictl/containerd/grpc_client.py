@@ -7,7 +7,7 @@ Every call is synchronous and names its namespace (kubelet's images live in ``k8
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
@@ -33,7 +33,7 @@ from pycrictl.cri.calls.errmap import to_error
 from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
 
 _KEPT: Final = 256
-_READ_BYTES: Final = 8 * 1024 * 1024
+_READ: Final = "content.v1.Content/Read"
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = "/containerd.services."
 M = TypeVar("M", bound=Message)
@@ -105,7 +105,7 @@ class ContainerdClient:
         """Read part of a complete blob, less at its end; None if there is no such blob."""
         try:
             answers = self._stream(
-                "content.v1.Content/Read",
+                _READ,
                 content_pb2.ReadContentRequest(digest=digest, offset=offset, size=size_bytes),
                 content_pb2.ReadContentResponse,
             )
@@ -115,17 +115,14 @@ class ContainerdClient:
 
     def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
         """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
-        method, answer_type = "content.v1.Content/Read", content_pb2.ReadContentResponse
-        for offset in range(0, size_bytes, _READ_BYTES):  # gRPC would take in all of it at once
-            request = content_pb2.ReadContentRequest(
-                digest=digest, offset=offset, size=min(_READ_BYTES, size_bytes - offset)
-            )
-            for answer in self._messages(method, request, answer_type, has_limit=False):
-                yield answer.data
+        request = content_pb2.ReadContentRequest(digest=digest, size=size_bytes)
+        answer_type = content_pb2.ReadContentResponse
+        for answer in self._messages(_READ, request, answer_type, has_limit=False):
+            yield answer.data
 
     def write(
         self, requests: Iterator[content_pb2.WriteContentRequest], *, lease: str
-    ) -> Iterator[content_pb2.WriteContentResponse]:
+    ) -> Generator[content_pb2.WriteContentResponse, None, None]:
         """Write an ingest (``Content.Write``); yield its state after each request.
 
         ``requests`` runs in another thread and must not raise.
@@ -219,7 +216,7 @@ class ContainerdClient:
         is_stream: bool = True,
         lease: str = "",
         has_limit: bool = True,
-    ) -> Iterator[M]:
+    ) -> Generator[M, None, None]:
         if self._channel is None:
             self._channel = unix(self._path)
         call = GrpcCall(

@@ -7,6 +7,7 @@ schema 2, RFC 1952 (the gzip trailer), and containerd's own naming of ingests, l
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, TypeGuard
@@ -18,6 +19,8 @@ DOCUMENT_LIMIT_BYTES: Final = 4 * 1024 * 1024
 distribution specification), and none in use comes close."""
 
 _ENTRIES_LIMIT: Final = 10_000
+_PLATFORM: Final = ("os", "architecture", "variant")
+_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _DIGEST = re.compile(r"[a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,128}")
 _SOURCE_LABEL: Final = "containerd.io/distribution.source."
 _CHILD_LABEL: Final = "containerd.io/gc.ref.content."
@@ -25,21 +28,31 @@ _GZIP_WRAP_BYTES: Final = 2**32
 _LARGE_GZIP_BYTES: Final = 2**30
 
 
-class LayerDescriptor(NamedTuple):
-    """One layer as a manifest lists it; ``size_bytes`` counts what a registry sends."""
+class Descriptor(NamedTuple):
+    """A blob as a document refers to it (OCI descriptor).
+
+    Attributes:
+        size_bytes: what a registry sends.
+        platform: ``OS/ARCHITECTURE[/VARIANT]``; empty if it does not say so.
+    """
 
     digest: str
     size_bytes: int
     media_type: str
+    platform: str = ""
 
 
 class Manifest(NamedTuple):
-    config_digest: str
-    layers: tuple[LayerDescriptor, ...]
+    config: Descriptor
+    layers: tuple[Descriptor, ...]
 
 
 class Index(NamedTuple):
-    manifests: tuple[str, ...]
+    manifests: tuple[Descriptor, ...]
+
+    def digest_for(self, platform: str) -> str:
+        """Return the digest of the first manifest for a platform; empty if there is none."""
+        return next((one.digest for one in self.manifests if runs_on(one.platform, platform)), "")
 
 
 class ImageConfig(NamedTuple):
@@ -76,26 +89,44 @@ def _entries(value: object) -> list[Any] | None:
     return value if isinstance(value, list) and len(value) <= _ENTRIES_LIMIT else None
 
 
-def _manifest(document: dict[str, Any]) -> Manifest | None:
-    config, entries = mapping(document.get("config")), _entries(document["layers"])
-    if entries is None or not is_digest(config.get("digest")):
+def descriptor(entry: Mapping[str, Any]) -> Descriptor | None:
+    """Return the descriptor in a document; None if its digest or size is missing or invalid."""
+    digest, size = entry.get("digest"), entry.get("size")
+    # A bool is an int for Python, not for JSON.
+    if not is_digest(digest) or type(size) is not int or not 0 <= size < 2**63:
         return None
-    layers = []
-    for entry in map(mapping, entries):
-        digest, size = entry.get("digest"), entry.get("size")
-        # A bool is an int for Python, not for JSON.
-        if not is_digest(digest) or type(size) is not int or not 0 <= size < 2**63:
-            return None
-        layers.append(LayerDescriptor(digest, size, text(entry.get("mediaType"))))
-    return Manifest(config["digest"], tuple(layers))
+    its = mapping(entry, "platform")
+    platform = "/".join(text(its[key]) for key in _PLATFORM if key in its)
+    return Descriptor(digest, size, text(entry.get("mediaType")), platform)
+
+
+def own_platform() -> str:
+    machine = os.uname().machine
+    return f"linux/{_ARCHITECTURES.get(machine, machine)}"
+
+
+def runs_on(platform: str, wanted: str) -> bool:
+    """Return whether what is made for a platform, empty for any, is what is wanted."""
+    its = f"{platform}/"
+    return not platform or its.startswith(f"{wanted}/") or f"{wanted}/".startswith(its)
+
+
+def _descriptors(value: object) -> tuple[Descriptor, ...] | None:
+    if (entries := _entries(value)) is None:
+        return None
+    found = [descriptor(mapping(entry)) for entry in entries]
+    return None if None in found else tuple(filter(None, found))
+
+
+def _manifest(document: dict[str, Any]) -> Manifest | None:
+    config = descriptor(mapping(document, "config"))
+    layers = _descriptors(document["layers"])
+    return None if config is None or layers is None else Manifest(config, layers)
 
 
 def _index(document: dict[str, Any]) -> Index | None:
-    entries = _entries(document["manifests"])
-    if entries is None:
-        return None
-    digests = [text(mapping(entry).get("digest")) for entry in entries]
-    return Index(tuple(digests)) if all(map(is_digest, digests)) else None
+    manifests = _descriptors(document["manifests"])
+    return None if manifests is None else Index(manifests)
 
 
 def _config(document: dict[str, Any]) -> ImageConfig | None:

@@ -184,7 +184,7 @@ class ContentWatcher:
         pull = _LeasePull("", started_s, self.snapshotter, Layers(started_s), image)
         index = self._read(pull, images[0].target.digest, 0.0)
         if isinstance(index, Index):
-            for one in self.client.infos(index.manifests):
+            for one in self.client.infos(each.digest for each in index.manifests):
                 self._read(pull, one, 0.0)
         self._place(pull, (), 0.0)
         if pull.manifest is None:
@@ -297,10 +297,10 @@ class ContentWatcher:
         """Learn from the config which snapshots the layers are unpacked to."""
         if pull.manifest is None or pull.is_placed:
             return
-        is_there = pull.manifest.config_digest in blobs
+        is_there = pull.manifest.config.digest in blobs
         if not is_there and now < pull.retry_at:
             return
-        config = self._documents.get(pull.manifest.config_digest)
+        config = self._documents.get(pull.manifest.config.digest)
         if config is None and not is_there:
             pull.retry_at = now + SETTLE_S
             return

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.containerd.store import Descriptor
 from pycrictl.pulls.state import STALLED_S, LayerState, Phase
 
 STEP_BYTES: Final = 1 << 20
@@ -176,14 +176,15 @@ class Layers:
     def __len__(self) -> int:
         return len(self._layers)
 
-    def add(self, descriptors: Iterable[LayerDescriptor]) -> None:
-        for digest, size_bytes, media_type in descriptors:
-            layer = Layer(digest, size_bytes, media_type.endswith(("+gzip", ".gzip")))
-            if media_type.endswith(".tar"):  # not compressed
-                layer.extracted_total = size_bytes
-            self._layers.setdefault(digest, layer)
+    def add(self, descriptors: Iterable[Descriptor]) -> None:
+        for blob in descriptors:
+            is_gzip = blob.media_type.endswith(("+gzip", ".gzip"))
+            layer = Layer(blob.digest, blob.size_bytes, is_gzip)
+            if blob.media_type.endswith(".tar"):  # not compressed
+                layer.extracted_total = blob.size_bytes
+            self._layers.setdefault(blob.digest, layer)
 
-    def place(self, descriptors: Sequence[LayerDescriptor], chain_ids: Sequence[str]) -> None:
+    def place(self, descriptors: Sequence[Descriptor], chain_ids: Sequence[str]) -> None:
         """Set a manifest's chain IDs; unless there is one per layer, layers are not unpacked."""
         if len(chain_ids) == len(descriptors):
             for descriptor, chain_id in zip(descriptors, chain_ids, strict=True):

@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
-from pycrictl.containerd.daemon import find_daemon
+from pycrictl.containerd.config_toml import PullSettings
+from pycrictl.containerd.daemon import settings_of
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     ConnectError,
     DeadlineExceeded,
-    PycrictlError,
     Unavailable,
     Unimplemented,
 )
@@ -88,14 +86,11 @@ def open_watcher(
         if crio is None:
             raise
         return crio, PullSettings()
-    daemon = None
-    with suppress(PycrictlError):  # worth having, not worth failing for
-        daemon = find_daemon(native)
-    settings = from_file(config_path(None if daemon is None else daemon.pid))
+    settings = settings_of(native)
     downloads = settings.max_concurrent_downloads
     watcher = ContentWatcher(
         native,
-        snapshotter=settings.snapshotter or "overlayfs",
+        snapshotter=settings.snapshotter,
         max_concurrent_downloads=3 if downloads is None else downloads,
         owners=owners,
         find_digest=_finder_of_digests(client.endpoint, version, keyring)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.archives.members import Member, of_stream, opened
+from pycrictl.archives.members import of_stream, opened
 from pycrictl.errors import ArchiveError, PycrictlError
 
 from .archives import LAYER, layout, path_of, tar
@@ -18,26 +18,25 @@ from .archives import LAYER, layout, path_of, tar
 FILES = {**layout(), "big": bytes(range(256)) * 10_000}
 
 
-def contents(members: list[Member] | None = None, *, path: Path | None = None) -> dict[str, bytes]:
-    if path is not None:
-        with opened(path) as found:
-            return {each.name: b"".join(each.pieces()) for each in found}
-    return {each.name: b"".join(each.pieces()) for each in members or ()}
+def contents(path: Path) -> dict[str, bytes]:
+    with opened(str(path)) as found:
+        return {each.name: b"".join(each.pieces()) for each in found}
 
 
 def test_a_plain_file_gives_its_documents_first(tmp_path: Path) -> None:
     path = tmp_path / "image.tar"
     path.write_bytes(tar(dict(reversed(FILES.items()))))
-    found = contents(path=path)
+    found = contents(path)
     assert found == FILES
-    assert list(found)[-2:] == ["big", path_of(LAYER)]
+    assert next(iter(found)) == "index.json"
+    assert list(found)[-2:] == [path_of(LAYER), "big"]
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
 def test_a_compressed_file(tmp_path: Path, compress: type[bytes]) -> None:
     path = tmp_path / "image.tar.x"
     path.write_bytes(compress(tar(FILES)))
-    assert contents(path=path) == FILES
+    assert contents(path) == FILES
 
 
 def test_a_stream_gives_its_files_in_order() -> None:
@@ -55,12 +54,12 @@ def test_a_folder(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(content)
     (tmp_path / "link").symlink_to("/etc/passwd")
-    assert contents(path=tmp_path) == FILES
+    assert contents(tmp_path) == FILES
 
 
 def test_a_folder_that_is_no_layout(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="is not an OCI image layout"):
-        contents(path=tmp_path)
+        contents(tmp_path)
 
 
 def _entry(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
@@ -91,7 +90,7 @@ def test_what_no_image_archive_has(tmp_path: Path, entry: tarfile.TarInfo, error
     (tmp_path / "image.tar").write_bytes(data)
     for read in (
         lambda: list(of_stream(io.BytesIO(data))),
-        lambda: contents(path=tmp_path / "image.tar"),
+        lambda: contents(tmp_path / "image.tar"),
     ):
         with pytest.raises(PycrictlError, match=error):
             read()
@@ -101,13 +100,13 @@ def test_an_archive_that_ends_too_early(tmp_path: Path) -> None:
     path = tmp_path / "image.tar"
     path.write_bytes(tar(FILES)[:-20_000])
     with pytest.raises(PycrictlError, match="ends too early"):
-        contents(path=path)
+        contents(path)
 
 
 def test_a_file_that_gets_shorter(tmp_path: Path) -> None:
     path = tmp_path / "image.tar"
     path.write_bytes(tar(FILES))
-    with opened(path) as members:
+    with opened(str(path)) as members:
         path.write_bytes(tar(FILES)[:3000])
         with pytest.raises(PycrictlError, match="has become shorter"):
             [list(each.pieces()) for each in members]

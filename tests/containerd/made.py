@@ -42,7 +42,7 @@ class Made:
         layers = [
             {"digest": layer, "size": self.size_bytes, "mediaType": GZIP} for layer in self.layers
         ]
-        document = {"config": {"digest": self.config}, "layers": layers}
+        document = {"config": {"digest": self.config, "size": 2}, "layers": layers}
         self.fake.put_document(self.manifest, document, at_s, labels)
         self.lease.holds.append(("content", self.manifest))
 

@@ -71,7 +71,7 @@ def test_an_imported_section_replaces_the_whole_one_in_version_2(tmp_path: Path)
         'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nmax_concurrent_downloads = 8\n',
     )
     main = write(tmp_path / "config.toml", f'imports = ["{imported}"]\n{VERSION_2}')
-    assert from_file(main) == PullSettings(None, 8, None, str(imported))
+    assert from_file(main) == PullSettings(None, 8, origin=str(imported))
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:

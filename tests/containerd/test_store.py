@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 
 from pycrictl.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
-    LayerDescriptor,
+    Descriptor,
+    Index,
     Manifest,
     ingest_digest,
     is_digest,
     parse_document,
     repositories,
+    runs_on,
     unpacked_estimate,
 )
 
@@ -41,11 +43,11 @@ def test_an_oci_manifest() -> None:
         ],
         "annotations": {},
     }
-    layers = (LayerDescriptor(B, 10, OCI_LAYER), LayerDescriptor(C, 0, ""))
-    assert parse_document(dump(document)) == Manifest(A, layers)
+    layers = (Descriptor(B, 10, OCI_LAYER), Descriptor(C, 0, ""))
+    assert parse_document(dump(document)) == Manifest(Descriptor(A, 7, "…"), layers)
 
 
-GOOD: dict[str, Any] = {"config": {"digest": A}, "layers": [{"digest": B, "size": 1}]}
+GOOD: dict[str, Any] = {"config": {"digest": A, "size": 7}, "layers": [{"digest": B, "size": 1}]}
 
 
 BAD_CONFIGS: list[Any] = [None, {"digest": "nonsense"}, {"digest": 5}]
@@ -68,6 +70,25 @@ BAD_LAYERS: list[Any] = [
 )
 def test_other_json_is_no_document(document: object) -> None:
     assert parse_document(dump(document)) is None
+
+
+@pytest.mark.parametrize(
+    ("its", "wanted", "runs"),
+    [
+        ("linux/amd64", "linux/amd64", True),
+        ("linux/arm64/v8", "linux/arm64", True),
+        ("linux/arm/v7", "linux/arm/v6", False),
+        ("linux/arm64", "linux/arm", False),
+        ("", "linux/arm", True),
+    ],
+)
+def test_platforms(its: str, wanted: str, runs: bool) -> None:
+    keys = ("os", "architecture", "variant")
+    platform = dict(zip(keys, its.split("/"), strict=False)) if its else {}
+    document = parse_document(dump({"manifests": [{"digest": A, "size": 1, "platform": platform}]}))
+    assert document == Index((Descriptor(A, 1, "", its),))
+    assert runs_on(its, wanted) is runs
+    assert document.digest_for(wanted) == (A if runs else "")
 
 
 def test_bytes_that_are_no_json() -> None:

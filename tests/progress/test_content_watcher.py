@@ -249,7 +249,8 @@ def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeConta
     foreign = digest_of("foreign platform")
     lease = fake.leases["lease"] = Lease(START_S)
     labels = {"containerd.io/gc.ref.content.m.0": made.manifest}
-    document = {"manifests": [{"digest": foreign}, {"digest": made.manifest}]}
+    manifests = [{"digest": digest, "size": 2} for digest in (foreign, made.manifest)]
+    document = {"manifests": manifests}
     fake.put_document(index, document, START_S, labels)
     lease.holds.append(("content", index))
     lease.holds.append(("ingests", f"manifest-{made.manifest}"))
@@ -344,7 +345,8 @@ def test_what_a_pull_took(
             del fake.blobs[layer]
     elif change == "an index":
         fake.images["host/a:1"] = digest_of("index")
-        manifests = [{"digest": digest_of("arm")}, {"digest": image.manifest}]
+        digests = [digest_of("arm"), image.manifest]
+        manifests = [{"digest": digest, "size": 2} for digest in digests]
         fake.put_document(digest_of("index"), {"manifests": manifests}, START_S)
     elif change == "not unpacked":
         fake.put_document(image.config, {"rootfs": {"diff_ids": []}}, START_S)

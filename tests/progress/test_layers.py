@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.containerd.store import Descriptor
 from pycrictl.progress.layers import Ingest, Layers, StoreState
 from pycrictl.pulls.state import Phase
 
@@ -20,7 +20,7 @@ SNAPSHOTTER = "overlayfs"
 def make(*names: str, size_bytes: int = 100, media_type: str = GZIP) -> Layers:
     """Layers named ``a``, ``b``, … with the chain IDs ``chain-0``, ``chain-1``, …"""
     layers = Layers(STARTED_S)
-    descriptors = [LayerDescriptor(name, size_bytes, media_type) for name in names]
+    descriptors = [Descriptor(name, size_bytes, media_type) for name in names]
     layers.add(descriptors)
     layers.place(descriptors, [f"chain-{number}" for number in range(len(names))])
     return layers
@@ -52,7 +52,7 @@ def states(layers: Layers) -> list[tuple[Phase, int]]:
 
 def test_a_layer_that_is_not_compressed_is_as_large_unpacked() -> None:
     layers = Layers(STARTED_S)
-    layers.add([LayerDescriptor("a", 100, "application/vnd.oci.image.layer.v1.tar")])
+    layers.add([Descriptor("a", 100, "application/vnd.oci.image.layer.v1.tar")])
     assert next(iter(layers)).extracted_total == 100
 
 

@@ -16,8 +16,7 @@ from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import find_keyring, pull_image
 from pycrictl.containerd import views
-from pycrictl.containerd.config_toml import config_path, from_file
-from pycrictl.containerd.daemon import listener_pid
+from pycrictl.containerd.daemon import settings_of
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.copy.on_node import locate_here
 from pycrictl.cri.lists.lookup import Lookup
@@ -28,8 +27,6 @@ from pycrictl.units import quote
 
 if TYPE_CHECKING:
     from pycrictl.show.displays.outlet import Mode
-
-DEFAULT_SNAPSHOTTER = "overlayfs"
 
 _MAX_VARIABLE_CHARS: Final = 128 * 1024
 """The limit of execve(2) for one variable."""
@@ -114,7 +111,6 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
             pull_image(client, pull, outlet, timeout_s=0.0, keyring=keyring, persona=app.persona)
             answer = client.call("ImageStatus", request)
     info = parsed(answer.info.get("info", ""))
-    settings = from_file(config_path(listener_pid(containerd.endpoint)))
     if not (chain_id := text(info.get("chainID"))):
         raise PycrictlError(f"the runtime does not report where image {quote(image)} is unpacked")
     environ = dict(
@@ -122,6 +118,6 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         for entry in texts(mapping(info, "imageSpec", "config").get("Env"), _MAX_VARIABLE_CHARS)
         if "=" in entry
     )
-    snapshotter = settings.snapshotter or DEFAULT_SNAPSHOTTER
+    snapshotter = settings_of(containerd).snapshotter
     with views.view(containerd, snapshotter, chain_id) as directories:
         yield Tools(environ, layers=[str(each) for each in directories])

@@ -161,6 +161,11 @@ class CriClient:
         """
         return self.start(name, request, **terms).answer()
 
+    def is_crio(self) -> bool:
+        """Return whether the runtime is CRI-O (CRI ``Version``); errors as for ``call``."""
+        name: str = self.call("Version", cri_pb2.VersionRequest()).runtime_name
+        return name.lower() == "cri-o"
+
     def start(self, name: str, request: Message, **terms: Unpack[Terms]) -> Call:
         """Begin a unary call; ``Cancelled`` is raised if the client has been closed."""
         if self._is_closed:

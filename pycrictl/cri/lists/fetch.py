@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
@@ -50,6 +51,12 @@ def image(client: CriClient, name: str, what: str) -> cri_pb2.Image | None:
     request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
     answer = client.call("ImageStatus", request, what=what)
     return answer.image if answer.HasField("image") else None
+
+
+def image_folder(client: CriClient) -> Path | None:
+    """Return the folder in which the runtime keeps images (CRI ``ImageFsInfo``), None if none."""
+    filesystems = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest()).image_filesystems
+    return Path(filesystems[0].fs_id.mountpoint) if filesystems else None
 
 
 def whole(client: CriClient, stream: str, unary: str, **fields: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.containerd.store import Descriptor
 from pycrictl.progress.crio.files import BlobFile, StoredLayer
 from pycrictl.pulls.state import COMPLETE, LayerState, Phase
 
@@ -59,7 +59,7 @@ class FileLayer:
 class FileLayers:
     """All layers of one pull; ``manifest`` lists them lowest first, or is None if unavailable."""
 
-    def __init__(self, manifest: Sequence[LayerDescriptor] | None) -> None:
+    def __init__(self, manifest: Sequence[Descriptor] | None) -> None:
         self._sizes: dict[str, int] | None = None
         if manifest is not None:
             self._sizes = {layer.digest: layer.size_bytes for layer in manifest}

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl import noderoot
-from pycrictl._proto import cri_pb2
 from pycrictl.containerd.store import Manifest
 from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError, RuntimeFault
 from pycrictl.logs import journal
 from pycrictl.progress.crio import files
@@ -88,7 +88,7 @@ class PullFolder:
     def made_image(self) -> StoredImage | None:
         images = self.owner.storage.images()
         if (manifest := self.manifest) is not None:
-            wanted = manifest.config_digest.partition(":")[2]
+            wanted = manifest.config.digest.partition(":")[2]
             if found := [image for image in images if image.id == wanted]:
                 return found[0]
         for image in images:
@@ -246,17 +246,13 @@ def open_crio(
     wants_manifests: bool = True,
     keyring: Keyring | None = None,
 ) -> CrioWatcher | None:
-    try:
-        name = client.call("Version", cri_pb2.VersionRequest()).runtime_name
-    except RuntimeFault:
-        return None
-    if name.lower() != "cri-o":
-        return None
+    with suppress(RuntimeFault):
+        if not client.is_crio():
+            return None
     store = DEFAULT_ROOT
-    with suppress(PycrictlError, IndexError):
-        info = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
-        images = Path(info.image_filesystems[0].fs_id.mountpoint)
-        if images.name.endswith("-images"):
+    with suppress(PycrictlError):
+        images = fetch.image_folder(client)
+        if images is not None and images.name.endswith("-images"):
             store = str(images.parent)
     process = CrioProcess(client.path, store)
     watcher = CrioWatcher(process, owners, wants_manifests, keyring=keyring)

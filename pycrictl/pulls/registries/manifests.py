@@ -7,7 +7,6 @@ pull, in a thread of its own and for two seconds at most; the pull itself never 
 from __future__ import annotations
 
 import hashlib
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -17,9 +16,14 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES, Index, Manifest, parse_document
+from pycrictl.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Index,
+    Manifest,
+    own_platform,
+    parse_document,
+)
 from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, parsed, text
 from pycrictl.progress.reference import DEFAULT_TAG, Reference
 from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
@@ -27,8 +31,6 @@ from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import RegistryClient, reason_of
 
 TIMEOUT_S: Final = 2.0
-
-_ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,10 @@ def ask(question: ManifestRequest) -> Manifest | None:
     until = time.monotonic() + TIMEOUT_S
     for reference in question.access.meanings(question.reference):
         data = _fetch(question, reference, until)
-        if isinstance(parse_document(data), Index) and (digest := platform_digest(data)):
-            data = _fetch(question, reference._replace(tag="", digest=digest), until)
         document = parse_document(data)
+        if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
+            data = _fetch(question, reference._replace(tag="", digest=digest), until)
+            document = parse_document(data)
         if isinstance(document, Manifest):
             return document
     return None
@@ -134,17 +137,6 @@ def _client(question: ManifestRequest, reference: Reference, endpoint: Endpoint)
 
 def _name(reference: Reference) -> str:
     return reference.digest or reference.tag or DEFAULT_TAG
-
-
-def platform_digest(index: bytes, machine: str = "") -> str:
-    """Return the digest of the manifest for a machine (``uname -m``); empty if there is none."""
-    machine = machine or platform.machine()
-    wanted = "linux", _ARCHITECTURES.get(machine, machine)
-    for entry in mappings(parsed(index[:DOCUMENT_LIMIT_BYTES]).get("manifests")):
-        known = mapping(entry.get("platform"))
-        if (known.get("os"), known.get("architecture")) == wanted:
-            return text(entry.get("digest"))
-    return ""
 
 
 # Why no server has it

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.containerd.store import LayerDescriptor
+from pycrictl.containerd.store import Descriptor
 from pycrictl.progress.crio.file_layers import FileLayer, FileLayers
 from pycrictl.progress.crio.files import BlobFile, Storage, StoredImage, StoredLayer
 from pycrictl.pulls.state import Phase
@@ -21,8 +21,8 @@ def digest(name: str) -> str:
     return f"sha256:{name.encode().hex():0>64}"
 
 
-def manifest(**sizes: int) -> list[LayerDescriptor]:
-    return [LayerDescriptor(digest(name), size, "") for name, size in sizes.items()]
+def manifest(**sizes: int) -> list[Descriptor]:
+    return [Descriptor(digest(name), size, "") for name, size in sizes.items()]
 
 
 def stored(**sizes: int) -> dict[str, StoredLayer]:

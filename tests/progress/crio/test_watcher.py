@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.containerd.store import LayerDescriptor, Manifest
+from pycrictl.containerd.store import Descriptor, Manifest
 from pycrictl.errors import ConnectError, PycrictlError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.logs.journal import JournalLine
@@ -34,8 +34,8 @@ def digest(letter: str) -> str:
 
 
 def manifest(**sizes: int) -> Manifest:
-    layers = (LayerDescriptor(digest(letter), size, "") for letter, size in sizes.items())
-    return Manifest(CONFIG, tuple(layers))
+    layers = (Descriptor(digest(letter), size, "") for letter, size in sizes.items())
+    return Manifest(Descriptor(CONFIG, 2, ""), tuple(layers))
 
 
 @pytest.fixture

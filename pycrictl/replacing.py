@@ -1,0 +1,42 @@
+"""Files that are replaced as a whole: the old content stays until the new one is complete."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+
+@contextmanager
+def replacing(path: str, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of the one at ``path`` at the end.
+
+    It is written beside it, and removed after an error. It gets the owner and mode of a file that
+    it replaces, otherwise ``mode`` without the umask's bits. Links are followed. A device or a pipe
+    is written to directly.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    target = Path(path).resolve()
+    before = target.stat() if target.exists() else None
+    if before is not None and not target.is_file():
+        with target.open("wb") as file:
+            yield file
+        return
+    part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+            if before is not None:
+                with suppress(PermissionError):
+                    os.fchown(descriptor, before.st_uid, before.st_gid)
+                os.fchmod(descriptor, before.st_mode & 0o7777)
+            yield file
+        part.replace(target)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
