@@ -41,12 +41,6 @@ class ProxyClient(NamedTuple):
     def status(self) -> dict[str, Any]:
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
 
-    def set_limit(self, limit: int) -> None:
-        admin.ask(self.admin, "set-limit", timeout_s=TIMEOUT_S, limit=limit)
-
-    def cancel(self, target: str) -> None:
-        admin.ask(self.admin, "cancel", timeout_s=TIMEOUT_S, target=target)
-
 
 def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | None:
     """Return the proxy at an admin socket; None if there is none, or it is an older version.

@@ -86,17 +86,10 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     return [word.removeprefix(f"{container}:") for word, _ in found]
 
 
-def pod_paths(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
-    from pycrictl.cli.completion import cluster_names  # noqa: PLC0415 - only for kubectl's plugins
-
-    return [(f"{name}:", about) for name, about in cluster_names.pods_at(ctx, incomplete)]
-
-
 DIRECTIVES: Final[dict[Completer | None, int]] = {
     files: FILES,
     sockets: FILES,
     directories: DIRECTORIES,
     container_paths: NO_SPACE,
-    pod_paths: NO_SPACE,
 }
-"""All others have NO_FILES."""
+"""All others have NO_FILES, unless their modules add them."""

@@ -10,20 +10,25 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from pycrictl.cli import complete
+from pycrictl.cli import options as cli_options
 from pycrictl.copy import ends
 from pycrictl.copy.method import CopyOptions, Method, Opened, first_to_serve, on_this_node
 from pycrictl.copy.rules import spec
-from pycrictl.copy.rules.policy import Skipped
+from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.environ import write_pieces
 from pycrictl.errors import (
     ConnectError,
     CopyError,
     ExitCode,
+    MissingArgument,
     PycrictlError,
     RuntimeFault,
     UsageError,
@@ -37,10 +42,61 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
     from pycrictl.copy.rules.outcome import Summary
     from pycrictl.environ import Environment
-    from pycrictl.show.displays.outlet import Mode, Stdout
+    from pycrictl.show.displays.outlet import Stdout
 
 
 _SPEED_WINDOW_S: Final = 5.0
+
+
+def copy_ends(completer: complete.Completer) -> Any:
+    return typer.Argument(
+        metavar="SRC... DST",
+        help="What to copy, and where; - for an archive on stdin or stdout.",
+        autocompletion=completer,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CopyForm:
+    """The options of both ``cp`` and ``kubectl container-cp``."""
+
+    archive: Annotated[
+        bool,
+        typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits."),
+    ] = False
+    follow_link: Annotated[
+        bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
+    ] = False
+    max_size: Annotated[
+        int | None,
+        typer.Option(
+            "--max-size",
+            parser=cli_options.size,
+            metavar="SIZE",
+            help="Refuse to copy more than this, such as 10Gi.",
+        ),
+    ] = None
+    no_clobber: Annotated[
+        bool, typer.Option("--no-clobber", help="Do not replace existing files.")
+    ] = False
+    progress: cli_options.Progress = "auto"
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False
+
+    def options(self, **more: Any) -> CopyOptions:
+        rules = Rules(
+            archive=self.archive, no_clobber=self.no_clobber, max_size_bytes=self.max_size
+        )
+        return CopyOptions(rules=rules, follow=self.follow_link, **more)
+
+
+def split_ends(ctx: typer.Context, paths: Sequence[str] | None) -> tuple[Sequence[str], str]:
+    """Split the arguments of a copy into its sources and its destination."""
+    if not paths or len(paths) == 1:
+        raise MissingArgument(
+            f"missing argument '{'DST' if paths else 'SRC'}'",
+            hint=f"see '{ctx.command_path} --help'",
+        )
+    return paths[:-1], paths[-1]
 
 
 def copy(
@@ -48,10 +104,9 @@ def copy(
     sources: Sequence[str],
     destination: str,
     options: CopyOptions,
+    form: CopyForm,
     *,
     qualify: Callable[[str], str] = str,
-    quiet: bool = False,
-    progress: Mode = "auto",
 ) -> int:
     """Copy to or from a container of this node; ``qualify`` completes its name."""
 
@@ -64,7 +119,7 @@ def copy(
 
     request = spec.parse(sources, destination)
     way = app.copies_elsewhere or opened
-    return carry_out(app, request, options, way, quiet=quiet, progress=progress)
+    return carry_out(app, request, options, form, way)
 
 
 def sweep(app: AppContext) -> int:
@@ -88,24 +143,22 @@ def carry_out(
     app: AppContext,
     request: spec.CopyTo | spec.CopyFrom,
     options: CopyOptions,
+    form: CopyForm,
     opened: Opened,
-    *,
-    quiet: bool,
-    progress: Mode,
 ) -> int:
     _check_streams(app.env, request, options)
     display: CopyDisplay = Silent()
-    if not quiet:
+    if not form.quiet:
         has_result = isinstance(request, spec.CopyFrom) and request.destination.is_stream
         stdout: Stdout = "result" if has_result else "nothing"
-        outlet = app.outlet(progress, stdout=stdout)
+        outlet = app.outlet(form.progress, stdout=stdout)
         display = open_copy_display(outlet, has_result=has_result)
     if not app.config.debug:
         app.env.configure_logging(debug=False)  # to warn of failed clean-up
 
     with _Meter(display, app.env) as meter:
         errors = _copy_all(app.env, request, options, opened, meter)
-    if quiet and meter.skipped:
+    if form.quiet and meter.skipped:
         left_out = plural(meter.skipped, "entry", "entries")
         app.env.error(f"left out {left_out}", hint="without --quiet, each is named")
     for error in errors:

@@ -130,26 +130,6 @@ def containers(completer: complete.Completer) -> Any:
     )
 
 
-def copy_ends(completer: complete.Completer) -> Any:
-    return typer.Argument(
-        metavar="SRC... DST",
-        help="What to copy, and where; - for an archive on stdin or stdout.",
-        autocompletion=completer,
-    )
-
-
-def sources_and_destination(
-    ctx: typer.Context, paths: Sequence[str] | None
-) -> tuple[Sequence[str], str]:
-    """Split the arguments of a copy."""
-    if not paths or len(paths) == 1:
-        raise MissingArgument(
-            f"missing argument '{'DST' if paths else 'SRC'}'",
-            hint=f"see '{ctx.command_path} --help'",
-        )
-    return paths[:-1], paths[-1]
-
-
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
@@ -273,20 +253,3 @@ PodIds = Annotated[
     typer.Argument(metavar="POD...", autocompletion=complete.pods, help="IDs or names of pods."),
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Stop it first if it is running.")]
-Archive = Annotated[
-    bool, typer.Option("--archive", "-a", help="Keep owners, times, and set-id and sticky bits.")
-]
-FollowLink = Annotated[
-    bool, typer.Option("--follow-link", "-L", help="If SRC is a link, copy its target.")
-]
-MaxSize = Annotated[
-    int | None,
-    typer.Option(
-        "--max-size",
-        parser=size,
-        metavar="SIZE",
-        help="Refuse to copy more than this, such as 10Gi.",
-    ),
-]
-NoClobber = Annotated[bool, typer.Option("--no-clobber", help="Do not replace existing files.")]
-CopyQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]

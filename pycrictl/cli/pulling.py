@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pycrictl.cli import options
 from pycrictl.cri.calls.redact import redact_text
+from pycrictl.cri.configurations import auth_config
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
 from pycrictl.progress.reference import parse
@@ -66,23 +69,45 @@ def pull_image(
         raise worded(error, words, f"pulling {quote(image)}", persona) from None
 
 
-def find_keyring(
-    app: AppContext, authfile: str = "", docker_config: str = "", *, no_credentials: bool = False
-) -> Keyring | None:
-    """Return the credentials of files and of the node; None if none are to be used.
+@dataclass(frozen=True, slots=True)
+class CredentialOptions:
+    """The options about credentials of files and of the node, for requests without others."""
 
-    Under the name crictl, they are only used if a file of them is named.
-    """
-    if no_credentials and (authfile or docker_config):
-        raise UsageError("--no-credentials cannot be combined with files of credentials")
-    if no_credentials:
-        return None
-    if app.persona.is_literal:
-        return keyring_of({}, app.env.warn, authfile, docker_config, of_node=False)
-    return keyring_of(app.env.environ, app.env.warn, authfile, docker_config)
+    authfile: options.Authfile = ""
+    docker_config: options.DockerConfig = ""
+    no_credentials: options.NoCredentials = False
+
+    def keyring(self, app: AppContext) -> Keyring | None:
+        """Return the credentials; None if none are to be used.
+
+        Under the name crictl, they are only used if a file of them is named.
+        """
+        if self.no_credentials and (self.authfile or self.docker_config):
+            raise UsageError("--no-credentials cannot be combined with files of credentials")
+        if self.no_credentials:
+            return None
+        is_literal = app.persona.is_literal
+        environ = {} if is_literal else app.env.environ
+        files = self.authfile, self.docker_config
+        return keyring_of(environ, app.env.warn, *files, of_node=not is_literal)
 
 
-def ask_password(app: AppContext) -> str:
+@dataclass(frozen=True, slots=True)
+class LoginOptions:
+    """The options about the credentials that a request sends itself."""
+
+    auth: options.Auth = ""
+    creds: options.Creds = ""
+    username: options.Username = ""
+
+    def make(self, app: AppContext) -> cri_pb2.AuthConfig | None:
+        password = _ask_password(app) if self.username else ""
+        return auth_config(
+            creds=self.creds, auth=self.auth, username=self.username, password=password
+        )
+
+
+def _ask_password(app: AppContext) -> str:
     try:
         password = app.env.ask_password()
         (password or "").encode()  # in the C locale, Python reads any bytes

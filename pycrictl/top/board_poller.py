@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.inspection.stats import measure
@@ -27,20 +27,11 @@ RETRY_S: Final = 30.0
 _NS: Final = 1e9
 
 
-class Proxy(Protocol):
-    def status(self) -> dict[str, Any]: ...
-
-    def set_limit(self, limit: int) -> None: ...
-
-    def cancel(self, target: str) -> None: ...
-
-
 @dataclass(slots=True)
 class NodeClients:
     client: CriClient
     images: CriClient
     sources: Sources
-    proxy: Proxy | None
     close: Callable[[], object]
 
 
@@ -147,9 +138,9 @@ class BoardPoller:
     def _look_for_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
         connection = self._connection
         assert connection is not None
-        if connection.proxy is not None:
+        if connection.sources.ask_proxy is not None:
             with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
-                status = self._status = connection.proxy.status()
+                status = self._status = connection.sources.ask_proxy()
                 self._pulls = pulls_in_line(status)
                 return lambda owner: from_proxy(status, owner)
         if time.monotonic() < self._retry_at:

@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.events import Key, Resize
 from textual.geometry import Size
 from textual.screen import ModalScreen
@@ -51,16 +51,13 @@ class Actions:
     """The actions available to the screen.
 
     ``look``, ``why`` and ``inspect`` are called in threads; ``beside`` begins a command line of
-    this program for a row. ``cancel`` takes an image or a pod; it and ``set_limit`` raise errors
-    without a proxy.
+    this program for a row.
     """
 
     look: Callable[[], Board]
     why: Callable[[BoardRow], str]
     inspect: Callable[[BoardRow], str]
     beside: Callable[[BoardRow], Sequence[str]]
-    set_limit: Callable[[int], None]
-    cancel: Callable[[str], None]
 
 
 class Rows(ScrollView, can_focus=True):
@@ -142,21 +139,6 @@ class TextPage(ModalScreen[None]):
         self.query_one(VerticalScroll).focus()
 
 
-class Question(ModalScreen[bool]):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "dismiss(True)"),
-        Binding("n,escape,q,enter", "dismiss(False)"),
-    ]
-
-    def __init__(self, question: str) -> None:
-        super().__init__()
-        self._question = question
-
-    def compose(self) -> ComposeResult:
-        with Vertical():
-            yield Static(Text(f"{self._question} [y/N]"))
-
-
 class TopApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
@@ -164,11 +146,8 @@ class TopApp(App[None]):
     #head, #keys { height: auto; }
     #keys { text-style: dim; }
     Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
-    TextPage, Question { background: ansi_default; }
+    TextPage { background: ansi_default; }
     TextPage VerticalScroll { height: 1fr; }
-    Question { align: center middle; }
-    Question Vertical { width: auto; height: auto; border: ascii; padding: 0 1; }
-    Question Static { width: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key.names, key.action) for key in text.KEYS]
 
@@ -346,45 +325,6 @@ class TopApp(App[None]):
             self._say("there is no container yet; 'w' says why")
             return None
         return row
-
-    def action_cancel(self) -> None:
-        row = self._row
-        if row is None or row.state is not State.WAITING or row.pull is None:
-            self._say("this row has no queued pull")
-            return
-        target = row.pod or row.image
-        self._ask(
-            f"cancel the pull of {row.image} for {row.pod or 'an unknown pod'}?",
-            lambda: self._actions.cancel(target),
-            "cancelled",
-        )
-
-    def action_limit(self, by: int) -> None:
-        limit = self._board.limit if self._board is not None else None
-        if limit is None:
-            self._say("no proxy runs on this node, so there is no limit to change")
-            return
-        new = limit.limit + by
-        if new < 1:
-            self._say("the limit cannot be lower")
-            return
-        what = f"pull {new} at once instead of {limit.limit or 'any number'}?"
-        self._ask(what, lambda: self._actions.set_limit(new), f"the limit is {new} now")
-
-    def _ask(self, question: str, act: Callable[[], Any], done: str) -> None:
-        def answered(is_meant: bool | None) -> None:
-            if not is_meant:
-                self._say("nothing was done")
-                return
-            try:
-                act()
-            except PycrictlError as exc:
-                self._say(exc.message)
-            else:
-                self._say(done)
-            self._is_due.set()
-
-        self.push_screen(Question(clean(question)), answered)
 
     def _beside(self, *words: str, stays: bool = True) -> None:
         beside = self._actions.beside(self._row) if self._row is not None else ()

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from pycrictl.pulls.words import far, stall
 from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
 from pycrictl.top.board import Board, BoardRow, State
-from pycrictl.units import format_bytes, ordinal, parse_duration
+from pycrictl.units import format_bytes, ordinal
 
 
 class Key(NamedTuple):
@@ -27,9 +27,6 @@ KEYS: Final = (
     Key("w,enter", "why", "w why", "enter, w   show why it is in this state"),
     Key("i", "inspect", "i inspect", "i          show its details"),
     Key("p", "layers", "p layers", "p          watch the layers of its pull; Ctrl-C returns"),
-    Key("c", "cancel", "c cancel pull", "c          cancel its queued pull (asks first)"),
-    Key("plus", "limit(1)", "+/- limit", "+, -       raise or lower the pull limit (asks first)"),
-    Key("minus", "limit(-1)", "", ""),
     Key("s", "sort", "s sort", "s          sort healthy rows by CPU, memory, restarts or name"),
     Key("slash", "filter", "/ filter", "/          show only rows with a text; escape shows all"),
     Key("escape", "show_all", "", ""),
@@ -107,14 +104,6 @@ def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
     size = min(max(room - len("pulling  ") - len(right) - 2, 0), _BAR_CHARS)
     drawn = f"{bar(sums.percent / 100, size, layout.is_utf8)}  " if size >= 4 else ""
     return f"pulling  {drawn}{right}"
-
-
-def _clock(text: str) -> str:
-    """Return a duration in the form ``0:18``, and any other text unchanged."""
-    try:
-        return clock(parse_duration(text))
-    except ValueError:
-        return text
 
 
 def bar(share: float, size: int, is_utf8: bool) -> str:

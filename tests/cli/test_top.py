@@ -84,10 +84,6 @@ class Restarting:
             raise ConnectError("the proxy is away")
         return {"limit": 3, "running": [], "waiting": []}
 
-    def set_limit(self, limit: int) -> None: ...
-
-    def cancel(self, target: str) -> None: ...
-
 
 def connected(
     fake: FakeServer, *, is_there: bool = True, proxy: Restarting | None = None
@@ -95,7 +91,8 @@ def connected(
     if not is_there:
         raise ConnectError("the runtime is away")
     client = CriClient(fake.path, timeout_s=20)
-    return NodeClients(client, client, Sources(), proxy, client.close)
+    sources = Sources(ask_proxy=proxy.status if proxy else None)
+    return NodeClients(client, client, sources, client.close)
 
 
 def test_a_proxy_that_restarts_is_shown_again(fake: FakeServer) -> None:

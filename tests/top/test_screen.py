@@ -13,20 +13,17 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from pycrictl.errors import PycrictlError
 from pycrictl.top import text
-from pycrictl.top.board import Board, BoardRow, Limit, State, Usage, ordered
-from pycrictl.top.screen import Actions, Question, Rows, TextPage, TopApp
+from pycrictl.top.board import Board, BoardRow, State, Usage, ordered
+from pycrictl.top.screen import Actions, Rows, TextPage, TopApp
 from tests.top.test_board import BOARD, NOW
 
 
 class Node:
-    """A node whose board a test may change; records the actions that the screen requests."""
+    """A node whose board a test may change."""
 
     def __init__(self, board: Board = BOARD) -> None:
         self.board = board
-        self.done: list[Any] = []
-        self.refusal = ""
 
     def actions(self) -> Actions:
         return Actions(
@@ -34,14 +31,7 @@ class Node:
             why=lambda row: f"why {row.pod}",
             inspect=lambda row: f"all about {row.id}",
             beside=lambda _: ["/no/such/program"],
-            set_limit=lambda limit: self.act("limit", limit),
-            cancel=lambda target: self.act("cancel", target),
         )
-
-    def act(self, *what: Any) -> None:
-        if self.refusal:
-            raise PycrictlError(self.refusal)
-        self.done.append(what)
 
 
 def play(
@@ -140,53 +130,12 @@ async def test_layers_need_a_pull(pilot: Pilot[None]) -> None:
     assert shown(pilot, "#keys") == "that needs a terminal"
 
 
-def test_the_limit_and_a_pull_in_line_are_asked_about_first() -> None:
-    node = Node()
-
-    async def act(pilot: Pilot[None]) -> None:
-        for keys in (["plus", "n"], ["minus", "escape"], ["down", "down", "c", "enter"]):
-            await pilot.press(*keys[:-1])
-            await until(pilot, lambda: isinstance(pilot.app.screen, Question))
-            await pilot.press(keys[-1])
-            await until(pilot, lambda: not isinstance(pilot.app.screen, Question))
-            assert node.done == []
-            assert shown(pilot, "#keys") == "nothing was done"
-        for key in ("plus", "minus", "c"):
-            await pilot.press(key)
-            await until(pilot, lambda: isinstance(pilot.app.screen, Question))
-            await pilot.press("y")
-            await until(pilot, lambda: not isinstance(pilot.app.screen, Question))
-        assert node.done == [("limit", 4), ("limit", 2), ("cancel", "shop/batch")]
-        node.refusal = "the proxy has ended"
-        await pilot.press("plus", "y")
-        assert shown(pilot, "#keys") == "the proxy has ended"
-
-    play(node, act)
-
-
 def test_a_pull_without_a_known_pod_is_not_explained() -> None:
     async def act(pilot: Pilot[None]) -> None:
         await pilot.press("w")
         assert shown(pilot, "#keys") == "the pod of this pull is not known"
 
     play(Node(replace(BOARD, rows=(replace(BOARD.rows[0], pod=""),))), act)
-
-
-def test_what_cannot_be_done_is_said() -> None:
-    async def act(pilot: Pilot[None]) -> None:
-        await pilot.press("c")
-        assert "no queued pull" in shown(pilot, "#keys")
-        await pilot.press("plus")
-        assert "no proxy" in shown(pilot, "#keys")
-
-    play(Node(replace(BOARD, limit=None)), act)
-    low = Node(replace(BOARD, limit=Limit(1, 1, 0)))
-
-    async def lower(pilot: Pilot[None]) -> None:
-        await pilot.press("minus")
-        assert shown(pilot, "#keys") == "the limit cannot be lower"
-
-    play(low, lower)
 
 
 @played

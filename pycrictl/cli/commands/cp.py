@@ -10,8 +10,6 @@ import typer
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
-from pycrictl.copy.method import CopyOptions
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.errors import UsageError
 
 
@@ -19,10 +17,9 @@ from pycrictl.errors import UsageError
 def cp(
     ctx: typer.Context,
     *,
-    paths: Annotated[list[str] | None, options.copy_ends(complete.container_paths)] = None,
-    archive: options.Archive = False,
+    paths: Annotated[list[str] | None, copying.copy_ends(complete.container_paths)] = None,
+    form: copying.CopyForm,
     of_container: options.OfContainer = None,
-    follow_link: options.FollowLink = False,
     max_entries: Annotated[
         int,
         typer.Option(
@@ -32,7 +29,6 @@ def cp(
             help="Refuse to copy more files, directories and links than this; 0: no limit.",
         ),
     ] = 1_000_000,
-    max_size: options.MaxSize = None,
     namespace: options.InNamespace = None,
     method: Annotated[
         Literal["auto", "rpc", "node", "exec"],
@@ -41,9 +37,6 @@ def cp(
             help="Use the runtime's RPCs, this node's file systems, or tar in the container.",
         ),
     ] = "auto",
-    no_clobber: options.NoClobber = False,
-    progress: options.Progress = "auto",
-    quiet: options.CopyQuiet = False,
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
     ] = False,
@@ -65,18 +58,8 @@ def cp(
         if paths:
             raise UsageError("--sweep takes no arguments")
         raise typer.Exit(copying.sweep(app))
-    sources, destination = options.sources_and_destination(ctx, paths)
-    how = CopyOptions(
-        rules=Rules(
-            archive=archive, no_clobber=no_clobber, max_size_bytes=max_size, max_entries=max_entries
-        ),
-        method=method,
-        follow=follow_link,
-        choice=transport,
-        tls=tls.files(app.persona),
-    )
+    sources, destination = copying.split_ends(ctx, paths)
+    how = form.options(method=method, choice=transport, tls=tls.files(app.persona))
+    how = how._replace(rules=how.rules._replace(max_entries=max_entries))
     qualify = partial(options.qualified, container=of_container, namespace=namespace)
-    code = copying.copy(
-        app, sources, destination, how, qualify=qualify, quiet=quiet, progress=progress
-    )
-    raise typer.Exit(code)
+    raise typer.Exit(copying.copy(app, sources, destination, how, form, qualify=qualify))

@@ -14,7 +14,7 @@ from pycrictl import noderoot, nsenter
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import find_keyring, pull_image
+from pycrictl.cli.pulling import CredentialOptions, pull_image
 from pycrictl.containerd import views
 from pycrictl.containerd.daemon import settings_of
 from pycrictl.containerd.grpc_client import ContainerdClient
@@ -107,7 +107,7 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         if not answer.image.id:
             outlet = app.outlet(progress, stdout="result")
             pull = cri_pb2.PullImageRequest(image=wanted)
-            keyring = find_keyring(app)
+            keyring = CredentialOptions().keyring(app)
             pull_image(client, pull, outlet, timeout_s=0.0, keyring=keyring, persona=app.persona)
             answer = client.call("ImageStatus", request)
     info = parsed(answer.info.get("info", ""))

@@ -12,7 +12,8 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import find_keyring
+from pycrictl.cli.pulling import CredentialOptions
+from pycrictl.cli.records import with_records
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
@@ -87,8 +88,10 @@ def why(
         raise typer.Exit(1)
 
 
+@with_records
 def doctor(
     ctx: typer.Context,
+    *,
     registry: Annotated[
         list[str] | None,
         typer.Option(
@@ -101,9 +104,7 @@ def doctor(
     no_registry: Annotated[
         bool, typer.Option("--no-registry", help="Skip the registry checks.")
     ] = False,
-    authfile: options.Authfile = "",
-    docker_config: options.DockerConfig = "",
-    no_credentials: options.NoCredentials = False,
+    credentials: CredentialOptions,
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     admin_socket: AdminSocket = DEFAULT,
@@ -125,7 +126,7 @@ def doctor(
     collector = NodeCollector(
         registries,
         tries_registries=not no_registry,
-        keyring=find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
+        keyring=credentials.keyring(app),
     )
     # No retries: a runtime that is just starting is to be reported, like one that is absent.
     patience_s = min(app.config.timeout_s, CALL_S)

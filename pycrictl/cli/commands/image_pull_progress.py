@@ -13,7 +13,8 @@ from pycrictl import noderoot
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import find_keyring
+from pycrictl.cli.pulling import CredentialOptions
+from pycrictl.cli.records import with_records
 from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
@@ -22,8 +23,10 @@ from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.pull_lines import open_display
 
 
+@with_records
 def image_pull_progress(
     ctx: typer.Context,
+    *,
     pod: Annotated[
         str | None,
         typer.Argument(
@@ -66,9 +69,7 @@ def image_pull_progress(
         ),
     ] = "auto",
     no_manifest: options.NoManifest = False,
-    authfile: options.Authfile = "",
-    docker_config: options.DockerConfig = "",
-    no_credentials: options.NoCredentials = False,
+    credentials: CredentialOptions,
     no_kube: list_options.NoKube = False,
     admin_socket: AdminSocket = DEFAULT,
     interval: options.ProgressInterval = None,
@@ -104,6 +105,6 @@ def image_pull_progress(
             proxy,
             None if no_kube else NodePods(root=root),
             partial(journal.read, root=root),
-            find_keyring(app, authfile, docker_config, no_credentials=no_credentials),
+            credentials.keyring(app),
         )
         node_watch.watch(client, request, display, pace, knowledge)

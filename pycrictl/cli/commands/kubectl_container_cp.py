@@ -8,18 +8,19 @@ from typing import Annotated
 
 import typer
 
-from pycrictl.cli import complete, copying, options
+from pycrictl.cli import copying, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.copy.method import CopyOptions
+from pycrictl.cli.records import with_records
 from pycrictl.copy.rules import spec
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.kubectl.copies.over_api import in_cluster
 
 
+@with_records
 def container_cp(
     ctx: typer.Context,
-    paths: Annotated[list[str] | None, options.copy_ends(complete.pod_paths)] = None,
+    *,
+    paths: Annotated[list[str] | None, copying.copy_ends(cluster_names.pod_paths)] = None,
     container: Annotated[
         str,
         typer.Option(
@@ -31,12 +32,7 @@ def container_cp(
         ),
     ] = "",
     namespace: cluster_names.Namespace = None,
-    archive: options.Archive = False,
-    follow_link: options.FollowLink = False,
-    max_size: options.MaxSize = None,
-    no_clobber: options.NoClobber = False,
-    progress: options.Progress = "auto",
-    quiet: options.CopyQuiet = False,
+    form: copying.CopyForm,
     resume: Annotated[
         bool,
         typer.Option("--resume", help="Continue the same copy where a killed program left off."),
@@ -62,12 +58,11 @@ def container_cp(
     Example: kubectl container-cp -n shop web:/var/lib/data ./data
     """
     app: AppContext = ctx.obj
-    sources, destination = options.sources_and_destination(ctx, paths)
-    form = "POD:PATH or NAMESPACE/POD:PATH"
+    sources, destination = copying.split_ends(ctx, paths)
     # In kubectl cp, relative paths are relative to the container's working directory.
-    request = spec.parse(sources, destination, form=form, adds_slash=False)
-    rules = Rules(archive=archive, no_clobber=no_clobber, max_size_bytes=max_size)
-    how = CopyOptions(rules=rules, follow=follow_link)
+    request = spec.parse(
+        sources, destination, form="POD:PATH or NAMESPACE/POD:PATH", adds_slash=False
+    )
     local = request.sources if isinstance(request, spec.CopyTo) else [request.destination]
     opened = partial(
         in_cluster,
@@ -79,4 +74,4 @@ def container_cp(
         retries=retries,
         resume=resume,
     )
-    raise typer.Exit(copying.carry_out(app, request, how, opened, quiet=quiet, progress=progress))
+    raise typer.Exit(copying.carry_out(app, request, form.options(), form, opened))

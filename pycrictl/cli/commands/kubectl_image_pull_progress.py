@@ -9,6 +9,7 @@ import typer
 from pycrictl.cli import options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.cluster_watch import watch
 from pycrictl.kubectl.pod_selection import Asked
@@ -22,9 +23,11 @@ MAX_NOTES: Final = 5
 """How many pods' problems are shown; the other pods are only counted."""
 
 
+@with_records
 def image_pull_progress(
     ctx: typer.Context,
-    names: cluster_names.Workloads = None,
+    *,
+    selection: cluster_names.Selection,
     container: Annotated[
         str | None,
         typer.Option(
@@ -35,8 +38,6 @@ def image_pull_progress(
             autocompletion=cluster_names.containers,
         ),
     ] = None,
-    namespace: cluster_names.Namespace = None,
-    all_namespaces: cluster_names.AllNamespaces = False,
     node: Annotated[
         str | None,
         typer.Option(
@@ -46,7 +47,6 @@ def image_pull_progress(
             autocompletion=cluster_names.nodes,
         ),
     ] = None,
-    selector: cluster_names.Selector = None,
     follow: Annotated[
         bool,
         typer.Option(
@@ -68,15 +68,7 @@ def image_pull_progress(
     Example: kubectl image-pull-progress web
     """
     app: AppContext = ctx.obj
-    asked = Asked(
-        tuple(options.named(name, "pod") for name in names or ()),
-        options.named(selector, "label selector"),
-        options.named(namespace, "namespace"),
-        all_namespaces,
-        options.named(node, "node"),
-        options.named(container, "container"),
-    )
-    asked.check()
+    asked = selection.asked(node, container)
     outlet = choose(progress, app.env, stdout="progress")
     display = open_display(outlet, aggregate=aggregate)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)

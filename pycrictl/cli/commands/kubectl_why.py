@@ -6,11 +6,11 @@ from typing import Final
 
 import typer
 
-from pycrictl.cli import list_options, options
+from pycrictl.cli import list_options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.errors import UsageError
-from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.why import ClusterView
 from pycrictl.show.formats import Format
@@ -18,12 +18,11 @@ from pycrictl.show.formats import Format
 WATCH_PAUSE_S: Final = 5.0
 
 
+@with_records
 def why(
     ctx: typer.Context,
-    names: cluster_names.Workloads = None,
-    namespace: cluster_names.Namespace = None,
-    all_namespaces: cluster_names.AllNamespaces = False,
-    selector: cluster_names.Selector = None,
+    *,
+    selection: cluster_names.Selection,
     output: list_options.InspectOutput = "table",
     watch: list_options.WatchSurvey = False,
 ) -> None:
@@ -37,16 +36,10 @@ def why(
     Example: kubectl why web
     """
     app: AppContext = ctx.obj
-    asked = Asked(
-        tuple(options.named(name, "pod") for name in names or ()),
-        options.named(selector, "label selector"),
-        options.named(namespace, "namespace"),
-        all_namespaces,
-    )
     chosen = Format(output)
     if watch and not chosen.is_table:
         raise UsageError("--watch works only with the table")
-    asked.check()
+    asked = selection.asked()
     kubectl = Kubectl(app.handed_on, app.env.note)
     with ClusterView(kubectl, asked, app.env.environ) as view:
         list_options.show_survey(

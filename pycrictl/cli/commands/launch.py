@@ -11,9 +11,9 @@ import typer
 
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import ask_password, find_keyring, pull_image, worded_sandbox
+from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
 from pycrictl.cli.records import with_records
-from pycrictl.cri.configurations import auth_config, load_container, load_pod
+from pycrictl.cri.configurations import load_container, load_pod
 from pycrictl.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
@@ -26,12 +26,9 @@ CANCEL_FLAG: Final = "--cancel-timeout"
 
 
 @dataclass(frozen=True, slots=True)
-class PullOptions:
+class PullOptions(LoginOptions):
     """The options of ``create`` and ``run`` about pulls of the container's images."""
 
-    auth: options.Auth = ""
-    creds: options.Creds = ""
-    username: options.Username = ""
     no_pull: options.NoPull = False
     with_pull: options.WithPull = False
     pull_timeout: options.PullTimeout = 0.0
@@ -61,12 +58,7 @@ def _prepared(
     """Read the container and pod files, then connect: nothing is sent if a file is invalid."""
     container = load_container(files[0], app.env.warn)
     pod = load_pod(files[1], app.env.warn)
-    auth = auth_config(
-        creds=how.creds,
-        auth=how.auth,
-        username=how.username,
-        password=ask_password(app) if pulls and how.username else "",
-    )
+    auth = how.make(app) if pulls else None
     with _clients(app, timeout_s, needs_images=pulls) as (client, images):
 
         def pull(request: cri_pb2.PullImageRequest) -> str:
@@ -75,7 +67,7 @@ def _prepared(
                 request,
                 app.outlet("auto", stdout="result"),
                 timeout_s=how.pull_timeout,
-                keyring=find_keyring(app),
+                keyring=CredentialOptions().keyring(app),
                 persona=app.persona,
             )
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +13,7 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.records import with_records
 from pycrictl.cri.inspection.stats import measure, space
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
@@ -32,23 +34,32 @@ if TYPE_CHECKING:
     from typing import TextIO
 
     from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.inspection.stats import Sample
     from pycrictl.cri.lists.lookup import Kind
     from pycrictl.show.render import Table
 
 
 LONGEST_S: Final = 24 * 3600
 
-StatsOutput = Annotated[
-    str, options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS")
-]
-Seconds = Annotated[
-    int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
-]
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The options of ``stats`` and ``statsp`` about how to measure and to show it."""
+
+    labels: list_options.Labels = None
+    no_headers: list_options.NoHeaders = False
+    output: Annotated[
+        str, options.formats("json", "yaml", "table", "jsonpath=TEMPLATE", "custom-columns=COLUMNS")
+    ] = "table"
+    seconds: Annotated[
+        int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
+    ] = 1
+    watch: list_options.WatchStats = False
 
 
+@with_records
 def stats(
     ctx: typer.Context,
+    *,
     positional: Annotated[
         str,
         typer.Argument(
@@ -59,13 +70,9 @@ def stats(
         bool, typer.Option("--all", "-a", help="Include containers that are not running.")
     ] = False,
     container_id: list_options.ContainerId = "",
-    labels: list_options.Labels = None,
-    no_headers: list_options.NoHeaders = False,
-    output: StatsOutput = "table",
+    how: Measurement,
     pod: list_options.PodId = "",
-    seconds: Seconds = 1,
     sort_by: Annotated[str, list_options.sort_by(CONTAINER_STATS, "name", "cpu")] = "",
-    watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of containers.
 
@@ -75,28 +82,19 @@ def stats(
     Example: pycrictl stats --watch
     """
     app: AppContext = ctx.obj
+    container = container_id or positional
+    labels = options.split_pairs(app, how.labels, "--label")
     condition = cri_pb2.ContainerStatsFilter(
-        id=container_id or positional,
-        pod_sandbox_id=pod,
-        label_selector=options.split_pairs(app, labels, "--label"),
+        id=container, pod_sandbox_id=pod, label_selector=labels
     )
-    _measure(
-        app,
-        lambda client: measure(client, condition),
-        ("pod", pod),
-        ("container", container_id or positional),
-        output=output,
-        seconds=seconds,
-        watch=watch,
-        sort_by=sort_by,
-        header=not no_headers,
-        columns=CONTAINER_STATS,
-        show_all=all_,
-    )
+    selected: list[tuple[Kind, str]] = [("pod", pod), ("container", container)]
+    _measure(app, condition, selected, how, CONTAINER_STATS, sort_by, show_all=all_)
 
 
+@with_records
 def statsp(
     ctx: typer.Context,
+    *,
     positional: Annotated[
         str,
         typer.Argument(
@@ -104,12 +102,8 @@ def statsp(
         ),
     ] = "",
     pod_id: list_options.SandboxId = "",
-    labels: list_options.Labels = None,
-    no_headers: list_options.NoHeaders = False,
-    output: StatsOutput = "table",
-    seconds: Seconds = 1,
+    how: Measurement,
     sort_by: Annotated[str, list_options.sort_by(POD_STATS, "pod", "cpu")] = "",
-    watch: list_options.WatchStats = False,
 ) -> None:
     """Show the resource usage of pods.
 
@@ -119,48 +113,36 @@ def statsp(
     Example: pycrictl statsp --seconds 2 --label app=web
     """
     app: AppContext = ctx.obj
-    condition = cri_pb2.PodSandboxStatsFilter(
-        id=pod_id or positional, label_selector=options.split_pairs(app, labels, "--label")
-    )
-    _measure(
-        app,
-        lambda client: measure(client, condition),
-        ("pod", pod_id or positional),
-        output=output,
-        seconds=seconds,
-        watch=watch,
-        sort_by=sort_by,
-        header=not no_headers,
-        columns=POD_STATS,
-    )
+    pod = pod_id or positional
+    labels = options.split_pairs(app, how.labels, "--label")
+    condition = cri_pb2.PodSandboxStatsFilter(id=pod, label_selector=labels)
+    _measure(app, condition, [("pod", pod)], how, POD_STATS, sort_by)
 
 
 def _measure(
     app: AppContext,
-    sample: Callable[[CriClient], Sample[Any]],
-    *selected: tuple[Kind, str],
-    output: str,
-    seconds: int,
-    watch: bool,
-    sort_by: str,
-    header: bool,
+    condition: cri_pb2.ContainerStatsFilter | cri_pb2.PodSandboxStatsFilter,
+    selected: Sequence[tuple[Kind, str]],
+    how: Measurement,
     columns: Sequence[Column],
+    sort_by: str,
+    *,
     show_all: bool = False,
 ) -> None:
-    """Measure and show, once or until Ctrl-C; a table compares two samples, ``seconds`` apart."""
+    """Measure and show, once or until Ctrl-C; a table compares two samples, some seconds apart."""
     is_by_cpu = sort_by.removeprefix("-").lower() in ("cpu", "cpu %")
     chosen = ListFormat(
-        app.persona.known_format(output or "table", STATS_FORMATS),
+        app.persona.known_format(how.output or "table", STATS_FORMATS),
         name="stats",
         sort_by="" if is_by_cpu else sort_by,
-        header=header,
+        header=not how.no_headers,
         columns=columns,
         formats=STATS_FORMATS,
     )
     if is_by_cpu and not chosen.is_table:
         raise UsageError("CPU is measured for tables only", hint="sort by a path")
-    if not 0 <= seconds <= LONGEST_S:
-        raise UsageError(f'"{seconds}" for --seconds is not between 0 and {LONGEST_S}')
+    if not 0 <= how.seconds <= LONGEST_S:
+        raise UsageError(f'"{how.seconds}" for --seconds is not between 0 and {LONGEST_S}')
     warnings: set[str] = set()
 
     def table(before: list[Any], after: Sequence[Any]) -> Table:
@@ -174,12 +156,12 @@ def _measure(
 
     def show_once(client: CriClient, viewer: Viewer) -> bool:
         """Show one measurement; return whether there was anything to measure."""
-        found = sample(client)
+        found = measure(client, condition)
         views = None
         if chosen.is_table:
             before = found.stats
-            time.sleep(seconds)
-            found = sample(client)
+            time.sleep(how.seconds)
+            found = measure(client, condition)
             if not viewer.is_in_place:
                 viewer.show(app.persona.clear_screen)
             views = Views(lambda after, _: table(before, after))
@@ -191,14 +173,14 @@ def _measure(
         return bool(found.stats or found.failures)
 
     with app.open_client("runtime") as client:
-        if watch:
+        if how.watch:
             with app.until_interrupted() as viewer:
                 while True:
                     show_once(client, viewer)
                     time.sleep(list_options.STATS_PAUSE_S)
         elif not show_once(client, Viewer(app.env)) and chosen.is_table:
             list_options.note_missing(app, client, *selected)
-    if warnings and not watch:
+    if warnings and not how.watch:
         raise typer.Exit(ExitCode.FAILURE)
 
 

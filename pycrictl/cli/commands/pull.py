@@ -12,11 +12,11 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.pulling import ask_password, find_keyring, pull_image, shown
+from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
 from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
-from pycrictl.cri.configurations import auth_config, load_pod
+from pycrictl.cri.configurations import load_pod
 from pycrictl.errors import ConfigError, RuntimeFault, UsageError
 from pycrictl.pull.image import SharedLimit
 from pycrictl.pull.many import PullOutcome, images_in, pull_many
@@ -92,17 +92,13 @@ def pull(
             "--annotation", "-a", metavar="KEY=VALUE", help="Annotation of the image; repeatable."
         ),
     ] = None,
-    auth: options.Auth = "",
-    creds: options.Creds = "",
+    login: LoginOptions,
     pod_config: Annotated[
         str | None,
         options.file_option("--pod-config", help="Pull for the pod of this JSON or YAML file."),
     ] = None,
     pull_timeout: options.PullTimeout = 0.0,
-    username: options.Username = "",
-    authfile: options.Authfile = "",
-    docker_config: options.DockerConfig = "",
-    no_credentials: options.NoCredentials = False,
+    credentials: CredentialOptions,
     progress: options.Progress = "auto",
     no_manifest: options.NoManifest = False,
     limit: LimitOptions,
@@ -148,11 +144,11 @@ def pull(
     outlet = app.outlet(progress, stdout="result")
     sandbox_config = None if pod_config is None else load_pod(pod_config, app.env.warn)
     annotations = options.split_pairs(app, annotation, "--annotation")
-    password = ask_password(app) if username else ""
+    auth = login.make(app)
     requests = [
         cri_pb2.PullImageRequest(
             image=cri_pb2.ImageSpec(image=image, annotations=annotations),
-            auth=auth_config(creds=creds, auth=auth, username=username, password=password),
+            auth=auth,
             sandbox_config=sandbox_config,
         )
         for image in images
@@ -160,9 +156,7 @@ def pull(
     shared = limit.shared(app)
     results = Results(app)
     at_once = min(parallel or limit.max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
-    keyring = None
-    if not (creds or auth or username):
-        keyring = find_keyring(app, authfile, docker_config, no_credentials=no_credentials)
+    keyring = credentials.keyring(app) if auth is None else None
     pull_one = partial(
         pull_image,
         timeout_s=pull_timeout,

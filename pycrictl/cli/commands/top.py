@@ -20,7 +20,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.environ import is_dumb, is_utf8
-from pycrictl.errors import ConnectError, PycrictlError, UsageError
+from pycrictl.errors import ConnectError, UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
 from pycrictl.show import diagnosis_text, render
@@ -28,7 +28,7 @@ from pycrictl.show.protodata import message_document
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
 from pycrictl.top.board import BoardRow, record_of
-from pycrictl.top.board_poller import BoardPoller, NodeClients, Proxy
+from pycrictl.top.board_poller import BoardPoller, NodeClients
 from pycrictl.top.text import lines_of
 from pycrictl.units import escape
 
@@ -93,7 +93,7 @@ def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClient
         partial(journal.read, root=root, timeout_s=journal.TIMEOUT_S),
         proxy.status if proxy is not None else None,
     )
-    return NodeClients(client, images, sources, proxy, stack.close)
+    return NodeClients(client, images, sources, stack.close)
 
 
 def _print(app: AppContext, poller: BoardPoller, *, is_json: bool) -> None:
@@ -116,18 +116,11 @@ def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
     # Half of this program's memory and a tenth of a second, which only this screen needs.
     from pycrictl.top.screen import Actions, TopApp, own_words, play  # noqa: PLC0415 - textual
 
-    def proxy() -> Proxy:
-        if (found := poller.connected.proxy) is None:
-            raise PycrictlError("no proxy runs on this node")
-        return found
-
     actions = Actions(
         look=poller.look,
         why=partial(_why, app, poller),
         inspect=partial(_inspect, app, poller),
         beside=lambda _: [*own_words(), *app.global_words()],
-        set_limit=lambda limit: proxy().set_limit(limit),
-        cancel=lambda target: proxy().cancel(target),
     )
     utf8 = is_utf8(app.env.stdout, app.env.environ)
     play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
@@ -136,16 +129,11 @@ def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
 def _run_elsewhere(app: AppContext, boards: HostBoards, interval_s: float) -> None:
     from pycrictl.top.screen import Actions, TopApp, play  # noqa: PLC0415 - textual
 
-    def refuse(_: object) -> None:
-        raise PycrictlError("pulls are limited and cancelled on one host: top of that alone")
-
     actions = Actions(
         look=boards.look,
         why=lambda row: boards.output(row, "why", row.pod),
         inspect=lambda row: boards.output(row, "inspect", row.id),
         beside=boards.beside,
-        set_limit=refuse,
-        cancel=refuse,
     )
     boards.open()
     try:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
 
+from pycrictl.cli import options
+from pycrictl.cli.complete import DIRECTIVES, NO_SPACE
 from pycrictl.cli.plugins import COMPLETION_LIMIT_S
 from pycrictl.errors import PycrictlError
+from pycrictl.kubectl.pod_selection import Asked
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.units import escape
 
@@ -50,16 +54,19 @@ def workloads(ctx: typer.Context, incomplete: str) -> Known:
     return [*_asked(ctx, "get", "pods", *_namespace(ctx), _NAMES), *kinds]
 
 
-def pods_at(ctx: typer.Context, incomplete: str) -> Known:
-    """Return pods as POD or NAMESPACE/POD, if the word can be the beginning of POD:PATH."""
+def pod_paths(ctx: typer.Context, incomplete: str) -> Known:
+    """Return pods as ``POD:`` or ``NAMESPACE/POD:``, the beginning of POD:PATH."""
     if incomplete.startswith(("/", ".")) or ":" in incomplete:
         return []
     namespace, slash, _ = incomplete.rpartition("/")
     where = [f"--namespace={namespace}"] if slash else _namespace(ctx)
     return [
-        (f"{namespace}{slash}{name}", about)
+        (f"{namespace}{slash}{name}:", about)
         for name, about in _asked(ctx, "get", "pods", *where, _NAMES)
     ]
+
+
+DIRECTIVES[pod_paths] = NO_SPACE
 
 
 def containers(ctx: typer.Context, incomplete: str) -> Known:
@@ -86,21 +93,39 @@ Namespace = Annotated[
     ),
 ]
 
-Workloads = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="[POD|TYPE/NAME...]",
-        help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
-        autocompletion=workloads,
-    ),
-]
-AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
-]
-Selector = Annotated[
-    str | None,
-    typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
-]
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The arguments and options that select pods of a cluster."""
+
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[POD|TYPE/NAME...]",
+            help="Pods or workloads, such as deployment/web (default: all pods of the namespace).",
+            autocompletion=workloads,
+        ),
+    ] = None
+    namespace: Namespace = None
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Pods of all namespaces.")
+    ] = False
+    selector: Annotated[
+        str | None,
+        typer.Option("--selector", "-l", metavar="LABELS", help="Only pods with these labels."),
+    ] = None
+
+    def asked(self, node: str | None = None, container: str | None = None) -> Asked:
+        asked = Asked(
+            tuple(options.named(name, "pod") for name in self.names or ()),
+            options.named(self.selector, "label selector"),
+            options.named(self.namespace, "namespace"),
+            self.all_namespaces,
+            options.named(node, "node"),
+            options.named(container, "container"),
+        )
+        asked.check()
+        return asked
 
 
 def _namespace(ctx: typer.Context) -> list[str]:
