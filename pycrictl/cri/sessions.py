@@ -8,7 +8,6 @@ from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists import lookup
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.units import quote
 
@@ -53,7 +52,7 @@ def forward_url(
 
 
 def _url(client: CriClient, name: str, request: Message, what: str) -> str:
-    url: str = lookup.call(client, name, request, what=what).url
+    url: str = client.call(name, request, what=what).url
     if not url:
         raise RemoteProtocolError(f"{what}: the runtime gave no URL for the stream")
     return url
@@ -65,5 +64,5 @@ def exec_sync(
     """Run a command and return its whole output; a ``limit_s`` of 0 means no limit."""
     request = cri_pb2.ExecSyncRequest(container_id=container_id, cmd=command, timeout=limit_s)
     what = running(shown or quote(container_id))
-    answer: cri_pb2.ExecSyncResponse = lookup.call(client, "ExecSync", request, what=what)
+    answer: cri_pb2.ExecSyncResponse = client.call("ExecSync", request, what=what)
     return answer

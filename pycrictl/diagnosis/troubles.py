@@ -29,7 +29,7 @@ class Trouble(NamedTuple):
 
 
 NO_SPACE: Final = "no space left on device"
-FREE_SPACE: Final = "'pycrictl imagefsinfo -o wide' shows the disk, 'pycrictl rmi --prune' frees it"
+FREE_SPACE: Final = "'pycrictl doctor' shows the disks, 'pycrictl rmi --prune' frees space"
 _REASON_CHARS: Final = 100
 
 _PULLS: Final = (

@@ -20,11 +20,9 @@ from pycrictl.yamltree import Node
 PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
 """Pulls an image without showing it, and returns the runtime's reference to it."""
 
-NOT_TRIED: Final = "not tried"
-
 
 class PullOutcome(NamedTuple):
-    """How a pull ended: the runtime's reference, or why it failed; neither if it was not tried."""
+    """How a pull ended: the runtime's reference, or why it failed."""
 
     image: str
     reference: str = ""
@@ -35,7 +33,7 @@ class PullOutcome(NamedTuple):
     def words(self) -> str:
         if self.error is not None:
             return f"failed: {self.error.message.partition(': ')[2] or self.error.message}"
-        return "up to date" if self.reference else NOT_TRIED
+        return "up to date"
 
 
 def pull_many(
@@ -44,12 +42,11 @@ def pull_many(
     pull_one: PullOne,
     *,
     parallel: int,
-    keeps_going: bool,
     show: Show | None,
 ) -> list[PullOutcome]:
     """Pull images, ``parallel`` at once, and return their outcomes in the same order.
 
-    With ``keeps_going``, pulls are also started after a failure. Ctrl-C cancels the running ones.
+    A failure does not stop the others; Ctrl-C cancels the running ones.
     """
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
@@ -57,15 +54,14 @@ def pull_many(
     found: dict[int, PullOutcome] = {}
     branch = client.branch()
     pool = ThreadPoolExecutor(parallel)
-    has_failed = False
     began_at = time.monotonic()
     with ExitStack() as stack:
         stack.callback(pool.shutdown, wait=False, cancel_futures=True)
         stack.callback(branch.close)  # cancels running calls
         display: PullDisplay | None = None
         try:
-            while running or (todo and (keeps_going or not has_failed)):
-                while todo and len(running) < parallel and (keeps_going or not has_failed):
+            while running or todo:
+                while todo and len(running) < parallel:
                     place, request = todo.pop()
                     began_s[place] = time.time()
                     running[pool.submit(_pull, branch, request, pull_one)] = place
@@ -83,12 +79,11 @@ def pull_many(
                     display.look([one.image for one in ended if one.error is not None])
                 for future in done:
                     outcome = found[running.pop(future)] = future.result()
-                    has_failed = has_failed or outcome.error is not None
                     if display is not None:
                         display.end(outcome.image)
         except KeyboardInterrupt:
             raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
-    return [found.get(n, PullOutcome(one.image.image)) for n, one in enumerate(requests)]
+    return [found[place] for place in range(len(requests))]
 
 
 def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOne) -> PullOutcome:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl.show.list_views import (
     NEVER,
     SIZE_DIGITS,
-    UNKNOWN,
     age,
     block_of,
     enum_name,
@@ -16,8 +15,8 @@ from pycrictl.show.list_views import (
     rfc3339,
 )
 from pycrictl.show.protodata import Document, status_document
-from pycrictl.show.render import Block, Table
-from pycrictl.units import format_bytes, format_size
+from pycrictl.show.render import Block
+from pycrictl.units import format_size
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -128,30 +127,6 @@ def image_filesystem_lines(response: cri_pb2.ImageFsInfoResponse) -> list[str]:
         "Image Filesystem ",
         *_filesystem_lines(response.image_filesystems),
     ]
-
-
-def image_filesystems_table(
-    response: cri_pb2.ImageFsInfoResponse, space: Callable[[str], tuple[int, int] | None]
-) -> Table:
-    """Make a row for each file system of images and containers.
-
-    ``space`` returns size and free bytes of the file system at a mount point of the node.
-    """
-    rows = []
-    kinds = (("images", response.image_filesystems), ("containers", response.container_filesystems))
-    for kind, filesystems in kinds:
-        for usage in filesystems:
-            mountpoint = usage.fs_id.mountpoint
-            found = space(mountpoint)
-            cells = [UNKNOWN] * 3
-            if found is not None:
-                size_bytes, free_bytes = found
-                percent = 100 * (size_bytes - free_bytes) / (size_bytes or 1)
-                cells = [format_bytes(size_bytes), format_bytes(free_bytes), f"{percent:.0f}%"]
-            used = format_bytes(usage.used_bytes.value)
-            rows.append((kind, used, str(usage.inodes_used.value), *cells, mountpoint))
-    header = ("FILESYSTEM OF", "USED", "INODES", "SIZE", "FREE", "FULL", "MOUNTPOINT")
-    return Table(header, rows, min_width=0)
 
 
 def _filesystem_lines(filesystems: Iterable[cri_pb2.FilesystemUsage]) -> list[str]:

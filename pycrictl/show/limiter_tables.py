@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from pycrictl.show.columns import Column, table_of
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
 from pycrictl.units import format_bytes, format_duration, format_part, plural, shorten
@@ -121,27 +120,25 @@ def _containerd(found: Mapping[str, Any] | None) -> str:
 # History
 
 
-HISTORY: Final = (
-    Column("ENDED", ".ended", lambda pull, _: pull["ended"][:19] + "Z"),
-    Column("IMAGE", ".image", lambda pull, _: pull["image"]),
-    Column("POD", ".pod", lambda pull, _: pull["pod"] or NONE),
-    Column("WAITED", ".waitedSeconds", lambda pull, _: _duration(pull["waitedSeconds"])),
-    Column("PULLED", ".pulledSeconds", lambda pull, _: _duration(pull["pulledSeconds"])),
-    Column("GOT", ".gotBytes", lambda pull, _: _bytes(pull["gotBytes"])),
-    Column("REUSED", ".reusedBytes", lambda pull, _: _bytes(pull["reusedBytes"])),
-    Column("RATE", ".bytesPerSecond", lambda pull, _: _rate(pull["bytesPerSecond"])),
-    Column("ATTEMPTS", ".attempts", lambda pull, _: str(pull["attempts"])),
-    Column("OUTCOME", ".outcome", lambda pull, _: _outcome(pull)),
+_HISTORY: Final = (
+    *("ENDED", "IMAGE", "POD", "WAITED", "PULLED", "GOT", "REUSED", "RATE", "ATTEMPTS", "OUTCOME"),
 )
 
 
-def write_history(document: Mapping[str, Any], out: TextIO, *, header: bool = True) -> None:
-    pulls, text = document["pulls"], _sum(document["summary"])
-    if pulls:
-        table = table_of(HISTORY, pulls, min_width=0, footer=text)
-        write_table(table, out, header=header)
-    elif header:
-        write_lines([text], out)
+def write_history(document: Mapping[str, Any], out: TextIO) -> None:
+    summary = _sum(document["summary"])
+    if rows := [_past(pull) for pull in document["pulls"]]:
+        write_table(Table(_HISTORY, rows, min_width=0, footer=summary), out)
+    else:
+        write_lines([summary], out)
+
+
+def _past(pull: Mapping[str, Any]) -> tuple[str, ...]:
+    waited, pulled = (_duration(pull[key]) for key in ("waitedSeconds", "pulledSeconds"))
+    got, reused = (_bytes(pull[key]) for key in ("gotBytes", "reusedBytes"))
+    ended = pull["ended"][:19] + "Z"
+    figures = waited, pulled, got, reused, _rate(pull["bytesPerSecond"]), pull["attempts"]
+    return _cells(ended, pull["image"], pull["pod"], *figures, _outcome(pull))
 
 
 def _outcome(pull: Mapping[str, Any]) -> str:

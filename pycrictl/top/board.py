@@ -34,29 +34,22 @@ MEASURES: Final[tuple[Measure, ...]] = ("cpu", "memory", "restarts", "name")
 
 _WORDS: Final = {
     "crash-loop": "crashing",
-    "crashed": "crashed",
-    "out-of-memory": "out of memory",
     "liveness": "killed by probe",
     "probe": "not ready",
-    "bad-command": "bad command",
     "start-error": "cannot start",
     "config": "cannot be made",
     "not-found": "no such image",
     "unauthorized": "image refused",
-    "registry-down": "registry down",
     "rate-limited": "registry busy",
     "x509": "bad certificate",
-    "disk-full": "disk full",
     "cni": "no network",
     "volume": "no volume",
     "sandbox-image": "no pause image",
-    "keeps-ending": "keeps ending",
     "post-start": "hook fails",
-    "init-running": "initializing",
-    "maybe-debug": "ended",
     "runtime-class": "no such runtime",
-    "kill-failed": "cannot be stopped",
 }
+"""Words for kinds of causes whose names say too little."""
+
 _FIRST: Final = (-1_000_000, 0)
 """The severity of a host that is not there."""
 

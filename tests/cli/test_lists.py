@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -355,28 +354,6 @@ def test_jsonpath_of_documents_that_are_no_list(fake: FakeServer) -> None:
     ):
         shown = run(fake, *words)
         assert (shown.code, shown.stdout) == (0, expected), (words, shown.stderr)
-
-
-def test_free_space(fake: FakeServer, tmp_path: Path) -> None:
-    usage = cri_pb2.FilesystemUsage(
-        fs_id={"mountpoint": str(tmp_path)}, used_bytes={"value": 2048}, inodes_used={"value": 3}
-    )
-    elsewhere = cri_pb2.FilesystemUsage(fs_id={"mountpoint": "/nonexistent"})
-    answer = cri_pb2.ImageFsInfoResponse(
-        image_filesystems=[usage], container_filesystems=[elsewhere]
-    )
-    fake.offer("ImageFsInfo", answer)
-    shown = run(fake, "imagefsinfo", "-o", "wide").stdout.splitlines()
-    assert shown[0].split() == "FILESYSTEM OF USED INODES SIZE FREE FULL MOUNTPOINT".split()
-    bare = run(fake, "imagefsinfo", "-o", "wide", "--no-headers").stdout.splitlines()
-    assert bare == shown[1:]
-    images = shown[1].split("   ")
-    assert images[0] == "images"
-    assert shown[1].split()[1:4] == ["2.0", "KiB", "3"]
-    assert "%" in shown[1]
-    assert shown[2].split() == [
-        *("containers", "0", "B", "0", "unknown", "unknown", "unknown", "/nonexistent")
-    ]
 
 
 @pytest.mark.parametrize("command", ["inspect", "inspectp", "inspecti"])

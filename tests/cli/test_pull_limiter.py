@@ -176,7 +176,7 @@ def test_cancel(path: str) -> None:
     "line",
     [
         *("", "cancel", "set", "set x", "set -1", "set " + "9" * 5000, "status 3", "stop"),
-        *("status --failed", "status --sort-by rate", "status --no-headers"),
+        *("status --failed", "history --sort-by rate", "history --no-headers"),
         *("history 1", "history --since soon"),
     ],
     ids=lambda line: line[:20],
@@ -195,11 +195,10 @@ def test_no_proxy(tmp_path: Path) -> None:
 
 
 def test_watch_goes_on_until_ctrl_c(path: str) -> None:
-    words = ("--watch", "--interval", "0.1", "--admin-socket", path)
-    process = start("pull-limiter", "status", *words)
+    process = start("pull-limiter", "status", "--watch", "--admin-socket", path)
     assert process.stdout is not None
     heads = 0
-    while heads < 3:
+    while heads < 2:
         line = process.stdout.readline()
         assert line
         assert "\x1b" not in line
@@ -284,29 +283,6 @@ def test_a_part_of_the_history(history: str, words: list[str], images: list[str]
 
 def test_no_pulls_at_all(history: str) -> None:
     assert shown(history, "--image", "nothing").stdout == "no pulls\n"
-    assert shown(history, "--image", "nothing", "--no-headers").stdout == ""
-
-
-@pytest.mark.parametrize(
-    ("column", "pods"),
-    [
-        ("rate", [None, "default/web", "default/db"]),
-        ("-pulled", ["default/web", "default/db", None]),
-        ("-.endedSeconds", None),
-    ],
-)
-def test_the_history_in_another_order(
-    history: str, column: str, pods: list[str | None] | None
-) -> None:
-    run = shown(history, "--sort-by", column, "-o", "json")
-    if pods is None:
-        assert (run.code, run.stdout) == (1, "")
-        assert "no listed object has the field" in run.stderr
-    else:
-        assert [pull["pod"] for pull in json.loads(run.stdout)["pulls"]] == pods
-        bare = shown(history, "--sort-by", column, "--no-headers").stdout.splitlines()
-        whole = shown(history, "--sort-by", column).stdout.splitlines()
-        assert bare == whole[1:-2]
 
 
 def test_a_history_that_cannot_be_read(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
-from pycrictl.cri.inspection.stats import measure, space
+from pycrictl.cri.inspection.stats import measure
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
 from pycrictl.show.formats import (
-    INSPECT_FORMATS,
     METRICS_FORMATS,
     STATS_FORMATS,
     Format,
@@ -222,33 +221,18 @@ def metricdescs(ctx: typer.Context, output: list_options.DocumentOutput = "json"
 
 def imagefsinfo(
     ctx: typer.Context,
-    output: Annotated[
-        str,
-        options.formats(
-            "json",
-            "yaml",
-            "go-template",
-            "table",
-            "wide",
-            "jsonpath=TEMPLATE",
-            help="Output format; wide also shows the free space.",
-        ),
-    ] = "json",
+    output: list_options.InspectOutput = "json",
     template: list_options.Template = "",
-    no_headers: list_options.NoHeaders = False,
 ) -> None:
     """Show the disk usage of images.
 
-    Example: pycrictl imagefsinfo --output wide
+    Example: pycrictl imagefsinfo --output table
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, template=template, formats=(*INSPECT_FORMATS, "wide"))
+    chosen = Format(output, template=template)
     with app.open_client("image") as client:
         answer = client.call("ImageFsInfo", cri_pb2.ImageFsInfoRequest())
-    if chosen.is_wide:
-        table = inspect_views.image_filesystems_table(answer, space)
-        render.write_table(table, app.env.stdout, header=not no_headers)
-    elif chosen.is_table:
+    if chosen.is_table:
         render.write_lines(inspect_views.image_filesystem_lines(answer), app.env.stdout)
     else:
         chosen.write_document(protodata.status_document(answer), app.env.stdout)

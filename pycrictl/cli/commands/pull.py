@@ -120,9 +120,6 @@ def pull(
             metavar="INT",
         ),
     ] = 0,
-    keep_going: Annotated[
-        bool, typer.Option("--keep-going", help="With --from: continue after a failure.")
-    ] = False,
 ) -> None:
     """Pull images from a registry.
 
@@ -136,8 +133,6 @@ def pull(
         if images:
             raise UsageError("--from and images as arguments cannot be combined")
         images = _listed(app, from_)
-    if keep_going and not from_:
-        raise UsageError("--keep-going needs --from: images given as arguments are all tried")
     if parallel > MAX_PARALLEL:
         raise UsageError(f"--parallel must be at most {MAX_PARALLEL}")
     images = options.some_named(images, "image")
@@ -188,7 +183,6 @@ def pull(
             requests,
             partial(pull_one, outlet=replace(outlet, form="none")),
             parallel=at_once,
-            keeps_going=keep_going or not from_,
             show=shown(outlet),
         )
     if not from_:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from pycrictl import noderoot
-from pycrictl.cli import list_options, options
+from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.config import socket_path
@@ -20,12 +20,13 @@ from pycrictl.progress.failures import cause
 from pycrictl.proxy import admin
 from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
 from pycrictl.show import limiter_tables
-from pycrictl.show.columns import SortKey, sort_paths
 from pycrictl.show.formats import Format
 from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
     from typing import TextIO
+
+WATCH_PAUSE_S: Final = 2.0
 
 
 def pull_limiter(
@@ -47,12 +48,6 @@ def status(
     admin_socket: AdminSocket = DEFAULT,
     output: options.Output = "table",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
-    interval: Annotated[
-        float | None,
-        options.seconds_option(
-            "--interval", help="With --watch: seconds between refreshes (default: 2)."
-        ),
-    ] = None,
 ) -> None:
     """Show the limit, the pulls in progress, the queue, and other limits on the node.
 
@@ -75,7 +70,7 @@ def status(
 
     if watch:
         with app.until_interrupted() as viewer:
-            viewer.repeat(write, pause_s=interval or 2.0)
+            viewer.repeat(write, pause_s=WATCH_PAUSE_S)
     else:
         write(app.env.stdout)
 
@@ -130,10 +125,6 @@ def history(
         str, typer.Option("--image", metavar="TEXT", help="Only images whose name contains TEXT.")
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only failed pulls.")] = False,
-    sort_by: Annotated[str, list_options.sort_by(limiter_tables.HISTORY, "rate")] = "",
-    no_headers: Annotated[
-        bool, typer.Option("--no-headers", help="Omit the headings and the summary.")
-    ] = False,
 ) -> None:
     """Show the last 10,000 pulls, including those of earlier runs of the proxy, and a summary.
 
@@ -156,11 +147,9 @@ def history(
         and not (failed and record.outcome.is_good)
     ]
     pulls = [record.document() for record in records]
-    if sort_by:
-        pulls = SortKey(sort_by, sort_paths(limiter_tables.HISTORY)).sorted(pulls, pulls)
     document = {"pulls": pulls, "summary": summary_of(records)}
     if chosen.is_table:
-        limiter_tables.write_history(document, app.env.stdout, header=not no_headers)
+        limiter_tables.write_history(document, app.env.stdout)
     else:
         chosen.write_document(document, app.env.stdout)
 

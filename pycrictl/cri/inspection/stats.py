@@ -6,14 +6,12 @@ parent. The elements are then requested one by one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient, call_each
 from pycrictl.cri.lists import fetch
@@ -79,12 +77,3 @@ def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Mess
     for each in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
         what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
         yield what, cri_pb2.ContainerStatsRequest(container_id=each.id)
-
-
-def space(mountpoint: str) -> tuple[int, int] | None:
-    """Return size and free bytes of a file system of the node; None if unknown."""
-    try:
-        found = os.statvfs(noderoot.locate(mountpoint))
-    except (OSError, ValueError, PycrictlError):
-        return None
-    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize

@@ -55,14 +55,14 @@ def read(
         request = method(call).request_type(**{name_field: value, "verbose": verbose})
         requests.append((f"{kind} {quote_reference(name)}", request))
     outcomes = call_each(client, call, requests)
-    for (what, request), answer in zip(requests, outcomes, strict=True):
+    for (what, _), answer in zip(requests, outcomes, strict=True):
         if not isinstance(answer, PycrictlError) and not answer.HasField(field):
             no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
             answer = NotFound(f"no {what}") if kind == "image" else no_status
         if isinstance(answer, NotFound):
             if is_listed:
                 continue
-            answer.hint = answer.hint or lookup.hint(client, request)
+            answer.hint = answer.hint or (lookup.IMAGES_HINT if kind == "image" else None)
         try:
             if isinstance(answer, PycrictlError):
                 raise answer

@@ -19,7 +19,7 @@ from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.calls.methods import method
-from pycrictl.cri.lists import fetch, lookup
+from pycrictl.cri.lists import fetch
 from pycrictl.cri.lists.lookup import Kind, ObjectRef
 from pycrictl.errors import (
     ConnectError,
@@ -29,8 +29,6 @@ from pycrictl.errors import (
     Unavailable,
 )
 from pycrictl.units import quote
-
-_LISTED_TARGETS: Final = 5
 
 _DOING: Final = {
     "StartContainer": "starting",
@@ -62,7 +60,7 @@ def act(client: CriClient, name: str, target: ObjectRef, **fields: Any) -> Any:
     is_pod = "pod_sandbox_id" in request_type.DESCRIPTOR.fields_by_name
     fields["pod_sandbox_id" if is_pod else "container_id"] = target.id
     what = f"{_DOING[name]} {_noun(is_pod)} {quote(target.text)}"
-    return lookup.call(client, name, request_type(**fields), what=what)
+    return client.call(name, request_type(**fields), what=what)
 
 
 def _noun(is_pod: bool) -> str:
@@ -96,15 +94,10 @@ def in_turn(
     Raises:
         ConnectError, Unavailable: the runtime is gone; nothing more is attempted.
     """
-    for position, target in enumerate(targets, 1):
+    for target in targets:
         try:
             act(client, name, target, **fields)
-        except (ConnectError, Unavailable) as error:
-            if rest := targets[position:]:
-                names = ", ".join(quote(one.text) for one in rest[:_LISTED_TARGETS])
-                more = ", …" if len(rest) > _LISTED_TARGETS else ""
-                untouched = f"not tried after this: {names}{more}"
-                error.hint = f"{error.hint}; {untouched}" if error.hint else untouched
+        except (ConnectError, Unavailable):
             raise
         except PycrictlError as error:
             yield Outcome(target.text, error)

@@ -271,33 +271,6 @@ def select_by_id(client: CriClient, condition: M) -> M:
     return selected
 
 
-def call(client: CriClient, name: str, request: Message, *, what: str) -> Any:
-    """Make a call about one container or pod; add a hint to NotFound."""
-    try:
-        return client.call(name, request, what=what)
-    except NotFound as error:
-        error.hint = error.hint or hint(client, request)
-        raise
-
-
-def hint(client: CriClient, request: Any) -> str | None:
-    """Return a hint for a request whose ID was not found; it may be an ID of the other kind."""
-    if "image" in request.DESCRIPTOR.fields_by_name:
-        return IMAGES_HINT
-    is_pod = "pod_sandbox_id" in request.DESCRIPTOR.fields_by_name
-    text = request.pod_sandbox_id if is_pod else request.container_id
-    if not re.fullmatch(WHOLE_ID, text):
-        return None
-    try:
-        if is_pod:
-            client.call("ContainerStatus", cri_pb2.ContainerStatusRequest(container_id=text))
-            return "it is a container: 'pycrictl inspect' shows it"
-        client.call("PodSandboxStatus", cri_pb2.PodSandboxStatusRequest(pod_sandbox_id=text))
-        return "it is a pod: 'pycrictl inspectp' shows it"
-    except PycrictlError:
-        return None
-
-
 def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
     """Return the matches of a word: an exact ID, a unique prefix of an ID, or names.
 

@@ -11,9 +11,7 @@ from pycrictl.cri.lists.lookup import (
     Kind,
     Lookup,
     ObjectRef,
-    call,
     find_in_pod,
-    hint,
     select_by_id,
     targets,
 )
@@ -223,19 +221,3 @@ def test_names_to_select_by(client: CriClient, node: Lookup) -> None:
     assert select_by_id(client, nothing) == nothing
     with pytest.raises(UsageError, match="prod/db, test/db"):
         select_by_id(client, cri_pb2.PodSandboxFilter(id="db"))
-
-
-def test_an_id_of_the_other_kind(fake: FakeServer, client: CriClient) -> None:
-    fake.offer("PodSandboxStatus", None)
-    found = hint(client, cri_pb2.ExecRequest(container_id=WHOLE_ID))
-    assert found == "it is a pod: 'pycrictl inspectp' shows it"
-    assert hint(client, cri_pb2.ExecRequest(container_id="web")) is None
-    assert fake.methods() == ["PodSandboxStatus"]
-
-
-def test_a_failure_keeps_its_words(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("StopContainer", GONE)
-    request = cri_pb2.StopContainerRequest(container_id="main")
-    with client, pytest.raises(NotFound, match="stopping it: not found: gone") as caught:
-        call(client, "StopContainer", request, what="stopping it")
-    assert caught.value.hint is None
