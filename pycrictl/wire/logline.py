@@ -206,7 +206,8 @@ class LogDecoder:
                 del texts[0]  # before the first line feed
                 texts.append(b"")
                 return [Chunk(self._last_stream, b"\n".join(texts))], b""
-        pattern = _column_pattern(day, zone, has_times=has_times)
+        has_streams = self._has_timestamps or not self._is_merged
+        pattern = _column_pattern(day, zone, has_times=has_times, has_streams=has_streams)
         width = pattern.groups + 1
         parts: list[Any] = pattern.split(block)
         rest = b""
@@ -220,7 +221,8 @@ class LogDecoder:
         if self._has_timestamps:
             times = normalized(times, zone)
         columns = _Columns(times, parts[width - 2 :: width], parts[width::width])
-        return self._output(columns, parts[width - 3 :: width], is_early), rest
+        is_stdout = parts[width - 3 :: width] if has_streams else []
+        return self._output(columns, is_stdout, is_early), rest
 
     def _decode_slowly(
         self, block: bytes, *, has_line_feed: bool = True
@@ -262,7 +264,10 @@ class LogDecoder:
     def _output(
         self, columns: _Columns, is_stdout: Sequence[object], is_early: Sequence[bool]
     ) -> list[Chunk]:
-        """Return what is shown of these lines; the two sequences have a truth value for each."""
+        """Return what is shown of these lines; the two sequences have a truth value for each.
+
+        If the outputs are merged without times, ``is_stdout`` is not used.
+        """
         if not self._has_timestamps:
             columns = columns._replace(times=())
         elif any(columns.is_partial) or any(self._is_unfinished.values()):
@@ -335,15 +340,18 @@ def _text_pattern(day: bytes, zone: bytes, stream: bytes) -> re.Pattern[bytes]:
 
 
 @lru_cache(maxsize=8)
-def _column_pattern(day: bytes, zone: bytes, *, has_times: bool) -> re.Pattern[bytes]:
+def _column_pattern(
+    day: bytes, zone: bytes, *, has_times: bool, has_streams: bool
+) -> re.Pattern[bytes]:
     """Return an expression that splits a block of usual lines.
 
-    Its groups are the time without the zone, if ``has_times``; a text if the line is of stdout; a
-    text if it is partial; and the rest of the block from the first line of another kind, day or
-    zone on.
+    Its groups are the time without the zone, if ``has_times``; a text if the line is of stdout, if
+    ``has_streams``; a text if it is partial; and the rest of the block from the first line of
+    another kind, day or zone on.
     """
     time = rb"(%b)" if has_times else rb"%b"
-    line = time % (day + _TIME_OF_DAY) + rb"%b std(?:(o)ut|err) (?:F|(P)) " % re.escape(zone)
+    stream = rb"std(?:(o)ut|err)" if has_streams else rb"std(?:out|err)"
+    line = time % (day + _TIME_OF_DAY) + rb"%b %b (?:F|(P)) " % (re.escape(zone), stream)
     return re.compile(rb"\n(?:%b|((?s:.*)))" % line)
 
 
