@@ -146,9 +146,9 @@ BENCHMARKS = (
     # The loop takes every line for a valid one. That leaves it faster only where both streams are
     # parted; crictl takes two to three times as long as either.
     _row("logs", "", 1.2, _read, is_mixed=False),
-    _row("logs-both", ", both streams", 0.8, _read),
+    _row("logs-both", ", both streams", 0.65, _read),
     _row("logs-merged", ", both streams to one file", 1.1, _read, grouping="merged"),
-    _row("logs-times", ", both streams, with their times", 0.8, _read, has_times=True),
+    _row("logs-times", ", both streams, with their times", 0.6, _read, has_times=True),
     _row("logs-since", ", both streams, half of it", 1.0, _read, since=HALF),
     Benchmark(
         name="logs-tail",
