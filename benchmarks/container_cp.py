@@ -29,8 +29,8 @@ from tests.agent.standing import Cluster, standing
 from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import make_node_certificates
 from tests.node.lab import MIB, Lab
-from tests.node.test_agent import STARTED
 from tests.streaming.servers import Certificates
+from tests.support.pull_objects import STARTED
 
 ROUNDS = 3
 SMALL_FILES = 20_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pycrictl.agent.node_pulls import pulls_in
 from pycrictl.pulls.state import Phase
-from tests.agent.test_objects import IMAGE
 from tests.pulls.tracking import Report, Tracker
+from tests.support.pull_objects import IMAGE
 
 
 def test_what_was_complete_at_first_sight_does_not_run() -> None:

@@ -17,30 +17,17 @@ from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.units import format_moment
 from tests.agent import standing
 from tests.pulls.tracking import Report, Tracker
-
-IMAGE = "registry.test/team/app:1"
-NOW_S = 1795387110.0
-
-
-def pod(**changes: Any) -> Pod:
-    found = parse_pod(standing.pod("web", **changes))
-    assert found is not None
-    return found
-
-
-def pull(*reports: Report, is_running: bool = True, image: str = IMAGE) -> PullState:
-    tracker = Tracker()
-    for second in (0.0, 10.0):
-        for report in reports:
-            scale = 1 if second else 0
-            tracker.tell(report._replace(progress=report.progress * scale), now=second)
-    found = tracker.view(10.0).pulls[IMAGE]
-    ended_s = 0.0 if is_running else NOW_S
-    return replace(found, image=image, is_running=is_running, began_s=NOW_S - 10, ended_s=ended_s)
-
-
-def layer(phase: str, progress: int = 0, name: str = "sha256:a", **more: Any) -> Report:
-    return Report(IMAGE, name, progress, 100, phase=phase, **more)
+from tests.support.pull_objects import (
+    BACK_OFF,
+    FAILED,
+    IMAGE,
+    NOW_S,
+    RUNNING,
+    WAITING,
+    layer,
+    pod,
+    pull,
+)
 
 
 def status(pods: Pod, *pulls: PullState, **more: Any) -> dict[str, Any]:
@@ -48,10 +35,6 @@ def status(pods: Pod, *pulls: PullState, **more: Any) -> dict[str, Any]:
     return dict(found[0]["status"]) if found else {}
 
 
-WAITING = {"waiting": {"reason": "ContainerCreating"}}
-BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": 'Back-off pulling "x"'}}
-FAILED = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
-RUNNING: dict[str, Any] = {"running": {}}
 CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
 
 
@@ -367,8 +350,8 @@ def test_field_selectors() -> None:
 def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
     """CRI-O shows the bytes received; the agent cannot read a private image's manifest."""
     tracker = Tracker()
-    for layer in ("layer 1", "layer 2"):
-        tracker.tell(Report(IMAGE, layer, 5, 0, phase="downloading"), now=0.0)
+    for name in ("layer 1", "layer 2"):
+        tracker.tell(Report(IMAGE, name, 5, 0, phase="downloading"), now=0.0)
     (one,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
     assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
     assert "percent" not in one["status"]

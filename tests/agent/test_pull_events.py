@@ -11,10 +11,10 @@ from pycrictl.agent.objects import wanted
 from pycrictl.agent.pull_events import state_of
 from pycrictl.pulls.state import PullState
 from tests.agent.standing import OWN, Cluster
-from tests.agent.test_objects import FAILED, IMAGE, RUNNING, WAITING, layer, pod
-from tests.agent.test_objects import pull as shown
 from tests.kube.access import Grant
 from tests.pulls.tracking import Report
+from tests.support.pull_objects import FAILED, IMAGE, RUNNING, WAITING, layer, pod
+from tests.support.pull_objects import pull as shown
 from tests.waiting import wait_until
 
 

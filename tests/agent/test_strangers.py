@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.agent.attackers import FORGED, ask
 from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
+from tests.support.besieged_agent import KEPT_BYTES, MOST_BYTES, samples
 from tests.waiting import wait_until
 from tools.torture.attacks import FLOODS, attack
 
 pytestmark = pytest.mark.slow
 
-MIB = 1 << 20
 ROUNDS = 3
 ROUND_S = 1.0
-KEPT_BYTES = 32 * MIB
-MOST_BYTES = 128 * MIB
 MOST_LINES = 30
 """Ten log lines of each kind, then six a minute, plus an agent's usual ones."""
 
@@ -36,18 +32,6 @@ def agent(run_folder: Path, tmp_path: Path) -> Iterator[tuple[Cluster, Program]]
         running(cluster, "unix:///nonexistent.sock") as program,
     ):
         yield cluster, program
-
-
-def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
-    """Return how long the front proxy waits for each answer, on a new connection each time."""
-    found = []
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        began = time.monotonic()
-        assert ask(("127.0.0.1", program.port), "/apis", cluster.front_proxy, FORGED)[0] == 200
-        found.append(time.monotonic() - began)
-        time.sleep(0.01)
-    return found
 
 
 @pytest.mark.parametrize("name", FLOODS)

@@ -26,11 +26,11 @@ from tests.captures import capture as recording
 from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
-from tests.cli import test_logs, test_replays
 from tests.cli.run import PROGRAM, Run, kept_handlers
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.show.screen import Terminal
+from tests.support import log_replays, replays
 from tests.waiting import wait_until
 from tools.manual import prose, roff
 
@@ -54,7 +54,7 @@ def run(*words: str) -> Run:
 
 def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     timeout = "5s" if capture.name.startswith("l-") else "20s"
-    return run("-t", timeout, "-r", fake.endpoint, *test_logs.prepare(fake, capture, folder))
+    return run("-t", timeout, "-r", fake.endpoint, *log_replays.prepare(fake, capture, folder))
 
 
 def test_the_configuration_of_a_node_below_a_directory(
@@ -69,17 +69,17 @@ def test_the_configuration_of_a_node_below_a_directory(
     assert fake.calls
 
 
-LOGS = [capture for capture in test_logs.CAPTURES if not test_logs.is_interrupted(capture)]
+LOGS = [capture for capture in log_replays.CAPTURES if not log_replays.is_interrupted(capture)]
 
 SOURCES: tuple[tuple[Replay, list[Capture]], ...] = (
-    (test_replays.replay_list, test_replays.LISTS),
-    (test_replays.replay_session, test_replays.SESSIONS),
-    (test_replays.replay_change, test_replays.CHANGES),
+    (replays.replay_list, replays.LISTS),
+    (replays.replay_session, replays.SESSIONS),
+    (replays.replay_change, replays.CHANGES),
     (replay_logs, LOGS),
 )
 REPLAYED = [(replay, capture) for replay, captures in SOURCES for capture in captures]
 
-BY_TARGET = (test_replays.replay_session, test_replays.replay_change)
+BY_TARGET = (replays.replay_session, replays.replay_change)
 """Replays in which calls about different targets have no fixed order."""
 
 SCRIPTS = frozenset(
@@ -125,18 +125,18 @@ def assert_same_output(stdout: str, capture: Capture) -> None:
     if capture.output.startswith("\x1b[2J\x1b[H"):
         assert stdout.startswith("\x1b[2J\x1b[H")
         stdout = stdout.removeprefix("\x1b[2J\x1b[H")
-    if test_replays.command_of(capture):
-        test_replays.assert_same_text(stdout, capture)
+    if replays.command_of(capture):
+        replays.assert_same_text(stdout, capture)
     else:  # lines of several containers have no fixed order
         recorded = capture.output.replace("\n--- (no newline at the end)", "")
         assert sorted(stdout.splitlines()) == sorted(recorded.splitlines())
 
 
 def test_the_tables_hold_only_recordings() -> None:
-    of_logs = (test_logs.DIFFERENT, test_logs.SCENE)
-    of_others = (test_replays.ELSEWHERE, test_replays.SHELL, test_replays.PLAYED)
+    of_logs = (log_replays.DIFFERENT, log_replays.SCENE)
+    of_others = (replays.ELSEWHERE, replays.SHELL, replays.PLAYED)
     names = {capture.name for capture in everything()}
-    for table in (DEVIATIONS, OTHER_CALLS, *of_logs, *of_others, test_replays.SIGNALLED):
+    for table in (DEVIATIONS, OTHER_CALLS, *of_logs, *of_others, replays.SIGNALLED):
         assert table.keys() <= names
     assert len(DEVIATIONS) / len(names) < 0.05
     assert len(REPLAYED) > 240
@@ -323,8 +323,8 @@ def test_a_signal_ends_a_background_job(
 ) -> None:
     """Shells without job control start background jobs with SIGINT ignored."""
     log = tmp_path / "0.log"
-    log.write_text(test_logs.line("one"))
-    fake.offer("ContainerStatus", test_logs.container_status(str(log), lives=True))
+    log.write_text(log_replays.line("one"))
+    fake.offer("ContainerStatus", log_replays.container_status(str(log), lives=True))
     script = f"""
         {program} -r {fake.endpoint} logs -f c > {tmp_path}/out & job=$!
         until grep -qs one {tmp_path}/out; do sleep 0.05; done

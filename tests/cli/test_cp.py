@@ -27,10 +27,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Summary, encode_success
 from pycrictl.copy.rules.policy import Skipped
 from tests.cli.run import PROGRAM, Run
-from tests.copy.test_on_node import ID
 from tests.copy.transfer.conftest import copy_server
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import ARCHIVE, pretended
+from tests.support.containers import ID
 
 
 @pytest.fixture

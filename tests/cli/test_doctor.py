@@ -17,7 +17,7 @@ from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.node_findings import examine
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
-from tests.kube.test_kubelet import run_program
+from tests.support.hostfiles import run_program
 
 
 def node(fake: FakeServer, *, network: bool = True) -> None:

@@ -14,8 +14,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from tests.cli.run import start
 from tests.cli.streaming_server import progress_streams
-from tests.cli.test_image_pull_progress import PODS, STORY, url
 from tests.fakecri import FakeServer, hang
+from tests.support.proxy_story import PODS, STORY, url
 from tests.waiting import wait_until
 
 WAIT_S = 60

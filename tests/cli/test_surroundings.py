@@ -13,11 +13,11 @@ from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
-from tests.copy.test_on_node import ID
 from tests.copy.trees import stages_in
 from tests.fakecri import FakeServer
 from tests.fakecri.answers import VERSION
 from tests.proxy.copier import pretended
+from tests.support.containers import ID
 
 CLOSED = "pycrictl: cannot write to standard output: bad file descriptor\n"
 FULL = "pycrictl: cannot write to standard output: no space left on device\n"

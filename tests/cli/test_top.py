@@ -13,16 +13,16 @@ from pycrictl.diagnosis.survey import Sources
 from pycrictl.errors import ConnectError
 from pycrictl.top.board import Limit
 from pycrictl.top.board_poller import BoardPoller, NodeClients
-from tests.cli import test_why
 from tests.cli.run import Run
-from tests.cli.test_why import NOW, no_journal
 from tests.fakecri.server import FakeServer
+from tests.support.findings import NOW, no_journal
+from tests.support.findings import node as offer_pods
 
 __all__ = ["no_journal"]
 
 
 def node(fake: FakeServer) -> None:
-    test_why.node(fake, {"a/ok": None, "a/bad": 3})
+    offer_pods(fake, {"a/ok": None, "a/bad": 3})
     version = cri_pb2.VersionResponse(
         version="0.1.0", runtime_name="cri-o", runtime_version="1.36.0", runtime_api_version="v1"
     )

@@ -18,12 +18,12 @@ from typing import Final
 
 from benchmarks.programs import cpu_clock
 from tests.processes import resident_bytes
+from tests.support.cluster_agents import agent_pod, applied_from, plugin_beside
 from tests.waiting import wait_until
 
 from .agents import BASE
 from .cluster import Cluster
 from .shipped import METRICS, Node, agent_pid, node_of
-from .test_manifests import agent_pod, applied_from, plugin_beside
 
 MIB: Final = 1 << 20
 PODS: Final = 30

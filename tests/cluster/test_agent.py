@@ -12,11 +12,11 @@ import pytest
 from pycrictl.agent.feed import DONE_S
 from tests.kube.aggregator import BASE
 from tests.node.lab import Lab
+from tests.support.cluster_pulls import pull_slowly
 from tests.waiting import settled, wait_until
 
 from .agents import Agents
 from .cluster import ADDRESS, NODE, OTHER_ADDRESS, Cluster
-from .test_proxy import pull_slowly
 
 OTHER = "vm2"
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.kube.aggregator import BASE
 from tests.serving import believing
+from tests.support.cluster_copies import Container
+from tests.support.cluster_pulls import pull_slowly
 
 from .agents import Agents
 from .cluster import ADDRESS, OTHER_ADDRESS, Cluster
 from .cluster import PORT as API_PORT
-from .test_copies import Container
-from .test_proxy import pull_slowly
 
 OTHER = "vm2"
 COPIES = f"{BASE}/namespaces/default/pods/web/containercopies"

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
-from tests.agent.copies.conftest import Plugin, plugin_of, spooled
+from tests.agent.copies.conftest import Plugin, spooled
 from tests.agent.copies.relay import Relay
 from tests.copy.trees import stages_in
-from tests.kube.kubectl import Kubectl
 from tests.kubectl.plugin import proxies_of
 from tests.node.lab import MIB
+from tests.support.cluster_copies import Container, assert_equal, workstation
 from tests.waiting import settled, wait_until
 
 from .agents import Agents
@@ -32,39 +32,6 @@ LINK_BYTES_PER_S = 20_000_000
 AWAY_S = 30.0
 ASLEEP_S = float(os.environ.get("COPY_ASLEEP_S", "10"))
 PATIENCE_S = 600.0
-
-
-@contextmanager
-def workstation(
-    cluster: Cluster, folder: Path, user: str = "admin", port: int = API_PORT
-) -> Iterator[Plugin]:
-    """The plugin of a user who reaches the API server at a loopback port."""
-    home = folder / user
-    (home / "bin").mkdir(parents=True)
-    (home / "bin/kubectl").symlink_to(cluster.programs / "kubectl")
-    kubeconfig = home / "kubeconfig"
-    found = cluster.kubeconfig(user).read_text()
-    kubeconfig.write_text(found.replace(f":{API_PORT}", f":{port}"))
-    kubeconfig.chmod(0o600)
-    with plugin_of(Kubectl(kubeconfig, home, str(home / "bin/kubectl")), home) as plugin:
-        yield plugin
-
-
-class Container:
-    """The running first container of a pod."""
-
-    def __init__(self, cluster: Cluster, pod: str) -> None:
-        def status() -> dict[str, Any]:
-            found = cluster.kubectl.document("get", "pod", pod)["status"]
-            return {"ready": False, **(found.get("containerStatuses") or [{}])[0]}
-
-        wait_until(lambda: cluster.phase(pod) == "Running" and status()["ready"])
-        name = str(status()["containerID"]).rpartition("/")[2]
-        self.root = Path(f"/proc/{cluster.lab.node.kubelet.pid(name)}/root")
-
-
-def assert_equal(one: Path, other: Path) -> None:
-    subprocess.run(["diff", "-r", "--no-dereference", one, other], check=True)
 
 
 def fill(path: Path) -> None:

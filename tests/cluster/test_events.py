@@ -7,11 +7,11 @@ from functools import partial
 
 import pytest
 
+from tests.support.cluster_agents import ROOT, agent_pod, applied_from
 from tests.waiting import wait_until
 
 from .cluster import Cluster
 from .shipped import Node, node_of
-from .test_manifests import ROOT, agent_pod, applied_from
 
 FOLDER = ROOT / "packaging/kubernetes/with-events"
 PODS = 6

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import pytest
 
 from tests.node.lab import MIB
 from tests.proxy.program import Program
+from tests.support.cluster_pulls import pull_slowly, run
 from tests.waiting import wait_until
 
 from .cluster import NODE, Cluster
@@ -77,15 +76,6 @@ def start_shell(cluster: Cluster) -> None:
     wait_until(lambda: cluster.phase("shell") == "Running")
 
 
-def pull_slowly(cluster: Cluster, name: str, seed: int, seconds: float) -> str:
-    """Start a pull that takes ``seconds``; return the reference once bytes arrive."""
-    image = cluster.image(f"{name}{seed}:1", seed, 5, 18, 9, 12)  # no node has it yet
-    cluster.lab.registry.limit(image.layers_bytes / seconds)
-    cluster.run_pod(name, cluster.lab.reference(image))
-    wait_until(cluster.lab.node.store.ingests)
-    return cluster.lab.reference(image)
-
-
 def wait_for_successor(proxy: Program, count: int) -> None:
     wait_until(lambda: len(proxy.successors) == count, log=proxy.log_path)
 
@@ -119,19 +109,6 @@ def test_events_of_a_pull(cluster: Cluster, proxy: Program) -> None:
     wait_until(lambda: cluster.phase("slow2") == "Running")
     wait_until(lambda: f"Image {reference} was pulled in" in "".join(described()))
     assert len(described()) == 1
-
-
-def run(cluster: Cluster, *words: str, seconds: float = 60.0) -> str:
-    """Run pycrictl on the node, and interrupt it if it takes longer than ``seconds``."""
-    command = [sys.executable, "-m", "pycrictl", "-r", cluster.lab.node.endpoint, *words]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as process:
-        try:
-            return process.communicate(timeout=seconds)[0]
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)
-            return process.communicate()[0]
 
 
 def test_names_by_the_kubelets_credential(cluster: Cluster) -> None:

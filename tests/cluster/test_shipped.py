@@ -18,13 +18,13 @@ from tests.kubectl.plugin import Plugin
 from tests.node.images import Image
 from tests.node.lab import MIB
 from tests.node.programs import Session
+from tests.support.cluster_agents import applied_from, plugin_beside
+from tests.support.cluster_copies import FOLDER, Agent
+from tests.support.cluster_pulls import pull_slowly
 from tests.waiting import wait_until
 
 from .cluster import Cluster
 from .shipped import ADMIN, LIMIT, Node, node_of
-from .test_manifests import applied_from, plugin_beside
-from .test_proxy import pull_slowly
-from .test_with_copies import FOLDER, Agent
 
 LOOK_BYTES = 2 * MIB
 """How much two polls within a second may differ: the registry sends whole MiB."""

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from tests.kubectl.plugin import Plugin
+from tests.support.cluster_agents import plugin_beside
+from tests.support.cluster_pulls import run
 from tests.waiting import wait_until
 
 from .cluster import NODE, Cluster
-from .test_manifests import plugin_beside
-from .test_proxy import run
 
 FAILS = {"exec": {"command": ["/bin/false"]}, "periodSeconds": 1, "failureThreshold": 1}
 

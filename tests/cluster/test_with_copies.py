@@ -6,9 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,57 +14,13 @@ from tests.agent.copies.conftest import Plugin
 from tests.copy.trees import listing
 from tests.node.copying import make_tree
 from tests.node.images import File
+from tests.support.cluster_agents import applied_from
+from tests.support.cluster_copies import FOLDER, Agent, Container, assert_equal, workstation
 from tests.waiting import wait_until
 
 from .cluster import Cluster
-from .shipped import agent_pid
-from .test_copies import Container, assert_equal, workstation
-from .test_manifests import ROOT, agent_pod, applied_from, await_agent, remove_agent
 
-FOLDER = ROOT / "packaging/kubernetes/with-copies"
 USER = 65532
-
-
-class Agent:
-    """The agent's pod, whose capabilities can be changed."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self.spool = cluster.folder / "copies"
-
-    @property
-    def kept(self) -> list[str]:
-        """The archives it keeps: files in its folder, and open files without a name."""
-        names = [str(path) for path in (self.spool / "copies").iterdir()]
-        for path in Path(f"/proc/{agent_pid(self._cluster)}/fd").iterdir():
-            with suppress(OSError):
-                if "/copies/#" in (link := str(path.readlink())):
-                    names.append(link)
-        return names
-
-    def make(self, template: dict[str, Any]) -> dict[str, Any]:
-        """Make the DaemonSet's pod, with the spool in the folder of the cluster."""
-        self._pod = agent_pod(self._cluster, template)
-        for volume in self._pod["spec"]["volumes"]:
-            if volume["name"] == "copies":
-                self.spool.mkdir(exist_ok=True)
-                volume["hostPath"]["path"] = str(self.spool)
-        return self._pod
-
-    @property
-    def capabilities(self) -> list[str]:
-        context = self._pod["spec"]["containers"][0]["securityContext"]["capabilities"]
-        assert context["drop"] == ["ALL"]
-        return list(context["add"])
-
-    def restart(self, capabilities: list[str]) -> None:
-        remove_agent(self._cluster)
-        context = self._pod["spec"]["containers"][0]["securityContext"]["capabilities"]
-        before, context["add"] = context["add"], capabilities
-        self._cluster.apply(self._pod)
-        context["add"] = before
-        await_agent(self._cluster)
-        wait_until(lambda: self._cluster.kubectl("get", "imagepulls").returncode == 0)
 
 
 @pytest.fixture(scope="module")

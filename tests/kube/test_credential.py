@@ -16,7 +16,7 @@ from pycrictl.kube.credential import (
     read_kubeconfig,
 )
 from tests.kube.apiserver import NODE, ApiServer, write_kubeconfig
-from tests.kube.test_kubelet import run_program
+from tests.support.hostfiles import run_program
 
 
 def test_no_kubeconfig(tmp_path: Path) -> None:

@@ -18,16 +18,7 @@ from pycrictl.kube.kubelet import (
 )
 from pycrictl.kube.kubelet_config import find_kubelet_config
 from pycrictl.kube.pods import static_pods
-
-
-def run_program(root: Path, pid: int, *words: str) -> None:
-    folder = root / "proc" / str(pid)
-    for each in (folder, root / "proc/1"):
-        (each / "ns").mkdir(parents=True, exist_ok=True)
-        (each / "status").write_text("Name:\tx\nUid:\t0\t0\t0\t0\n")
-        (each / "ns/mnt").unlink(missing_ok=True)
-        (each / "ns/mnt").symlink_to("mnt:[1]")
-    (folder / "cmdline").write_bytes(b"".join(word.encode() + b"\0" for word in words))
+from tests.support.hostfiles import run_program
 
 
 def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:

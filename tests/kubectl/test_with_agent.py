@@ -13,7 +13,7 @@ from tests.kube.access import Grant
 from tests.kube.apiserver import make_node_certificates
 from tests.kubectl.cluster import NODE
 from tests.kubectl.plugin import Plugin
-from tests.packaging.test_kubernetes import build, one
+from tests.support.manifests import build, one
 
 STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 

@@ -18,11 +18,11 @@ from tests.agent.program import Program, running
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.kubectl.plugin import proxies_of
+from tests.support.pull_objects import STARTED
 
 from .images import busybox
 from .kubelet import Kubelet
 from .lab import Lab
-from .test_agent import STARTED
 
 
 class Distroless:

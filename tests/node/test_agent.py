@@ -22,12 +22,12 @@ from tests.kube.kubectl import Kubectl
 from tests.kube.tokens import Token
 from tests.proxy.program import Program as Proxy
 from tests.serving import believing
+from tests.support.pull_objects import STARTED
 from tests.waiting import wait_until
 
 from .lab import MIB, Lab
 
 PODS = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/pods"
-STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 
 
 @pytest.fixture

@@ -16,12 +16,12 @@ import pytest
 
 from pycrictl.ownprogram import is_running
 from tests.cli.shells import Shell
+from tests.support.pages import FIRST, README, blocks, statements
 from tests.waiting import wait_until
 
 from .machine import ROOT, WAIT_S
 from .playground import GREETING
 from .sweep import cgroups, mount_points, processes
-from .test_readme import FIRST, README, blocks, statements
 
 PROMPT = rb"playground# "
 

@@ -5,40 +5,22 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pycrictl.logs import journal
 from pycrictl.progress.endings import Pace
 from tests.kube.apiserver import ApiServer, write_kubeconfig
 from tests.proxy.program import Program
+from tests.support.journals import add_pod
+from tests.support.slow_pulls import SLOW_S, run_slowly
 from tests.waiting import wait_until
 
 from .images import Image
 from .lab import MIB, Lab
-from .test_commands import SLOW_S, run_slowly
 
 PACE = Pace(0.05)
-
-read_journal = partial(journal.read, timeout_s=20)
-"""Reads the journal with a long timeout, as ``journalctl`` may be slow to start."""
-
-
-def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCreating") -> None:
-    containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
-    state = {"waiting": {"reason": waiting, "message": "no"}}
-    statuses = [{"name": one["name"], "state": state} for one in containers]
-    api.pods["items"].append(
-        {
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-            "spec": {"nodeName": "n1", "containers": containers},
-            "status": {"phase": "Pending", "containerStatuses": statuses},
-        }
-    )
 
 
 def test_a_pods_own_pulls_with_the_kubelets_credential(
@@ -67,23 +49,6 @@ def test_a_pods_own_pulls_with_the_kubelets_credential(
     assert [way[-1] for way in ways.values()] == [layer.size_bytes for layer in mine.layers]
     for pull in pulls:
         pull.result(100)
-
-
-def write_journal(lab: Lab, folder: Path) -> None:
-    """Write a journalctl that prints what the throwaway containerd has logged."""
-    folder.mkdir()
-    program = folder / "journalctl"
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, re, datetime\n"
-        f"for line in open({str(lab.node.log_path)!r}):\n"
-        '    stamp = re.match(r\'time="([^"]+)"\', line)\n'
-        "    if stamp:\n"
-        "        at = datetime.datetime.fromisoformat(stamp[1][:26].rstrip('Z') + '+00:00')\n"
-        "        print(json.dumps({'__REALTIME_TIMESTAMP': str(int(at.timestamp() * 1e6)),\n"
-        "              '_SYSTEMD_UNIT': 'containerd.service', 'MESSAGE': line.rstrip()}))\n"
-    )
-    program.chmod(0o755)
 
 
 def watched(

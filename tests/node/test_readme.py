@@ -21,6 +21,7 @@ import pytest
 
 from pycrictl.agent.api.table import columns
 from pycrictl.proxy import settings
+from tests.support.pages import FIRST, README, REST, blocks, statements
 from tests.waiting import wait_until
 from tools import surface
 
@@ -29,8 +30,6 @@ from .lab import MIB
 from .machine import ROOT, on_terminal
 from .stage import API, BATCH, WEB, Stage
 
-README: Final = (ROOT / "README.md").read_text("utf-8")
-FIRST, _, REST = README.partition("\n## Try it\n")
 PAGES: Final = "".join(
     (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("building", "install", "recipes")
 )
@@ -141,35 +140,6 @@ SHOWS: Final = {
 
 
 _WATCH: Final = " image-pull-progress"
-
-
-class Block(NamedTuple):
-    """A fenced block, and the language named in its opening fence."""
-
-    language: str
-    text: str
-
-
-def blocks(text: str) -> list[Block]:
-    return [Block(*found) for found in re.findall(r"^```(\w+)\n(.*?)^```$", text, re.M | re.S)]
-
-
-def statements(block: Block) -> Iterator[str]:
-    """Yield the commands of a block, each with its here-document and without its comment."""
-    lines = iter(block.text.splitlines())
-    for line in lines:
-        if block.language == "console":
-            if not line.startswith("$ "):
-                continue
-            line = line.removeprefix("$ ")
-        while line.endswith("\\"):
-            line += f"\n{next(lines)}"
-        if found := re.search(r"<<-?'?(\w+)'?", line):
-            while not line.endswith(f"\n{found[1]}"):
-                line += f"\n{next(lines)}"
-            yield line
-        elif command := re.sub(r"(^|\s+)#.*", "", line):
-            yield command
 
 
 def programs(statement: str) -> set[str]:

@@ -17,12 +17,12 @@ import pytest
 
 from pycrictl.proxy import admin
 from tests.proxy.program import Program as Proxy
+from tests.support.journals import write_journal
 from tests.waiting import settled, wait_until
 
 from .kubelet import Pod
 from .lab import MIB, Lab
 from .programs import Session
-from .test_pull_truth import write_journal
 
 pytestmark = pytest.mark.node
 

@@ -29,11 +29,11 @@ from pycrictl.pulls.meter import ETA_AFTER_S
 from pycrictl.pulls.state import STALLED_S
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, write_kubeconfig
+from tests.support.journals import add_pod, read_journal, write_journal
 from tests.waiting import wait_until
 
 from .forked import Program
 from .lab import MIB, Lab
-from .test_pull_truth import add_pod, read_journal, write_journal
 
 
 class Scene:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -89,3 +90,15 @@ def build(*words: str | Path, python: str | Path = sys.executable, **variables: 
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+GLIBC = (2, 31)
+
+
+def needs_old_c_library(file: Path) -> bool:
+    """Return whether a file needs a C library, and check that it needs no newer one."""
+    command = ["readelf", "--wide", "--version-info", str(file)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    needed = {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_([\d.]+)", shown)}
+    assert not needed or max(needed) <= GLIBC, file
+    return bool(needed)

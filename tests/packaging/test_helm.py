@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,77 +9,8 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-
-from .helm import find_helm
-from .test_kubernetes import combined, container, leaves, manifests, one
-
-CHART = Path(__file__).parents[2] / "packaging/helm/pycrictl"
-VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
-ON = {"enabled": True}
-SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "base": ([], {}),
-    "copies": (["copies"], {"copies": ON}),
-    "events": (["events"], {"events": ON}),
-    "metrics": (["metrics"], {"metrics": ON}),
-    "selinux": (["selinux"], {"selinux": ON}),
-    "cri-o": (["cri-o"], {"runtime": {"crio": True}}),
-    "k3s": (["k3s"], {"runtime": {"folder": "/run/k3s/containerd"}}),
-    "k0s": (["k0s"], {"runtime": {"folder": "/run/k0s"}}),
-    "microk8s": (["microk8s"], {"runtime": {"folder": "/var/snap/microk8s/common/run"}}),
-    "cert-manager": (["cert-manager"], {"tls": {"mode": "certManager"}}),
-    "ca": (["ca"], {"tls": {"mode": "files"}}),
-    "kubelet-config": (
-        ["kubelet-config"],
-        {"kubelet": {"config": "/var/lib/kubelet/config.yaml"}},
-    ),
-    "namespaces": (["namespaces"], {"namespaces": ["default"]}),
-    "many": (
-        ["copies", "events", "metrics", "cri-o", "cert-manager"],
-        {
-            "copies": ON,
-            "events": ON,
-            "metrics": ON,
-            "runtime": {"crio": True},
-            "tls": {"mode": "certManager"},
-        },
-    ),
-}
-"""For each case, the components for kustomize and the values for Helm."""
-
-
-def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    found = dict(values)
-    for key, value in changes.items():
-        found[key] = merged(found[key], value) if isinstance(value, dict) else value
-    return found
-
-
-def helm(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    words = ["template", "pycrictl", str(CHART), "--namespace", "pycrictl", "--values", "-"]
-    return subprocess.run(
-        [find_helm(), *words],
-        input=json.dumps(values),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-    done = helm(values)
-    assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
-
-
-def changes_of(name: str, scratch: Path) -> dict[str, Any]:
-    changes = SAME[name][1]
-    if name != "ca":
-        return changes
-    folder = manifests(scratch) / "components/ca"
-    files = {"ca": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
-    pem = {key: (folder / file).read_text() for key, file in files.items()}
-    return {"tls": {**changes["tls"], **pem}}
+from tests.support.charts import CHART, SAME, VALUES, changes_of, helm, merged, render
+from tests.support.manifests import combined, container, leaves, one
 
 
 @pytest.mark.parametrize("name", SAME)

@@ -22,10 +22,9 @@ from pycrictl._proto import cri_pb2
 from tests.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.node.lab import Lab
-from tests.node.test_commands import SLOW_S, slow_image
-from tests.packaging.building import ROOT, Layout, built, unpack
+from tests.packaging.building import ROOT, Layout, built, needs_old_c_library, unpack
 from tests.packaging.installing import QEMU, emulated
-from tests.packaging.test_standalone import needs_old_c_library
+from tests.support.slow_pulls import SLOW_S, slow_image
 from tests.waiting import wait_until
 
 NONROOT = 65532

@@ -10,10 +10,9 @@ import pytest
 
 from pycrictl import __version__
 from tests.packaging import installing
-from tests.packaging.building import built, unpack
+from tests.packaging.building import built, needs_old_c_library, unpack
 from tests.packaging.roots import SUITES, Root, debian, emulator, unpacked
 
-GLIBC = (2, 31)
 MIB = 1024 * 1024
 PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
 """The largest page size of kernels for each machine."""
@@ -58,15 +57,6 @@ def folder(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("standalone")
     unpack(archive, target)
     return target / archive.name.removesuffix(".tar.xz")
-
-
-def needs_old_c_library(file: Path) -> bool:
-    """Return whether a file needs a C library, and check that it needs no newer one."""
-    command = ["readelf", "--wide", "--version-info", str(file)]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    needed = {tuple(map(int, each.split("."))) for each in re.findall(r"GLIBC_([\d.]+)", shown)}
-    assert not needed or max(needed) <= GLIBC, file
-    return bool(needed)
 
 
 def test_it_needs_no_newer_c_library_and_loads_whatever_size_pages_have(folder: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.node.lab import Lab
-from tests.node.test_commands import SLOW_S, slow_image
 from tests.packaging.installing import PACKAGES, files, install, remove
 from tests.packaging.roots import Root, debian
+from tests.support.slow_pulls import SLOW_S, slow_image
 from tests.waiting import wait_until
 
 UNIT = "pycrictl-proxy.service"

@@ -18,11 +18,11 @@ from pycrictl import __version__
 from pycrictl.cli.commands.shell import FILES
 from pycrictl.ownprogram import is_running
 from tests.node.lab import Lab
-from tests.node.test_commands import SLOW_S, WAIT_S, slow_image
 from tests.packaging import installing
 from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed
 from tests.packaging.roots import SUITES
+from tests.support.slow_pulls import SLOW_S, WAIT_S, slow_image
 from tests.waiting import wait_until
 
 Place = Callable[[Path, Path], AbstractContextManager[Installed]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
 
 import pytest
 
@@ -20,49 +19,15 @@ from tests.containerd.fakectd import FakeContainerd
 from tests.containerd.fixtures import fake
 from tests.containerd.made import Made
 from tests.pulls.tracking import Report, Tracker, layers
+from tests.support.recorder import DEADLINE_S, Recorder, names
 
 __all__ = ["fake"]
 
 INTERVAL_S = 0.02
-DEADLINE_S = 20.0
 
 
 class Enough(Exception):
     """The sink has seen what it waited for."""
-
-
-class Recorder:
-    """Records what it is shown; ``on_view`` plays the next step of the pull, or ends the watch.
-
-    ``events`` has the images of each view, and the images that ended in between.
-    """
-
-    def __init__(self, on_view: Callable[[View], object] = id) -> None:
-        self.views: list[View] = []
-        self.notes: list[str] = []
-        self.events: list[tuple[str, ...] | set[str]] = []
-        self.ended: list[str] = []
-        self.ended_after = 0
-        self._on_view = on_view
-        self._deadline = time.monotonic() + DEADLINE_S
-
-    def show(self, view: View) -> None:
-        assert time.monotonic() < self._deadline
-        self.views.append(view)
-        self.events.append(names(view))
-        self._on_view(view)
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def end(self, images: Collection[str]) -> None:
-        self.events.append(tuple(images))
-        self.ended += images
-        self.ended_after = len(self.views)
-
-
-def names(view: View) -> set[str]:
-    return set(view.pulls)
 
 
 def watch(

@@ -23,13 +23,13 @@ from pycrictl.cri.calls.client import CriClient
 from pycrictl.streaming.target import parse_url
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
-from tests.copy.test_on_node import ID, stop
-from tests.copy.test_on_node import start as start_container
 from tests.copy.transfer.conftest import Copier as BaseCopier
 from tests.fakecri.server import FakeServer
 from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
 from tests.proxy.program import Program
+from tests.support.containers import ID, stop
+from tests.support.containers import start as start_container
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]

@@ -30,16 +30,11 @@ from tests.fakecri import FakeServer
 from tests.node.kubelet import RUNTIME, Kubelet
 from tests.proxy.copier import Copier, Pretended
 from tests.proxy.program import OPTIONS, Program
-from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
-from tests.proxy.pulls.test_progress_streams import WEB, ask, read, sandboxes
+from tests.support.limited_pulls import Gate, pod, prepare, status, version
+from tests.support.progress_streams import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
-
-
-def version(proxy: Program) -> str:
-    request, response = cri_pb2.VersionRequest(), cri_pb2.VersionResponse
-    return proxy.kubelet.call(RUNTIME + "Version", request, response, timeout_s=60).runtime_name
 
 
 def is_closed(proxy: Program) -> bool:

@@ -18,7 +18,7 @@ from pycrictl.wire import limits
 from tests.fakecri import FakeServer, hang
 from tests.processes import resident_bytes
 from tests.proxy.program import Program
-from tests.proxy.test_app import version
+from tests.support.limited_pulls import version
 from tests.waiting import settled, wait_until
 from tools.torture import attacks
 from tools.torture.attacks import MIB, PATIENCE_S, Attacker

@@ -36,9 +36,8 @@ from tests.node.kubelet import Kubelet
 from tests.processes import connections
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program
-from tests.proxy.pulls.test_limiter import Gate, pod, prepare, pulls, status
-from tests.proxy.test_app import version
 from tests.serving import free_port
+from tests.support.limited_pulls import Gate, pod, prepare, pulls, status, version
 from tests.waiting import wait_until
 from tools.torture import restarts
 

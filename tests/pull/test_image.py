@@ -19,7 +19,7 @@ from pycrictl.pull.many import MAX_IMAGES, images_in
 from pycrictl.pulls.state import View
 from tests.cli.streaming_server import progress_streams
 from tests.containerd.fakectd import FakeContainerd, Lease
-from tests.progress.test_sources import Recorder
+from tests.support.recorder import Recorder
 
 REFERENCE = "https://u:topsecret@registry.example/app:1"
 WAIT_S = 20.0

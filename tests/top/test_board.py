@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis import pod
-from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox, Source
+from pycrictl.diagnosis.facts import Image, PodFacts, Source
 from pycrictl.diagnosis.pod import Report
 from pycrictl.kube.pods import Pod
 from pycrictl.pulls.state import PullState, Sums
@@ -17,7 +15,6 @@ from pycrictl.show.displays.phrases import width
 from pycrictl.top.board import (
     Board,
     BoardRow,
-    Limit,
     State,
     Usage,
     lost_row,
@@ -29,51 +26,19 @@ from pycrictl.top.board import (
     short_age,
 )
 from pycrictl.top.text import bar, keys_line, lines_of
-
-NOW = 1_790_000_000.0
-READY = Sandbox("5a" * 32, is_ready=True, created_s=NOW - 300)
-RUNNING = Container("main", "c0" * 32, "reg.example/web:1", "running", started_s=NOW - 7200)
-CRASHED = replace(
+from tests.support.boards import (
+    BOARD,
+    CRASHED,
+    PULLING,
+    QUEUED,
+    REPORTS,
     RUNNING,
-    state="exited",
-    exit_code=3,
-    finished_s=NOW - 12,
-    restarts=3,
-    has_crashed_before=True,
-    lines=("no database",),
+    TO_COME,
+    image,
+    report,
 )
-TO_COME = Container("main", image="reg.example/web:1")
+
 EVICTED = Pod("shop", "a", "u", "Failed", (), (), reason="Evicted")
-
-
-def report(name: str, *containers: Container, **more: Any) -> Report[PodFacts]:
-    known: dict[str, Any] = {"sandbox": READY, "containers": containers, "now_s": NOW}
-    return pod.report(PodFacts("shop", name, **known | more))
-
-
-def image(**more: Any) -> tuple[Image, ...]:
-    return (Image("reg.example/web:1", is_present=False, **more),)
-
-
-PULLING = PullState(
-    image="reg.example/web:1",
-    sums=Sums(
-        progress=47 << 20,
-        total=100 << 20,
-        done=1,
-        count=3,
-        rate=4.5 * (1 << 20),
-        eta_s=18.0,
-        share=0.47,
-    ),
-)
-QUEUED = PullState(place=1, behind="default/web", starts_in_s=18.0)
-REPORTS = [
-    report("web", RUNNING),
-    report("api", CRASHED),
-    report("pulls", TO_COME, images=image(pull=PULLING)),
-    report("batch", TO_COME, images=image(pull=QUEUED)),
-]
 
 
 def row(found: Report[PodFacts]) -> BoardRow:
@@ -139,11 +104,6 @@ def test_only_rows_with_a_text() -> None:
     assert [one.pod for one in matching(rows, "API")] == ["shop/api"]
     assert [one.pod for one in matching(rows, "crash")] == ["shop/api"]
     assert len(matching(rows, "")) == len(rows)
-
-
-BOARD = Board(
-    "node1", "containerd 2.3.4", NOW, 4, ordered(rows_of(REPORTS, {})), 0.27, Limit(3, 3, 2)
-)
 
 
 def test_the_screen() -> None:

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from pycrictl.top import text
 from pycrictl.top.board import Board, BoardRow, State, Usage, ordered
 from pycrictl.top.screen import Actions, Rows, TextPage, TopApp
-from tests.top.test_board import BOARD, NOW
+from tests.support.boards import BOARD, NOW
 
 
 class Node:

@@ -25,13 +25,13 @@ from tests.agent.copies.conftest import Plugin, plugin_of
 from tests.agent.program import Program as Agent
 from tests.agent.program import running
 from tests.agent.standing import AUDIENCE, Cluster, standing
-from tests.agent.test_strangers import KEPT_BYTES, MOST_BYTES, samples
 from tests.fakecri.server import serve
 from tests.kube.apiserver import make_node_certificates
 from tests.node.kubelet import RUNTIME
 from tests.node.lab import MIB, Lab
 from tests.proxy.copier import pretended
 from tests.proxy.program import OPTIONS, Program
+from tests.support.besieged_agent import KEPT_BYTES, MOST_BYTES, samples
 from tests.waiting import settled
 from tools.torture.attacks import FLOODS, ON_STREAMS, VERSION, attack, lies
 

@@ -34,7 +34,7 @@ from pycrictl.ownprogram import is_running
 from tests.fakecri.server import FakeServer, serve
 from tests.node.kubelet import RUNTIME, Kubelet
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import ABSENT, pod, status
+from tests.support.limited_pulls import ABSENT, pod, status
 from tests.waiting import settled, wait_until
 
 ROUNDS: Final = 50

@@ -35,7 +35,6 @@ from pycrictl.proxy.upstream import Upstream
 from pycrictl.servicelog import Log
 from tests.agent.copies.small import SmallAgent
 from tests.copy.hostile import FILE, member
-from tests.copy.test_on_node import ID
 from tests.copy.trees import check_wildcards, contents, listing, stages_in, tree
 from tests.fakecri.server import FakeServer
 from tests.kubectl.copies.workstation import Client
@@ -56,6 +55,7 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
+from tests.support.containers import ID
 from tests.waiting import until, wait_until
 from tests.wire.frames import BINARY, frame
 

@@ -20,9 +20,9 @@ from tests.fakecri import Status
 from tests.fakecri.server import FakeServer, serve
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import Copier, pretended
-from tests.proxy.figures.test_metrics import LISTEN, RECORDED, Scrape
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import ABSENT, Gate
+from tests.support.limited_pulls import ABSENT, Gate
+from tests.support.scrapes import LISTEN, RECORDED, Scrape
 from tests.waiting import wait_until
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import re
 import socket
 import urllib.error
 import urllib.request
@@ -26,44 +25,25 @@ from tests.containerd.made import Made
 from tests.fakecri import FakeServer, Status
 from tests.node.kubelet import RUNTIME
 from tests.proxy.copier import Copier, Pretended, container, refusal
-from tests.proxy.figures.test_recorder import _Cri
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import ABSENT, PRESENT, Gate, code_of, pod, prepare, status
+from tests.support.limited_pulls import (
+    ABSENT,
+    PRESENT,
+    Gate,
+    LandingCri,
+    code_of,
+    pod,
+    prepare,
+    status,
+)
+from tests.support.scrapes import LISTEN, RECORDED, Scrape, get
 from tests.waiting import wait_until
 
 __all__ = ["container"]
 
 Start = Callable[..., Program]
-RECORDED = Path(__file__).parents[2] / "packaging" / "data" / "scrape.prom"
-LISTEN = ("--metrics-listen", "127.0.0.1:0")
 GIB = 1024**3
 PULL_B = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="b")).SerializeToString()
-
-
-def get(proxy: Program, path: str) -> tuple[int, str]:
-    where = re.search(r" metrics listen=(\S+)", proxy.log())
-    assert where is not None, proxy.log()
-    try:
-        with urllib.request.urlopen(f"http://{where[1]}{path}", timeout=60) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as answer:
-        with answer:
-            return answer.code, answer.read().decode()
-
-
-class Scrape:
-    def __init__(self, proxy: Program) -> None:
-        code, self.text = get(proxy, "/metrics")
-        assert code == 200
-        self.samples: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
-        for family in text_string_to_metric_families(self.text):
-            assert family.documentation
-            for sample in family.samples:
-                self.samples[sample.name, frozenset(sample.labels.items())] = sample.value
-
-    def __call__(self, name: str, **labels: str) -> float:
-        """The value of a sample; 0 if there is none."""
-        return self.samples.get((f"pycrictl_{name}", frozenset(labels.items())), 0.0)
 
 
 def test_pulls_slots_the_line_and_streams(fake: FakeServer, start: Start) -> None:
@@ -155,7 +135,7 @@ def test_bytes_by_phase_and_size(folder: Path) -> None:
         containerd.snapshots[image.chain_ids[1]].usage = 7
         containerd.images["docker.io/library/a:1"] = image.manifest
 
-    containerd = FakeContainerd(folder, _Cri(land))
+    containerd = FakeContainerd(folder, LandingCri(land))
     with containerd, Program(folder, containerd.endpoint, *LISTEN) as proxy:
         assert Scrape(proxy)("pull_bytes_total", phase="downloaded") == 0
         proxy.kubelet.pull("a:1", pod("web"))

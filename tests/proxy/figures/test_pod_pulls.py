@@ -20,8 +20,8 @@ from pycrictl.pulls.state import PullState, Sums
 from tests.fakecri import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import Gate, pod, prepare
 from tests.pulls.tracking import sums
+from tests.support.limited_pulls import Gate, pod, prepare
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]

@@ -23,7 +23,7 @@ from tests.node.kubelet import IMAGE
 from tests.proxy.copier import Copier, Pretended, container
 from tests.proxy.figures.collector import Collector, collector
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import ABSENT, prepare, pulls
+from tests.support.limited_pulls import ABSENT, prepare, pulls
 from tests.waiting import until, wait_until
 
 __all__ = ["collector", "container"]

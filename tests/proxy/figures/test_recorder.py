@@ -13,9 +13,8 @@ from pycrictl._proto import cri_pb2
 from pycrictl.proxy.figures.history import PullRecord, newest
 from pycrictl.wire import limits
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import IMAGE
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import ABSENT, PRESENT, Gate, pod, prepare, status
+from tests.support.limited_pulls import ABSENT, PRESENT, Gate, pod, prepare, status
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
@@ -116,21 +115,3 @@ def test_a_disk_that_does_not_write_is_reported_once(
         assert proxy.kubelet.pull("a/b:1")
     wait_until(lambda: proxy.log().count(" pull ") == 3 and " no_history " in proxy.log())
     assert proxy.log().count(" no_history ") == 1
-
-
-class _Cri(grpc.GenericRpcHandler):
-    """The CRI methods that a pull needs; ``on_pull`` is called by each PullImage."""
-
-    def __init__(self, on_pull: Callable[[], object]) -> None:
-        self._on_pull = on_pull
-
-    def service(self, details: grpc.HandlerCallDetails) -> Any:
-        if details.method == IMAGE + "PullImage":
-            return grpc.unary_unary_rpc_method_handler(self._pull)
-        if details.method == IMAGE + "ImageStatus":
-            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
-        return None
-
-    def _pull(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        self._on_pull()
-        return cri_pb2.PullImageResponse(image_ref="sha256:id").SerializeToString()

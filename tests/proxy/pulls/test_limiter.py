@@ -13,64 +13,12 @@ from pycrictl._proto import cri_pb2
 from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import IMAGE, Pod
+from tests.node.kubelet import IMAGE
 from tests.proxy.program import Program
+from tests.support.limited_pulls import ABSENT, PRESENT, Gate, code_of, pod, prepare, pulls, status
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
-ABSENT = cri_pb2.ImageStatusResponse()
-PRESENT = cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id="sha256:1"))
-
-
-class Gate:
-    """Holds PullImage calls until the test releases them; at most ``peak`` ran at once.
-
-    Attributes:
-        open: releases all calls.
-        one: each ``release()`` releases one call.
-    """
-
-    def __init__(self) -> None:
-        self.open = threading.Event()
-        self.one = threading.Semaphore(0)
-        self.running = self.peak = 0
-        self._lock = threading.Lock()
-
-    def __call__(self, request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> Any:
-        with self._lock:
-            self.running += 1
-            self.peak = max(self.peak, self.running)
-        ended = threading.Event()
-        context.add_callback(ended.set)
-        while not (self.one.acquire(timeout=0.01) or self.open.is_set() or ended.is_set()):
-            pass
-        with self._lock:
-            self.running -= 1
-        return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
-
-
-def prepare(fake: FakeServer, answer: Any, *, status: Any = ABSENT) -> None:
-    fake.prepare("ImageStatus", status, repeat=True)
-    fake.prepare("PullImage", answer, repeat=True)
-
-
-def pod(name: str) -> Pod:
-    metadata = cri_pb2.PodSandboxMetadata(name=name, namespace="default", uid=f"uid-{name}")
-    return Pod(f"id-{name}", cri_pb2.PodSandboxConfig(metadata=metadata))
-
-
-def status(proxy: Program) -> dict[str, Any]:
-    return admin.ask(str(proxy.admin_path), "status", timeout_s=30.0)
-
-
-def code_of(future: Any) -> grpc.StatusCode:
-    future.exception(timeout=60)
-    code: grpc.StatusCode = future.code()
-    return code
-
-
-def pulls(fake: FakeServer) -> list[Any]:
-    return [call for call in fake.calls if call.method == "PullImage"]
 
 
 def test_the_request_and_the_answer_pass_unchanged(fake: FakeServer, start: Start) -> None:

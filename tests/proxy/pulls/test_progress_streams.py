@@ -26,23 +26,12 @@ from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.state import Phase, PullState
 from pycrictl.servicelog import Log
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import RUNTIME
 from tests.proxy.program import Program
-from tests.proxy.pulls.test_limiter import Gate, pod, prepare, status
+from tests.support.limited_pulls import Gate, prepare, status
+from tests.support.progress_streams import DB, WEB, ask, read, sandboxes
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
-WEB, DB = pod("web"), pod("db")
-
-
-def sandboxes(request: Any, context: Any) -> cri_pb2.ListPodSandboxResponse:
-    """Filter by a prefix of the ID, as containerd does."""
-    pods = [
-        cri_pb2.PodSandbox(id=one.id, metadata=one.config.metadata)
-        for one in (WEB, DB)
-        if one.id.startswith(request.filter.id)
-    ]
-    return cri_pb2.ListPodSandboxResponse(items=pods)
 
 
 def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
@@ -52,12 +41,6 @@ def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
     return cri_pb2.ListContainersResponse(containers=found)
 
 
-def ask(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
-    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
-    response = cri_pb2.ImagePullProgressResponse
-    return proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response, timeout_s=60).url
-
-
 def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
     with pytest.raises(grpc.RpcError) as caught:
         ask(proxy, pod_id, container_id)
@@ -65,13 +48,6 @@ def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> 
     assert error.details().startswith("pycrictl proxy: ")
     name: str = error.code().name
     return name
-
-
-def read(url: str) -> list[PullState]:
-    found: list[PullState] = []
-    reader = MessageReader({})
-    asyncio.run(follow(url, reader, on_pull=found.append, on_note=pytest.fail, timeout_s=60))
-    return found
 
 
 def phase(pull: PullState) -> Phase:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakecri.server import FakeServer
 from tests.proxy.copier import Copier, stream
-from tests.proxy.pulls.test_progress_streams import WEB, ask, read, sandboxes
+from tests.support.progress_streams import WEB, ask, read, sandboxes
 from tests.waiting import wait_until
 from tools.torture.attacks import attack
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries import credentials
 from pycrictl.pulls.registries.credentials import AuthFile, Credentials, Login, fitting
 from pycrictl.pulls.registries.registries_conf import CrioAccess
+from tests.support.hostfiles import write
 
 ME = Credentials("me", "se:cret")
 AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
@@ -47,12 +47,6 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
 )
 def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> None:
     assert fitting(keys, parse(reference)) == found
-
-
-def write(path: Path, document: Any) -> str:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(document if isinstance(document, str) else json.dumps(document))
-    return str(path)
 
 
 @pytest.mark.parametrize(

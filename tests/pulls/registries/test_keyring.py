@@ -17,8 +17,7 @@ from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries import keyring
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.keyring import Keyring, ProviderPlugins, keyring_of
-from tests.kube.test_kubelet import run_program
-from tests.pulls.registries.test_credentials import write
+from tests.support.hostfiles import run_program, write
 
 IMAGE = parse("r.test/a:1")
 

@@ -1,0 +1,25 @@
+"""An agent under attack."""
+
+from __future__ import annotations
+
+import time
+
+from tests.agent.attackers import FORGED, ask
+from tests.agent.program import Program
+from tests.agent.standing import Cluster
+
+MIB = 1 << 20
+KEPT_BYTES = 32 * MIB
+MOST_BYTES = 128 * MIB
+
+
+def samples(cluster: Cluster, program: Program, seconds: float) -> list[float]:
+    """Return how long the front proxy waits for each answer, on a new connection each time."""
+    found = []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.monotonic()
+        assert ask(("127.0.0.1", program.port), "/apis", cluster.front_proxy, FORGED)[0] == 200
+        found.append(time.monotonic() - began)
+        time.sleep(0.01)
+    return found

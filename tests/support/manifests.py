@@ -1,0 +1,146 @@
+"""The manifests for Kubernetes, as kustomize builds them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.once import made_once
+
+FOLDER = Path(__file__).parents[2] / "packaging/kubernetes"
+
+
+OVERLAYS = sorted(path.parent.name for path in FOLDER.glob("*/kustomization.yaml"))
+
+
+COMPONENTS = sorted(path.parent.name for path in FOLDER.glob("components/*/kustomization.yaml"))
+
+
+RUNTIMES = {"cri-o", "k0s", "k3s", "microk8s", "rke2"}
+
+
+AUTHORITIES = {"ca", "cert-manager"}
+
+
+WHOLE = [
+    [name for name in COMPONENTS if name not in (RUNTIMES | AUTHORITIES) - {runtime, authority}]
+    for runtime, authority in product(sorted(RUNTIMES), sorted(AUTHORITIES))
+]
+"""The largest sets of components that fit together: one runtime and one authority each."""
+
+
+PAIRS = sorted({pair for names in WHOLE for pair in combinations(names, 2)})
+"""In `tests/cluster` a real API server accepts each of them."""
+
+
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+Document = dict[str, Any]
+
+
+def build(overlay: str, scratch: Path) -> list[Document]:
+    require_kustomize()
+    return made_once(scratch / f"built-{overlay}", lambda: built(manifests(scratch) / overlay))
+
+
+def manifests(scratch: Path) -> Path:
+    """Return a copy of all manifests, with the files of a CA."""
+    copy = scratch / "manifests"
+
+    def make() -> None:
+        shutil.copytree(FOLDER, copy)
+        subprocess.run([copy / "components/ca/make-ca.sh"], check=True, timeout=60)
+
+    made_once(scratch / "manifests-made", make)
+    return copy
+
+
+def built(folder: Path) -> list[Document]:
+    words = ["kubectl", "kustomize", str(folder)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "deprecated" not in done.stderr
+    return [one for one in yaml.load_all(done.stdout, LOADER) if one]
+
+
+def combined(names: Sequence[str], scratch: Path) -> list[Document]:
+    """Build the base with some components, as a user's own kustomization would."""
+    require_kustomize()
+    folder = manifests(scratch) / f"of {' and '.join(names)}"
+
+    def make() -> list[Document]:
+        folder.mkdir()
+        made = {
+            "apiVersion": "kustomize.config.k8s.io/v1beta1",
+            "kind": "Kustomization",
+            "resources": ["../base"],
+            "components": [f"../components/{name}" for name in names],
+        }
+        (folder / "kustomization.yaml").write_text(json.dumps(made))
+        return built(folder)
+
+    return made_once(scratch / folder.name, make)
+
+
+def require_kustomize() -> None:
+    assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
+    if kubectl_minor() < 22:  # its kustomize is 2.0 (Debian 12)
+        pytest.skip("this kubectl is older than the form of the manifests")
+
+
+@cache
+def kubectl_minor() -> int:
+    words = ["kubectl", "version", "--client", "-o", "json"]
+    done = subprocess.run(words, capture_output=True, check=True, timeout=60)
+    return int(re.sub(r"\D", "", json.loads(done.stdout)["clientVersion"]["minor"]))
+
+
+def one(objects: list[Document], kind: str, name: str = "") -> Document:
+    (found,) = (
+        each
+        for each in objects
+        if each["kind"] == kind and (not name or each["metadata"]["name"] == name)
+    )
+    return found
+
+
+def template(objects: list[Document]) -> Document:
+    spec: Document = one(objects, "DaemonSet")["spec"]["template"]
+    return spec
+
+
+def container(objects: list[Document]) -> Document:
+    (found,) = template(objects)["spec"]["containers"]
+    assert isinstance(found, dict)
+    return found
+
+
+def leaves(objects: list[Document]) -> set[str]:
+    """Return all values with their paths, ignoring the order of lists."""
+    found: set[str] = set()
+
+    def look(path: str, value: Any) -> None:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                look(f"{path}.{key}", inner)
+        elif isinstance(value, list):
+            for inner in value:
+                name = inner.get("name", "") if isinstance(inner, dict) else ""
+                look(f"{path}[{name}]", inner)
+        else:
+            found.add(f"{path}={str(value).replace(chr(10), '')}")  # kustomize folds base64
+
+    for each in objects:
+        look(f"{each['kind']}/{each['metadata'].get('namespace')}/{each['metadata']['name']}", each)
+    return found
