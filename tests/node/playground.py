@@ -10,10 +10,12 @@ import os
 import signal
 import sys
 import termios
+from functools import partial
 from typing import Final
 
 from tests.waiting import wait_until
 
+from .kubelet import Kubelet
 from .stage import API, BATCH, CACHE, LIMIT, REPORT, WEB, Stage, perform
 
 RATE_BYTES_PER_S: Final = 96 * 1024
@@ -57,11 +59,15 @@ def _enter(stage: Stage) -> None:
     _run_shell(stage)
 
 
+def _are_running(kubelet: Kubelet, number: int) -> bool:
+    return len(kubelet.running_containers()) == number
+
+
 def _furnish(stage: Stage) -> None:
     kubelet, store = stage.lab.node.kubelet, stage.lab.node.store
     for running, workload in enumerate((WEB, BATCH), 1):
         stage.keep(workload)
-        wait_until(lambda number=running: len(kubelet.running_containers()) == number)
+        wait_until(partial(_are_running, kubelet, running))
     stage.keep(API)
     stage.lab.registry.limit(RATE_BYTES_PER_S, CACHE.partition(":")[0])
     stage.pull(CACHE)
