@@ -14,7 +14,9 @@ from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.progress.pod_pulls import Pulls
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
-from tests.support.findings import NOW, node
+from tests.support.findings import NOW, no_journal, node
+
+__all__ = ["no_journal"]
 
 CONTAINER = "0c" * 32
 
