@@ -10,10 +10,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import cluster, container_cp, copy, lists, logs, proxy, pull, sessions, start
+from benchmarks import cluster, container_cp, copy, lists, logs, proxy, pull, sessions, start, why
 from benchmarks.harness import Benchmark, SkippedError
 
-MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster)
+MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster, why)
 BENCHMARKS = tuple(each for module in MODULES for each in module.BENCHMARKS)
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 

@@ -32,114 +32,72 @@ NO_SPACE: Final = "no space left on device"
 FREE_SPACE: Final = "'pycrictl doctor' shows the disks, 'pycrictl rmi --prune' frees space"
 _REASON_CHARS: Final = 100
 
-_PULLS: Final = (
-    Trouble(
-        NO_SPACE,
-        "disk-full",
-        "there is no space left for it",
-        FREE_SPACE,
-        elsewhere="free space on the node, or give it a larger disk",
-    ),
-    Trouble(
-        r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
-        "plain-http",
-        "its registry speaks plain HTTP, and the node expects TLS",
-        "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS",
-    ),
-    Trouble(
-        r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
-        "x509",
-        "the certificate of the registry is for another name",
-        "correct the image's name, or have the registry's certificate made for HOST",
-    ),
-    Trouble(
-        r"certificate has expired|not yet valid",
-        "x509",
-        "the certificate of the registry is not valid now",
+_TRUST: Final = "put the registry's CA into certs.d"
+_CHECK_NAME: Final = "check its name and tag"
+
+# fmt: off
+PULL_TROUBLES: Final = (
+    Trouble(NO_SPACE, "disk-full", "there is no space left for it", FREE_SPACE,
+        elsewhere="free space on the node, or give it a larger disk"),
+    Trouble(r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
+        "plain-http", "its registry speaks plain HTTP, and the node expects TLS",
+        "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS"),
+    Trouble(r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
+        "x509", "the certificate of the registry is for another name",
+        "correct the image's name, or have the registry's certificate made for HOST"),
+    Trouble(r"certificate has expired|not yet valid",
+        "x509", "the certificate of the registry is not valid now",
         "'date' shows whether the clock is right; else renew the registry's certificate",
-        elsewhere="renew the registry's certificate, unless the node's clock is wrong",
-    ),
-    Trouble(
-        r"x509:|certificate|tls: (?!handshake timeout)",
-        "x509",
-        "the node does not trust the certificate of the registry",
-        "put the registry's CA into certs.d, then 'pycrictl doctor --registry REPOSITORY'",
-        elsewhere="put the registry's CA into certs.d on the nodes",
-    ),
+        elsewhere="renew the registry's certificate, unless the node's clock is wrong"),
+    Trouble(r"x509:|certificate|tls: (?!handshake timeout)",
+        "x509", "the node does not trust the certificate of the registry",
+        f"{_TRUST}, then 'pycrictl doctor --registry REPOSITORY'",
+        elsewhere=f"{_TRUST} on the nodes"),
     Trouble(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
-        "unauthorized",
-        "the registry refuses access to it",
+        "unauthorized", "the registry refuses access to it",
         "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
         "'pycrictl pull --creds USER IMAGE' takes other credentials, --authfile a file of them",
-        "check the pod's imagePullSecrets",
-    ),
-    Trouble(
-        r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
+        "check the pod's imagePullSecrets"),
+    Trouble(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
         r"|server misbehaving|RegistryUnavailable",
-        "registry-down",
-        "it could not be fetched from its registry or a mirror of it",
+        "registry-down", "it could not be fetched from its registry or a mirror of it",
         "'pycrictl doctor --registry REPOSITORY' tests it and its mirrors",
-        elsewhere="check that the registry HOST is up, and that the nodes reach it",
-    ),
-    Trouble(
-        r"\b429\b|toomanyrequests|too many requests",
-        "rate-limited",
-        "the registry has answered too many requests of this node",
-        "pull with credentials, or from a mirror",
-    ),
-    Trouble(
-        r"no match for platform",
-        "wrong-platform",
-        "it does not exist for this machine's platform",
-        "build it for this platform, or schedule the pod elsewhere",
-    ),
-    Trouble(
-        r"not found|manifest unknown|name unknown|\b404\b|does not exist",
-        "not-found",
-        "the registry does not have it",
-        "check its name and tag; 'pycrictl pull IMAGE' tries it at once",
-        "check its name and tag, in upper and lower case",
-        "check its name and tag",
-    ),
-    Trouble(
-        r"InvalidImageName|invalid reference format|couldn't parse image",
-        "invalid-name",
-        "its name is invalid",
-        "correct the name in the pod",
-        "correct the name",
-    ),
-    Trouble(
-        r"ErrImageNeverPull|is not present with pull policy of Never",
-        "never-pulled",
-        "it is not on the node, and its pull policy is Never",
+        elsewhere="check that the registry HOST is up, and that the nodes reach it"),
+    Trouble(r"\b429\b|toomanyrequests|too many requests",
+        "rate-limited", "the registry has answered too many requests of this node",
+        "pull with credentials, or from a mirror"),
+    Trouble(r"no match for platform",
+        "wrong-platform", "it does not exist for this machine's platform",
+        "build it for this platform, or schedule the pod elsewhere"),
+    Trouble(r"not found|manifest unknown|name unknown|\b404\b|does not exist",
+        "not-found", "the registry does not have it",
+        f"{_CHECK_NAME}; 'pycrictl pull IMAGE' tries it at once",
+        f"{_CHECK_NAME}, in upper and lower case", _CHECK_NAME),
+    Trouble(r"InvalidImageName|invalid reference format|couldn't parse image",
+        "invalid-name", "its name is invalid", "correct the name in the pod", "correct the name"),
+    Trouble(r"ErrImageNeverPull|is not present with pull policy of Never",
+        "never-pulled", "it is not on the node, and its pull policy is Never",
         "'pycrictl pull IMAGE', or change imagePullPolicy",
-        elsewhere="change imagePullPolicy, or load the image onto the node",
-    ),
-    Trouble(
-        r"context canceled",
-        "pull-failed",
-        "the pull was cancelled before it finished",
+        elsewhere="change imagePullPolicy, or load the image onto the node"),
+    Trouble(r"context canceled",
+        "pull-failed", "the pull was cancelled before it finished",
         "'pycrictl image-pull-progress --image IMAGE' shows whether data is arriving; containerd"
         " cancels a pull without data (image_pull_progress_timeout)",
-        elsewhere="'kubectl image-pull-progress' shows whether data is arriving",
-    ),
+        elsewhere="'kubectl image-pull-progress' shows whether data is arriving"),
 )
-_OF_REGISTRIES: Final = frozenset(
-    ("plain-http", "x509", "unauthorized", "registry-down", "rate-limited", "not-found")
-)
-_FAILED: Final = Trouble(
-    "",
-    "pull-failed",
-    "its pull fails",
-    "'pycrictl pull IMAGE' tries it",
+# fmt: on
+_OF_REGISTRIES: Final = "plain-http x509 unauthorized registry-down rate-limited not-found".split()
+_FAILED: Final = PULL_TROUBLES[-1]._replace(
+    text="its pull fails",
+    advice="'pycrictl pull IMAGE' tries it",
     elsewhere="'kubectl describe pod' shows each try",
 )
 
 
 def pull_trouble(cause: str) -> Trouble:
-    return next((one for one in _PULLS if re.search(one.pattern, cause, re.I)), _FAILED)
+    return next((one for one in PULL_TROUBLES if re.search(one.pattern, cause, re.I)), _FAILED)
 
 
 class Words(NamedTuple):

@@ -7,6 +7,7 @@ version, from which a watch continues; only after 410 (Gone) the list is repeate
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
@@ -100,8 +101,11 @@ class ClusterLists:
 
     async def _update(self, watches: bool) -> None:
         if not self._versions:
+            gc.disable()  # it would visit each new object often, half of the time, and no cycle
             listing = map(self._list, self._queries)
             outcomes = await asyncio.gather(*listing, return_exceptions=True)
+            gc.freeze()
+            gc.enable()
             self._state.missing = list(_missing(zip(self._queries, outcomes, strict=True)))
         if watches and not self._watches:
             self._watches = [asyncio.create_task(self._watch(one)) for one in self._versions]

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.diagnosis.causes import CAUSES
+from pycrictl.diagnosis.causes import CAUSES, Side
 from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
-from pycrictl.diagnosis.pod import Look, survey_document
+from pycrictl.diagnosis.pod import Look, report, survey_document
+from pycrictl.diagnosis.troubles import PULL_TROUBLES
+from pycrictl.kube.nodes import parse_node
 from pycrictl.kube.pods import parse_pod
 from pycrictl.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.show.diagnosis_text import write_pods
@@ -305,6 +307,25 @@ def test_each_pod_on_a_node_without_the_api_server(node: Why) -> None:
     ended = {"finalizer", *(name for name, kind in WITHOUT_API.items() if kind == "healthy")}
     unseen = {"no-configmap", "no-secret", "host-path", "no-runtime-class"}  # without a sandbox
     assert said.keys() == sick_on_node(*rejected, *ended, *unseen)
+
+
+@pytest.mark.parametrize("pressure", ["MemoryPressure", "DiskPressure", "PIDPressure"])
+def test_a_node_under_pressure(pressure: str) -> None:
+    condition = {"type": pressure, "status": "True", "lastTransitionTime": "2026-11-28T20:00:00Z"}
+    ready = {"type": "Ready", "status": "True"}
+    node = {"metadata": {"name": "n1"}, "status": {"conditions": [ready, condition]}}
+    said = report(parse_node(node), Side.CLUSTER).cause
+    assert (said.kind, said.weight) == ("node-pressure", Weight.WARNING)
+    assert said.text.startswith(f"has {pressure}: ")
+
+
+def test_the_manual_has_each_kind_of_cause() -> None:
+    page = (Path(__file__).parents[2] / "man/prose/pycrictl-why.md").read_text()
+    kinds = {cause.kind for cause in CAUSES} - {"{kind}"}
+    images = (re.search(r"of images\n: (.*?)\n\n", page, re.DOTALL) or page)[1]
+    assert kinds == {kind for kind in kinds if f"`{kind}`" in page}
+    troubles = {one.kind for one in PULL_TROUBLES} - {"disk-full"}
+    assert troubles == {kind for kind in troubles if f"`{kind}`" in images}
 
 
 def test_the_table_has_no_row_without_a_word() -> None:
