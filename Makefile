@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 HELM := $(if $(filter x86_64,$(shell uname -m)),.venv/bin/helm)
 
 .NOTPARALLEL:
-.PHONY: help demo playground unit coverage test failed lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
+.PHONY: help demo playground unit coverage test lint compat conformance cluster bench soak fuzz kills restarts generate proto picture docs dist image dist-test release
 .PHONY: node install again # what the others need
 
 help: ## the targets, as here
@@ -24,8 +24,6 @@ COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top/test_
 	kubectl/test_imagepulls.py cli/test_lists.py cli/test_replays.py cli/test_why.py test_units.py test_yamltree.py)
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal
-failed: .venv/.stamp ## the tests that failed in the last run once more, one after another
-	$(PYTHON) -m pytest -n 0 --last-failed --last-failed-no-failures none
 coverage: .venv/.stamp ## the branches of the pure packages that tests take, with a floor
 	.venv/bin/coverage run -m pytest -n 0 -q -m "not root and not slow" $(COVERING) && .venv/bin/coverage report
 lint: .venv/.stamp ## ruff, mypy --strict, vulture

@@ -11,7 +11,8 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-PACKAGE = Path(__file__).parent.parent / "pycrictl"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "pycrictl"
 
 
 def rows(table: str, *always: str) -> dict[str, set[str]]:
@@ -240,6 +241,20 @@ def test_all_that_the_table_names_is_there() -> None:
     rooms = {name.rpartition(".")[0] for name in modules}
     named = {*ARROWS, *(target for row in ARROWS.values() for target in row)}
     assert named - modules - rooms - {""} == set()
+
+
+def test_no_test_module_imports_another() -> None:
+    """What several share is in `tests/support` or in a module of their room."""
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("tests", "tools", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for line in path.read_text("utf-8").splitlines()
+        if re.match(
+            r"\s*from [\w.]*\btest_\w+ import|\s*from (tests|\.)[\w.]* import .*\btest_", line
+        )
+    ]
+    assert not found
 
 
 def test_a_circle_is_seen() -> None:
