@@ -38,6 +38,7 @@ from pycrictl.errors import (
     Invalid,
     NotFound,
     PycrictlError,
+    RemoteProtocolError,
     Unimplemented,
     UpgradeRefused,
     UsageError,
@@ -48,9 +49,9 @@ from pycrictl.progress.failures import Failures
 from pycrictl.progress.identity import may_be
 from pycrictl.progress.pull_names import ImageOwners
 from pycrictl.progress.sources import Causes, ContentWatch, ImageTracker, open_watcher
-from pycrictl.progress.stream_watch import Unreachable, open_stream, watch_stream
+from pycrictl.progress.stream_watch import Unreachable, watch_stream
 from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.streaming.target import Target
+from pycrictl.streaming.target import Target, beside, parse_url
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
@@ -64,6 +65,15 @@ log = logging.getLogger("pycrictl.progress")
 Source = Literal["auto", "cri", "containerd", "crio"]
 
 _NOT_OFFERED: Final = (404, 405)
+
+
+def open_stream(client: CriClient, pod_id: str = WHOLE_NODE, container_id: str = "") -> Target:
+    """Return where a runtime streams the progress of a pod's pulls, or of the whole node's."""
+    message = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
+    url: str = client.call("ImagePullProgress", message).url
+    if not url:
+        raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
+    return beside(parse_url(url), client.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import (
     ConnectError,
     NotFound,
@@ -33,13 +31,13 @@ from pycrictl.progress.endings import (
     failures_in,
 )
 from pycrictl.progress.failures import cause
-from pycrictl.pulls.messages import MAX_MESSAGE_BYTES, WHOLE_NODE, MessageReader
+from pycrictl.pulls.messages import MAX_MESSAGE_BYTES, MessageReader
 from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streaming.bytestream import ByteStream, dial
 from pycrictl.streaming.loop import in_thread, run_in_loop
 from pycrictl.streaming.opening import Exchange
-from pycrictl.streaming.target import Target, beside, parse_url
+from pycrictl.streaming.target import Target, parse_url
 from pycrictl.units import plural
 from pycrictl.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.wire.upgrade import ClientHandshake
@@ -253,15 +251,6 @@ def _unfinished(view: View) -> dict[str, int]:
         for name, pull in view.pulls.items()
         if not pull.is_over
     }
-
-
-def open_stream(client: CriClient, pod_id: str = WHOLE_NODE, container_id: str = "") -> Target:
-    """Return where a runtime streams the progress of a pod's pulls, or of the whole node's."""
-    message = cri_pb2.ImagePullProgressRequest(pod_sandbox_id=pod_id, container_id=container_id)
-    url: str = client.call("ImagePullProgress", message).url
-    if not url:
-        raise RemoteProtocolError("the runtime answered ImagePullProgress without a URL")
-    return beside(parse_url(url), client.path)
 
 
 def watch_stream(

@@ -28,10 +28,11 @@ from pycrictl.progress.content_watcher import ContentWatcher
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Endings, Pace, Sink
 from pycrictl.progress.identity import Match, match, may_be
+from pycrictl.progress.node_watch import open_stream
 from pycrictl.progress.pull_names import Expected
 from pycrictl.progress.reference import flaw
 from pycrictl.progress.sources import ImageTracker, open_watcher
-from pycrictl.progress.stream_watch import open_stream, watch_stream
+from pycrictl.progress.stream_watch import watch_stream
 from pycrictl.pull.slots import Retry, pull_slot
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
