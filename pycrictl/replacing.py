@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -28,13 +29,12 @@ def replacing(path: str, *, mode: int = 0o666) -> Iterator[BinaryIO]:
             yield file
         return
     part = target.with_name(f".{target.name[:200]}.{secrets.token_hex(4)}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor
+        with open(part, "xb", opener=partial(os.open, mode=mode)) as file:
             if before is not None:
                 with suppress(PermissionError):
-                    os.fchown(descriptor, before.st_uid, before.st_gid)
-                os.fchmod(descriptor, before.st_mode & 0o7777)
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), before.st_mode & 0o7777)
             yield file
         part.replace(target)
     except BaseException:

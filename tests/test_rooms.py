@@ -40,6 +40,7 @@ memory:
 metricspage:
 signals:
 ownprogram:
+processes: noderoot
 replacing:
 tls:
 yamltree: units
@@ -55,18 +56,20 @@ config: noderoot yamltree
 configfile: config noderoot replacing yamltree
 wire: wire
 cri: _proto config cri noderoot signals wire.codes wire.limits yamltree
-containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot wire.codes
+containerd: _proto containerd cri.calls.channel cri.calls.errmap noderoot processes wire.codes
 logs: logs wire.logline wire.logtime
-kube: config environ kube logs.journal noderoot servicelog streaming.loop tls yamltree
+kube: config environ kube logs.journal noderoot processes servicelog streaming.loop tls yamltree
 progress: _proto containerd cri kube.pods progress pulls streaming wire
 archives: _proto archives containerd copy.archive.decompress cri.calls.client cri.lists
-    progress.reference pulls.state wire.tar
+    progress.reference pulls.state replacing wire.tar
 pull: _proto cri noderoot progress pull pulls yamltree
 diagnosis: _proto containerd cri diagnosis kube logs noderoot progress pulls tls
 streaming: environ signals streaming tls wire
 pulls: pulls
-pulls.registries: _proto containerd kube.kubelet noderoot progress.reference pulls.registries tls
-progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot progress pulls
+pulls.registries: _proto containerd kube.kubelet noderoot processes progress.reference
+    pulls.registries tls
+progress.crio: _proto containerd.daemon containerd.store cri logs.journal noderoot processes
+    progress pulls
 copy.rules: copy.rules wire.codes wire.tar
 copy.tree: copy.rules copy.tree noderoot signals wire.tar
 copy.archive: copy.archive copy.rules copy.tree wire.tar

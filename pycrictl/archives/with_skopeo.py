@@ -20,6 +20,7 @@ from pycrictl.archives.records import Image
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import PycrictlError, Unimplemented
+from pycrictl.replacing import replacing
 
 _TRANSPORTS: Final = {"oci": "oci-archive", "docker": "docker-archive"}
 
@@ -40,7 +41,8 @@ class Skopeo:
             raise Unimplemented("on CRI-O, one image is saved at a time, and to a file")
         (image,) = images
         name = image.names[0] if image.names else ""
-        self._copy(self._of(image), f"{_TRANSPORTS[form]}:{path}:{name}")
+        with replacing(path) as file:  # skopeo takes an empty file for none
+            self._copy(self._of(image), f"{_TRANSPORTS[form]}:{file.name}:{name}")
 
     def load(self, path: str, name: str) -> str:
         """Load the image of an archive and return its name; ``name`` is for one without."""

@@ -123,7 +123,7 @@ def copy(
 
 
 def sweep(app: AppContext) -> int:
-    from pycrictl.containerd import views  # noqa: PLC0415 - only for --sweep
+    from pycrictl.containerd import own_leases  # noqa: PLC0415 - only for --sweep
     from pycrictl.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
     from pycrictl.copy import on_node  # noqa: PLC0415 - the same
 
@@ -131,7 +131,7 @@ def sweep(app: AppContext) -> int:
         count = on_node.sweep(partial(on_node.locate_here, client))
         sessions = 0
         with suppress(RuntimeFault, ConnectError):  # another runtime, which has no debug sessions
-            sessions = views.sweep(ContainerdClient(client.path))
+            sessions = own_leases.sweep(ContainerdClient(client.path))
     what = plural(count, "killed copy", "killed copies")
     if sessions:
         what += f" and {plural(sessions, 'killed debug session')}"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import tomli
 
-from pycrictl import noderoot
+from pycrictl import noderoot, processes
 from pycrictl.errors import PycrictlError
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.units import parse_duration
@@ -50,25 +50,13 @@ def config_path(pid: int | None) -> Path:
 
     A command line is trusted only for the node's own processes. The result is a path on the node.
     """
-    arguments: list[str] = []
     if pid and noderoot.is_nodes_own(pid):
+        flags = processes.flags_in(processes.command_line(pid)[1:])
+        path = flags.get("config") or flags.get("c") or ""
+        if path.startswith("/"):
+            return Path(path)
         with suppress(OSError):
-            text = (
-                Path(noderoot.locate(f"/proc/{pid}/cmdline"))
-                .read_bytes()
-                .decode("utf-8", "surrogateescape")
-            )
-            arguments = text.rstrip("\0").split("\0")[1:]
-    for position, argument in enumerate(arguments):
-        name, has_value, value = argument.partition("=")
-        if name not in ("-c", "--config", "-config", "--c"):
-            continue
-        if not has_value:
-            value = arguments[position + 1] if position + 1 < len(arguments) else ""
-        if value.startswith("/"):
-            return Path(value)
-        with suppress(OSError):
-            return Path(noderoot.locate(f"/proc/{pid}/cwd")).readlink() / value
+            return (processes.file_of(pid, "cwd").readlink() / path) if path else DEFAULT_PATH
     return DEFAULT_PATH
 
 

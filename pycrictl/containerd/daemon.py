@@ -20,6 +20,7 @@ from pycrictl import noderoot
 from pycrictl.containerd.config_toml import PullSettings, config_path, from_file
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import PycrictlError
+from pycrictl.processes import file_of, name_of
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 _CLOCK_SLACK_S: Final = 0.05
@@ -51,7 +52,7 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         pid = listener_pid(client.endpoint)
         if pid == 0 and not math.isinf(made_s := _socket_made_s(client.endpoint)):
             return Daemon(0, 0, made_s)
-        if not _program(pid).startswith("containerd"):
+        if not name_of(pid).startswith("containerd"):
             return None
     ticks = start_ticks(pid)
     if ticks is None:
@@ -135,34 +136,24 @@ def runtime_pid(endpoint: str, program: str) -> int:
     where this process has PIDs of its own.
     """
     pid = listener_pid(endpoint)
-    if pid and _program(pid) == program:
+    if pid and name_of(pid) == program:
         return pid
-    pids = [int(entry.name) for entry in _process("", "").iterdir() if entry.name.isdecimal()]
-    found = [pid for pid in pids if _program(pid) == program and noderoot.is_nodes_own(pid)]
+    pids = [int(entry.name) for entry in file_of("", "").iterdir() if entry.name.isdecimal()]
+    found = [pid for pid in pids if name_of(pid) == program and noderoot.is_nodes_own(pid)]
     return found[0] if len(found) == 1 else 0
 
 
 def start_ticks(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot; None if it does not exist."""
     try:
-        stat = _process(pid, "stat").read_bytes()
+        stat = file_of(pid, "stat").read_bytes()
     except OSError:
         return None
     # The name is in parentheses and may itself contain parentheses and spaces.
     return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
 
 
-def _program(pid: int) -> str:
-    with suppress(OSError):
-        return _process(pid, "comm").read_text("utf-8", "replace").rstrip("\n")
-    return ""
-
-
 def _own_pid_namespace() -> int:
     with suppress(OSError):
-        return _process("self", "ns/pid").stat().st_ino
+        return file_of("self", "ns/pid").stat().st_ino
     return 0
-
-
-def _process(pid: int | str, name: str) -> Path:
-    return Path(noderoot.locate(f"/proc/{pid}/{name}"))

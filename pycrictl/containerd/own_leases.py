@@ -7,16 +7,19 @@ recognized. containerd itself removes them after a day.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 
-from pycrictl._proto.containerd import leases_pb2
+from pycrictl._proto.containerd import leases_pb2, snapshots_pb2
 from pycrictl.containerd.daemon import start_ticks
 from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.errors import NotFound
+from pycrictl.errors import NotFound, Unimplemented
+from pycrictl.units import quote
 
 EXPIRY_LABEL: Final = "containerd.io/gc.expire"
 LOAD_PREFIX: Final = "pycrictl-load-"
@@ -24,6 +27,8 @@ LOAD_LABEL: Final = "pycrictl.io/load"
 """On the lease of a load: its name for those who watch it."""
 
 _EXPIRY: Final = timedelta(days=1)
+_VIEW_PREFIX: Final = "pycrictl-view-"
+_SNAPSHOTS: Final = "snapshots/"
 
 
 def create(client: ContainerdClient, prefix: str, labels: dict[str, str] | None = None) -> str:
@@ -48,3 +53,51 @@ def is_abandoned(name: str, prefix: str) -> bool:
         return False
     pid, _, ticks = name.removeprefix(prefix).partition("-")
     return pid.isdecimal() and str(start_ticks(int(pid))) != ticks
+
+
+# Views: an image's unpacked layers, kept for as long as a program reads them, even if the image is
+# removed meanwhile
+
+
+@contextmanager
+def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[list[Path]]:
+    """Yield an image's layer directories, uppermost first, or raise ``Unimplemented``."""
+    name = create(client, _VIEW_PREFIX)
+    try:
+        request = snapshots_pb2.ViewSnapshotRequest(
+            snapshotter=snapshotter, key=name, parent=chain_id
+        )
+        method, answer_type = "snapshots.v1.Snapshots/View", snapshots_pb2.ViewSnapshotResponse
+        yield _directories(client.call(method, request, answer_type, lease=name))
+    finally:
+        _remove(client, name)
+
+
+def sweep(client: ContainerdClient) -> int:
+    """Remove the views of dead processes; return how many there were."""
+    names = [lease.id for lease in client.leases() if is_abandoned(lease.id, _VIEW_PREFIX)]
+    for name in names:
+        _remove(client, name)
+    return len(names)
+
+
+def _remove(client: ContainerdClient, name: str) -> None:
+    for resource in client.resources(name) or ():
+        request = snapshots_pb2.RemoveSnapshotRequest(
+            snapshotter=resource.type.removeprefix(_SNAPSHOTS), key=resource.id
+        )
+        with suppress(NotFound):
+            client.call("snapshots.v1.Snapshots/Remove", request, Empty)
+    delete(client, name)
+
+
+def _directories(answer: snapshots_pb2.ViewSnapshotResponse) -> list[Path]:
+    if len(answer.mounts) == 1:
+        (mount,) = answer.mounts
+        if mount.type == "bind":
+            return [Path(mount.source)]
+        for option in mount.options if mount.type == "overlay" else ():
+            if option.startswith("lowerdir="):
+                return [Path(name) for name in option.removeprefix("lowerdir=").split(":")]
+    kinds = ", ".join(mount.type for mount in answer.mounts)
+    raise Unimplemented(f"images are unpacked to {quote(kinds)}, which has no directories")

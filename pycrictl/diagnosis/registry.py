@@ -26,9 +26,9 @@ from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import (
     NO_ANSWER,
-    Challenge,
     RegistryAnswer,
     RegistryClient,
+    challenge_of,
     proxy_headers,
     reason_of,
 )
@@ -226,7 +226,7 @@ class Trial:
         repository = self._endpoint.repository
         scope = f"repository:{repository}:pull" if repository else ""
         is_logged_in = self._client.log_in(answer, until=time.monotonic() + STEP_S, scope=scope)
-        challenge = Challenge(headers.get("WWW-Authenticate", ""))
+        challenge = challenge_of(answer)
         if is_logged_in and challenge.kind == "basic":
             is_logged_in = self._get("/").status != 401
         if self._login is not None:

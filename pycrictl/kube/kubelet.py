@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl import config, noderoot
 from pycrictl.errors import ConfigError, PycrictlError
+from pycrictl.processes import flags_in
 from pycrictl.units import quote
 
 ROOT: Final = Path("/")
@@ -44,7 +45,7 @@ class Kubelet(NamedTuple):
 def find_kubelet(root: Path = ROOT) -> Kubelet:
     """Return the flags of the node's own kubelet; an empty record if there is none."""
     found = (
-        _kubelet(pid, _flags(words[1:]))
+        _kubelet(pid, flags_in(words[1:]))
         for pid, words in _command_lines(root / "proc")
         if words
         and words[0].rpartition("/")[2] in _PROGRAMS
@@ -123,12 +124,3 @@ def _command_lines(proc: Path) -> Iterator[tuple[int, list[str]]]:
             with suppress(OSError):
                 words = (proc / str(pid) / "cmdline").read_bytes().split(b"\0")
                 yield pid, [word.decode("utf-8", "replace") for word in words if word]
-
-
-def _flags(words: list[str]) -> dict[str, str]:
-    found = {}
-    for index, word in enumerate(words):
-        name, equals, value = word.lstrip("-").partition("=")
-        if word.startswith("-"):
-            found[name] = value if equals else "".join(words[index + 1 : index + 2])
-    return found

@@ -71,17 +71,17 @@ def save(
         )
     with app.open_client("image") as client:
         chosen = [find_image(client, image) for image in images]
-        if client.is_crio():
-            Skopeo(client).save(chosen, output, format_)
-            return
-        saving = Saving(
-            _containerd(client),
-            chosen,
-            platform=platform or own_platform(),
-            is_docker=format_ == "docker",
-        )
-        stdout: BinaryIO = app.env.stdout.buffer
         try:
+            if client.is_crio():
+                Skopeo(client).save(chosen, output, format_)
+                return
+            saving = Saving(
+                _containerd(client),
+                chosen,
+                platform=platform or own_platform(),
+                is_docker=format_ == "docker",
+            )
+            stdout: BinaryIO = app.env.stdout.buffer
             with nullcontext(stdout) if output == "-" else replacing(output) as file:
                 file.writelines(saving.pieces())
                 file.flush()

@@ -15,7 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, pull_image
-from pycrictl.containerd import views
+from pycrictl.containerd import own_leases
 from pycrictl.containerd.daemon import settings_of
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.copy.on_node import locate_here
@@ -99,7 +99,7 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
     with app.open_client("runtime") as runtime:
         containerd = ContainerdClient(runtime.path, timeout_s=runtime.timeout_s)
         containerd.version()  # raises if it is another runtime
-        views.sweep(containerd)
+        own_leases.sweep(containerd)
     wanted = cri_pb2.ImageSpec(image=image)
     with app.open_client("image") as client:
         request = cri_pb2.ImageStatusRequest(image=wanted, verbose=True)
@@ -119,5 +119,5 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
         if "=" in entry
     )
     snapshotter = settings_of(containerd).snapshotter
-    with views.view(containerd, snapshotter, chain_id) as directories:
+    with own_leases.view(containerd, snapshotter, chain_id) as directories:
         yield Tools(environ, layers=[str(each) for each in directories])

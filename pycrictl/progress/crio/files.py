@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+from pycrictl import processes
 from pycrictl.containerd.daemon import runtime_pid
 from pycrictl.containerd.store import is_digest
 from pycrictl.cri.calls.errmap import connect_error
@@ -208,7 +209,7 @@ class CrioProcess:
     _known: Downloader | None = None
 
     def look(self) -> Downloader:
-        if self._known is not None and _program(self._known.pid) == "crio":
+        if self._known is not None and processes.name_of(self._known.pid) == "crio":
             return self._known
         pid = self._find()
         try:
@@ -239,9 +240,3 @@ def children(pid: int) -> list[int]:
         for file in Path(f"/proc/{pid}/task").glob("*/children"):
             found += map(int, file.read_text().split())
     return found
-
-
-def _program(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/comm").read_text("utf-8", "replace").rstrip("\n")
-    return ""

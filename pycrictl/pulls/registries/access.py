@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from pycrictl import noderoot
 from pycrictl.containerd.config_toml import config_path, read_settings
 from pycrictl.containerd.daemon import runtime_pid
+from pycrictl.processes import command_line, environ_of, flags_in
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.endpoint import RegistryAccess
 from pycrictl.pulls.registries.registries_conf import CrioAccess
@@ -49,7 +48,7 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
     bundle = bundle_of(environ, noderoot.locate)
     if program == "crio":
         root = noderoot.directory().rstrip("/")
-        return CrioAccess(flags_of(pid), environ, root, bundle=bundle, doubt=doubt)
+        return CrioAccess(flags_in(command_line(pid)), environ, root, bundle=bundle, doubt=doubt)
     settings = read_settings(config_path(pid or None))
     numbers = re.match(r"v?(\d+)\.(\d+)", version)
     release = (int(numbers[1]), int(numbers[2])) if numbers else (1, 0)
@@ -60,30 +59,7 @@ def crio_access(pid: int, root: str) -> CrioAccess:
     """Return the access of a CRI-O process whose files are below ``root``."""
     environ = environ_of(pid)
     bundle = bundle_of(environ, lambda path: f"{root}{path}")
-    return CrioAccess(flags_of(pid), environ, root, bundle=bundle)
-
-
-def flags_of(pid: int) -> dict[str, str]:
-    """Return the long options of a process, by name without dashes; empty if it has ended."""
-    words: list[str] = []
-    with suppress(OSError):
-        content = Path(noderoot.locate(f"/proc/{pid}/cmdline")).read_bytes()
-        words = content.decode("utf-8", "surrogateescape").rstrip("\0").split("\0")
-    found = {}
-    for position, word in enumerate(words):
-        name, has_value, value = word.lstrip("-").partition("=")
-        if word.startswith("-"):
-            found[name] = value if has_value else "".join(words[position + 1 : position + 2])
-    return found
-
-
-def environ_of(pid: int) -> dict[str, str]:
-    """Return the environment of a process; empty if it has ended, or only root may read it."""
-    content = b""
-    with suppress(OSError):
-        content = Path(noderoot.locate(f"/proc/{pid}/environ")).read_bytes()
-    pairs = (word.partition("=") for word in content.decode("utf-8", "surrogateescape").split("\0"))
-    return {name: value for name, has_value, value in pairs if has_value}
+    return CrioAccess(flags_in(command_line(pid)), environ, root, bundle=bundle)
 
 
 def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:

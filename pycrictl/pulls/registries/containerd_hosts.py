@@ -14,11 +14,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from pycrictl import noderoot
-from pycrictl._proto import cri_pb2
 from pycrictl.containerd.config_toml import CriSettings, read_document
 from pycrictl.foreign import mapping, text, texts
 from pycrictl.progress.reference import Reference
-from pycrictl.pulls.registries.credentials import Login, credentials_of
+from pycrictl.pulls.registries.credentials import Login, credentials_in
 from pycrictl.pulls.registries.endpoint import (
     Endpoint,
     RegistryAccess,
@@ -65,10 +64,7 @@ class ContainerdAccess(RegistryAccess):
         self, endpoint: Endpoint, reference: Reference, given: Login | None
     ) -> Login | None:
         """Return the pull's, which containerd sends to mirrors too, or those of its settings."""
-        auth = mapping(self._registry, "configs", endpoint.host, "auth")
-        known = {name: text(auth.get(name)) for name in ("username", "password", "auth")}
-        token = text(auth.get("identitytoken"))
-        own = credentials_of(cri_pb2.AuthConfig(**known, identity_token=token))
+        own = credentials_in(mapping(self._registry, "configs", endpoint.host, "auth"))
         return given or (Login(own, self._origin) if own else None)
 
     def _of_folders(self, reference: Reference) -> list[Endpoint]:

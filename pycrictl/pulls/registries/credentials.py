@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import re
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from pycrictl import noderoot
@@ -25,9 +26,11 @@ from pycrictl.units import escape, format_duration, quote
 HELPER_S: Final = 20.0
 """Time limit of a credential helper."""
 
+SECRET_CHARS: Final = 1 << 20
+
 _DOCKER_HUB: Final = "https://index.docker.io/v1/"
+_KEYS: Final = ("username", "password", "auth", "identitytoken", "registrytoken")
 _HELPER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_TOKEN_USER: Final = "<token>"
 
 
 class Credentials(NamedTuple):
@@ -61,10 +64,21 @@ class Login(NamedTuple):
 
 def credentials_of(auth: cri_pb2.AuthConfig) -> Credentials | None:
     """Return the credentials of a request to pull; None if it has none."""
-    username, password = auth.username, auth.password
-    if auth.auth and not username:
-        username, password = _pair(auth.auth)
-    found = Credentials(username, password, auth.identity_token, auth.registry_token)
+    tokens = auth.identity_token, auth.registry_token
+    return _credentials(auth.username, auth.password, auth.auth, *tokens)
+
+
+def credentials_in(entry: Mapping[str, Any]) -> Credentials | None:
+    """Return the credentials in an entry of a file or of containerd's settings."""
+    return _credentials(*(text(entry.get(key), SECRET_CHARS) for key in _KEYS))
+
+
+def _credentials(username: str, password: str, auth: str, *tokens: str) -> Credentials | None:
+    if auth and not username:
+        with suppress(ValueError):
+            pair = base64.b64decode(auth).decode().rstrip("\0")
+            username, _, password = pair.partition(":")
+    found = Credentials(username, password, *tokens)
     return found if any(found) else None
 
 
@@ -103,56 +117,42 @@ class AuthFile:
     def __init__(
         self, path: str, name: str, *, is_given: bool = False, runs_helpers: bool = True
     ) -> None:
-        self.path = path
         self.name = name
         self.is_given = is_given
+        self._path = path
         self._runs_helpers = runs_helpers
-        self._document: dict[str, Any] | None = None
 
     def find(self, reference: Reference) -> Login | None:
         """Return the login for an image; raise ConfigError for what a user has to know."""
-        if self._document is None:
-            self._document = self._read()
-        document = self._document
-        if self._runs_helpers and (login := self._ask_helper(document, reference)) is not None:
+        if self._runs_helpers and (login := self._ask_helper(reference)) is not None:
             return login
-        auths = mapping(document.get("auths"))
-        entry = mapping(auths.get(fitting(auths, reference)))
-        pair = text(entry.get("username")), text(entry.get("password"))
-        encoded = text(entry.get("auth"), noderoot.FILE_LIMIT_BYTES)
-        if encoded and not pair[0]:
-            pair = _pair(encoded)
-        found = Credentials(*pair, *(text(entry.get(key)) for key in _TOKENS))
-        return Login(found, self.name) if any(found) else None
+        auths = mapping(self._document.get("auths"))
+        found = credentials_in(mapping(auths.get(fitting(auths, reference))))
+        return None if found is None else Login(found, self.name)
 
-    def _read(self) -> dict[str, Any]:
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        document, reason = None, "it is not a JSON object"
         try:
-            content = noderoot.read_named(self.path)
+            document = parse(noderoot.read_named(self._path))
         except OSError as exc:
-            if not self.is_given:
-                return {}
             reason = (exc.strerror or str(exc)).lower()
-            raise ConfigError(f"cannot read {quote(self.name, 4096)}: {reason}") from None
-        with suppress(ValueError):
-            if isinstance(document := parse(content), dict):
-                return document
-        if self.is_given:
-            raise ConfigError(f"{quote(self.name, 4096)}: it is not a JSON object")
-        return {}
+        except ValueError:
+            pass
+        if not isinstance(document, dict) and self.is_given:
+            raise ConfigError(f"cannot read {quote(self.name, 4096)}: {reason}")
+        return mapping(document)
 
-    def _ask_helper(self, document: Mapping[str, Any], reference: Reference) -> Login | None:
-        helpers = mapping(document.get("credHelpers"))
+    def _ask_helper(self, reference: Reference) -> Login | None:
+        helpers = mapping(self._document.get("credHelpers"))
         key = fitting(helpers, reference)
-        helper = text(helpers.get(key)) or text(document.get("credsStore"))
+        helper = text(helpers.get(key)) or text(self._document.get("credsStore"))
         if not helper:
             return None
         server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-        credentials = ask_helper(helper, server)
+        found = ask_helper(helper, server)
         origin = f"docker-credential-{helper} (of {self.name})"
-        return None if credentials is None else Login(credentials, origin)
-
-
-_TOKENS: Final = ("identitytoken", "registrytoken")
+        return None if found is None else Login(found, origin)
 
 
 def ask_helper(helper: str, server: str) -> Credentials | None:
@@ -164,30 +164,34 @@ def ask_helper(helper: str, server: str) -> Credentials | None:
     what = f"the credential helper {quote(program)}"
     if not _HELPER.fullmatch(helper):
         raise ConfigError(f"{what}: its name is invalid")
-    try:
-        done = subprocess.run(
-            [program, "get"], input=server.encode(), capture_output=True, timeout=HELPER_S
-        )
-    except FileNotFoundError:
-        raise ConfigError(f"{what} is not installed") from None
-    except subprocess.TimeoutExpired:
-        raise ConfigError(f"{what} did not end within {format_duration(HELPER_S)}") from None
-    except OSError as exc:
-        raise ConfigError(f"{what} cannot be run: {(exc.strerror or str(exc)).lower()}") from None
+    done = ask_program(what, [program, "get"], server.encode(), limit_s=HELPER_S)
     if done.returncode:
-        said = (done.stdout or done.stderr).decode(errors="replace").strip()
+        said = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
         if "credentials not found" in said.lower():
             return None
-        raise ConfigError(f"{what} failed: {escape(said.partition(chr(10))[0][:200])}")
+        raise ConfigError(f"{what} failed: {escape(said[:200])}")
     answer = parsed(done.stdout)
-    username, secret = (text(answer.get(key), 1 << 20) for key in ("Username", "Secret"))
-    if username == _TOKEN_USER:
+    username, secret = (text(answer.get(key), SECRET_CHARS) for key in ("Username", "Secret"))
+    if username == "<token>":
         return Credentials(identity_token=secret)
     return Credentials(username, secret) if username else None
 
 
-def _pair(encoded: str) -> tuple[str, str]:
-    with suppress(ValueError):
-        username, _, password = base64.b64decode(encoded).decode().rstrip("\0").partition(":")
-        return username, password
-    return "", ""
+def ask_program(
+    what: str,
+    words: Sequence[str],
+    question: bytes,
+    *,
+    limit_s: float,
+    environ: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a program that knows credentials; raise ConfigError if it cannot be run or is late."""
+    try:
+        return subprocess.run(
+            words, input=question, capture_output=True, timeout=limit_s, env=environ
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"{what} did not end within {format_duration(limit_s)}") from None
+    except (OSError, ValueError) as exc:  # a path may hold a NUL
+        reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+        raise ConfigError(f"{what} cannot be run: {reason}") from None

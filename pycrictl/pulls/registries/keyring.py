@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,10 +18,16 @@ from pycrictl import noderoot
 from pycrictl.errors import ConfigError
 from pycrictl.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.kube.kubelet import Kubelet, find_kubelet, read_document
+from pycrictl.processes import environ_of
 from pycrictl.progress.reference import Reference
-from pycrictl.pulls.registries.access import environ_of
-from pycrictl.pulls.registries.credentials import AuthFile, Credentials, Login, fitting
-from pycrictl.units import escape, format_duration, quote
+from pycrictl.pulls.registries.credentials import (
+    AuthFile,
+    Login,
+    ask_program,
+    credentials_in,
+    fitting,
+)
+from pycrictl.units import escape, quote
 
 PLUGIN_S: Final = 60.0
 """Time limit of a credential provider plugin, as the kubelet's."""
@@ -48,13 +53,19 @@ class Keyring:
     def __init__(self, sources: Sequence[Source], warn: Callable[[str], None]) -> None:
         self._sources = sources
         self._warn = warn
+        self._known: dict[str, Login | None] = {}
 
     def find(self, reference: Reference) -> Login | None:
-        """Return the login for an image.
+        """Return the login for an image; each repository is looked for once.
 
         Raises:
             ConfigError: a file that the user named, or a helper that it names, is broken.
         """
+        if reference.name not in self._known:
+            self._known[reference.name] = self._find(reference)
+        return self._known[reference.name]
+
+    def _find(self, reference: Reference) -> Login | None:
         log = logging.getLogger("pycrictl.registries")
         for source in self._sources:
             try:
@@ -64,10 +75,10 @@ class Keyring:
                     raise
                 self._warn(exc.message)
                 continue
+            where = f"none in {source.name}" if login is None else login.origin
+            log.debug("credentials for %s: %s", reference.name, where)
             if login is not None:
-                log.debug("credentials for %s: %s", reference.name, login.origin)
                 return login
-            log.debug("credentials for %s: none in %s", reference.name, source.name)
         return None
 
 
@@ -117,7 +128,6 @@ class ProviderPlugins:
         self.name = f"the kubelet's plugins ({kubelet.provider_config})"
         self._kubelet = kubelet
         self._environ = environ
-        self._known: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def find(self, reference: Reference) -> Login | None:
         """Run the plugins for an image until one has its credentials.
@@ -130,10 +140,9 @@ class ProviderPlugins:
             images = texts(provider.get("matchImages"))
             if not fitting(images, reference) or mapping(provider.get("tokenAttributes")):
                 continue
-            auth = self._auth_of(provider, reference)
-            entry = mapping(auth.get(fitting(auth, reference)))
-            if username := text(entry.get("username")):
-                found = Credentials(username, text(entry.get("password"), 1 << 20))
+            auth = self._ask(provider, reference)
+            found = credentials_in(mapping(auth.get(fitting(auth, reference))))
+            if found is not None:
                 return Login(found, f"the kubelet's plugin {text(provider.get('name'))}")
         return None
 
@@ -148,22 +157,10 @@ class ProviderPlugins:
                 raise ConfigError(f"cannot read {quote(str(file), 4096)}: {exc.strerror}") from None
         return found
 
-    def _auth_of(self, provider: Mapping[str, Any], reference: Reference) -> Mapping[str, Any]:
+    def _ask(self, provider: Mapping[str, Any], reference: Reference) -> Mapping[str, Any]:
         """Return the ``auth`` of a plugin's response, which may hold for other images too."""
-        name = text(provider.get("name"))
-        for scope in (reference.name, reference.host, ""):
-            if (name, scope) in self._known:
-                return self._known[name, scope]
-        answer = self._run(name, provider, reference)
-        scopes = {"Registry": reference.host, "Global": ""}
-        scope = scopes.get(text(answer.get("cacheKeyType")), reference.name)
-        self._known[name, scope] = mapping(answer.get("auth"))
-        return self._known[name, scope]
-
-    def _run(
-        self, name: str, provider: Mapping[str, Any], reference: Reference
-    ) -> Mapping[str, Any]:
-        what, version = f"the kubelet's plugin {quote(name)}", text(provider.get("apiVersion"))
+        name, version = text(provider.get("name")), text(provider.get("apiVersion"))
+        what = f"the kubelet's plugin {quote(name)}"
         if not name or "/" in name or not version.startswith(_API):
             raise ConfigError(f"{what}: its name or apiVersion is invalid")
         variables = mappings(provider.get("env"))
@@ -173,23 +170,17 @@ class ProviderPlugins:
             "kind": "CredentialProviderRequest",
             "image": reference.name,
         }
-        try:
-            done = subprocess.run(
-                [f"{self._kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))],
-                input=json.dumps(question).encode(),
-                capture_output=True,
-                timeout=PLUGIN_S,
-                env={**self._environ, **environ},
-            )
-        except subprocess.TimeoutExpired:
-            raise ConfigError(f"{what} did not end within {format_duration(PLUGIN_S)}") from None
-        except (OSError, ValueError) as exc:  # a path may hold a NUL
-            reason = (getattr(exc, "strerror", None) or str(exc)).lower()
-            raise ConfigError(f"{what} cannot be run: {reason}") from None
+        done = ask_program(
+            what,
+            [f"{self._kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))],
+            json.dumps(question).encode(),
+            limit_s=PLUGIN_S,
+            environ={**self._environ, **environ},
+        )
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
             raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
         answer = parsed(done.stdout)
         if answer.get("kind") != "CredentialProviderResponse":
             raise ConfigError(f"{what} did not answer as a credential provider")
-        return answer
+        return mapping(answer.get("auth"))

@@ -24,11 +24,11 @@ from pycrictl.containerd.store import (
     parse_document,
 )
 from pycrictl.errors import ConfigError
-from pycrictl.progress.reference import DEFAULT_TAG, Reference
+from pycrictl.progress.reference import Reference, tag_of
 from pycrictl.pulls.registries.credentials import Credentials, Login
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
 from pycrictl.pulls.registries.keyring import Keyring
-from pycrictl.pulls.registries.registry_client import RegistryClient, reason_of
+from pycrictl.pulls.registries.registry_client import RegistryAnswer, RegistryClient, reason_of
 
 TIMEOUT_S: Final = 2.0
 
@@ -84,11 +84,10 @@ def ask(question: ManifestRequest) -> Manifest | None:
     """Return an image's manifest for this machine's platform; None if it cannot be fetched."""
     until = time.monotonic() + TIMEOUT_S
     for reference in question.access.meanings(question.reference):
-        data = _fetch(question, reference, until)
-        document = parse_document(data)
+        document = parse_document(_body(question, reference, until) or b"")
         if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
-            data = _fetch(question, reference._replace(tag="", digest=digest), until)
-            document = parse_document(data)
+            by_digest = reference._replace(tag="", digest=digest)
+            document = parse_document(_body(question, by_digest, until) or b"")
         if isinstance(document, Manifest):
             return document
     return None
@@ -97,46 +96,40 @@ def ask(question: ManifestRequest) -> Manifest | None:
 def find_digest(question: ManifestRequest) -> str | None:
     """Return the digest that an image has in its registry; empty if it is not there, or None."""
     until = time.monotonic() + TIMEOUT_S
-    is_absent = False
-    for reference in question.access.meanings(question.reference):
-        for endpoint in question.access.endpoints(reference):
-            try:
-                client = _client(question, reference, endpoint)
-                answer = client.fetch(f"manifests/{_name(reference)}", until=until)
-            except OSError:
-                continue
-            if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
-                return f"sha256:{hashlib.sha256(answer.body).hexdigest()}"
-            is_absent = is_absent or answer.status == HTTPStatus.NOT_FOUND
-    return "" if is_absent else None
+    found = [_body(question, one, until) for one in question.access.meanings(question.reference)]
+    if body := next(filter(None, found), b""):
+        return f"sha256:{hashlib.sha256(body).hexdigest()}"
+    return "" if b"" in found else None
 
 
-def _fetch(question: ManifestRequest, reference: Reference, until: float) -> bytes:
-    """Return the manifest or index of a reference; empty if all servers fail or time out."""
+def _body(question: ManifestRequest, reference: Reference, until: float) -> bytes | None:
+    """Return the manifest or index of a reference; empty if a server lacks it, None if unknown."""
+    found = None
     for endpoint in question.access.endpoints(reference):
-        client = _client(question, reference, endpoint)
-        try:
-            answer = client.fetch(f"manifests/{_name(reference)}", until=until)
-        except OSError:
-            continue
-        if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
-            return answer.body
-    return b""
+        with suppress(OSError):
+            _, answer = _fetch(question, reference, endpoint, until)
+            if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
+                return answer.body
+            if answer.status == HTTPStatus.NOT_FOUND:
+                found = b""
+    return found
 
 
-def _client(question: ManifestRequest, reference: Reference, endpoint: Endpoint) -> RegistryClient:
-    access, given = question.access, None
+def _fetch(
+    question: ManifestRequest, reference: Reference, endpoint: Endpoint, until: float
+) -> tuple[Scheme, RegistryAnswer]:
+    """Ask one server; return its answer, and by which scheme it came."""
+    given = None
     if question.credentials is not None:
         given = Login(question.credentials, "")
     elif question.keyring is not None:
         with suppress(ConfigError):
             given = question.keyring.find(reference)
-    login = access.login_for(endpoint, reference, given)
-    return RegistryClient(endpoint, access, login.credentials if login else None)
-
-
-def _name(reference: Reference) -> str:
-    return reference.digest or reference.tag or DEFAULT_TAG
+    login = question.access.login_for(endpoint, reference, given)
+    client = RegistryClient(endpoint, question.access, login.credentials if login else None)
+    version = reference.digest or tag_of(reference)
+    answer = client.fetch(f"manifests/{version}", until=until)
+    return client.scheme, answer
 
 
 # Why no server has it
@@ -158,21 +151,19 @@ def answers(question: ManifestRequest) -> list[str]:
     until = time.monotonic() + TIMEOUT_S
 
     def ask_one(reference: Reference, endpoint: Endpoint) -> str:
-        client = _client(question, reference, endpoint)
         try:
-            status = client.fetch(f"manifests/{_name(reference)}", until=until).status
+            scheme, answer = _fetch(question, reference, endpoint, until)
         except OSError as exc:
             return f"{endpoint.url()}: {reason_of(exc)}"
-        words = _STATUS_WORDS.get(HTTPStatus(status), "fails")
-        return f"{endpoint.url(client.scheme)}: {words} ({status})"
+        words = _STATUS_WORDS.get(HTTPStatus(answer.status), "fails")
+        return f"{endpoint.url(scheme)}: {words} ({answer.status})"
 
-    access = question.access
     pairs = [
         (reference, endpoint)
-        for reference in access.meanings(question.reference)
-        for endpoint in access.endpoints(reference)
+        for reference in question.access.meanings(question.reference)
+        for endpoint in question.access.endpoints(reference)
     ]
     if len(pairs) < 2:
         return []
     with ThreadPoolExecutor(len(pairs)) as pool:
-        return list(pool.map(lambda pair: ask_one(*pair), pairs))
+        return list(pool.map(ask_one, *zip(*pairs, strict=True)))

@@ -41,23 +41,24 @@ class RegistryAnswer(NamedTuple):
     body: bytes
 
 
-class Challenge:
-    """A ``WWW-Authenticate`` header (RFC 7235, and Docker's tokens)."""
+class Challenge(NamedTuple):
+    """A ``WWW-Authenticate`` header (RFC 7235, and Docker's tokens).
 
-    def __init__(self, header: str) -> None:
-        kind, _, rest = header.partition(" ")
-        self.kind = kind.lower()
-        self._terms = dict(_PARAMETER.findall(rest))
+    ``realm`` is the URL of the server that issues tokens, empty if there is none; ``query`` the
+    arguments of a request to it.
+    """
 
-    @property
-    def realm(self) -> str:
-        """The URL of the server that issues tokens; empty if there is none."""
-        return text(self._terms.get("realm"))
+    kind: str
+    realm: str
+    query: dict[str, str]
 
-    def query(self, scope: str = "") -> dict[str, str]:
-        """Return the arguments of the request for a token."""
-        terms = self._terms | ({"scope": scope} if scope else {})
-        return {key: terms[key] for key in ("service", "scope") if key in terms}
+
+def challenge_of(answer: RegistryAnswer) -> Challenge:
+    """Return the challenge of a response; its kind is empty if there is none."""
+    kind, _, rest = answer.headers.get("WWW-Authenticate", "").partition(" ")
+    terms = dict(_PARAMETER.findall(rest))
+    query = {key: terms[key] for key in ("service", "scope") if key in terms}
+    return Challenge(kind.lower(), text(terms.get("realm")), query)
 
 
 class RegistryClient:
@@ -139,16 +140,14 @@ class RegistryClient:
 
     def log_in(self, answer: RegistryAnswer, *, until: float, scope: str = "") -> bool:
         """Satisfy the challenge of a response, for later requests; return whether it can be."""
-        self._authorization = ""
-        challenge = Challenge(answer.headers.get("WWW-Authenticate", ""))
-        realm, basic = challenge.realm, self._credentials.basic
-        if challenge.kind == "basic":
-            self._authorization = basic
+        kind, realm, query = challenge_of(answer)
+        basic, token = self._credentials.basic, self._credentials.identity_token
+        self._authorization = basic if kind == "basic" else ""
         # Credentials are sent in clear only to the registry's own host.
         host = urlsplit(f"//{self.endpoint.host}").hostname
         is_safe = realm.startswith("https://") or urlsplit(realm).hostname == host
-        if challenge.kind == "bearer" and is_safe:
-            query, token = challenge.query(scope), self._credentials.identity_token
+        if kind == "bearer" and is_safe:
+            query |= {"scope": scope} if scope else {}
             if token and not basic:
                 form = query | {"grant_type": "refresh_token", "refresh_token": token}
                 given = self._send(realm, until=until, form=form)
@@ -217,10 +216,8 @@ class RegistryClient:
 def proxy_headers(proxy: str) -> dict[str, str]:
     """Return the headers with which a proxy's URL with a password identifies its user."""
     parts = urlsplit(proxy)
-    if not parts.username:
-        return {}
-    basic = Credentials(unquote(parts.username), unquote(parts.password or "")).basic
-    return {"Proxy-Authorization": basic}
+    basic = Credentials(unquote(parts.username or ""), unquote(parts.password or "")).basic
+    return {"Proxy-Authorization": basic} if basic else {}
 
 
 def reason_of(exc: Exception) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.processes import command_line, flags_in
 from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries import access
-from pycrictl.pulls.registries.access import access_of, bundle_of, crio_access, flags_of
+from pycrictl.pulls.registries.access import access_of, bundle_of, crio_access
 from pycrictl.pulls.registries.endpoint import RegistryAccess
 from tests.processes import Listener
 
@@ -78,9 +79,9 @@ def test_a_process_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_flags(tmp_path: Path) -> None:
     with Listener(tmp_path / "s", "x", "--a=1=2", "--b", "3", "-c", "--d") as listener:
-        found = flags_of(listener.pid)
+        found = flags_in(command_line(listener.pid))
     assert {name: found[name] for name in "abd"} == {"a": "1=2", "b": "3", "d": ""}
-    assert flags_of(listener.pid) == {}
+    assert flags_in(command_line(listener.pid)) == {}
 
 
 @pytest.mark.parametrize(

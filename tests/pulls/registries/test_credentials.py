@@ -69,7 +69,7 @@ def test_an_entry_of_a_file(tmp_path: Path, entry: Any, found: Credentials | Non
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "cannot read "), ("{", "not a JSON object"), ("[]", "not a JSON")]
+    ("content", "said"), [(None, "no such file"), ("{", "not a JSON object"), ("[]", "not a JSON")]
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "c.json"
@@ -132,7 +132,7 @@ def test_credential_helpers(
     [
         ("mine", "locked.test", '"docker-credential-mine" failed: the keychain is locked'),
         ("mine", "slow.test", "did not end within 1s"),
-        ("nosuch", "r.test", "is not installed"),
+        ("nosuch", "r.test", "cannot be run: no such file"),
         ("../x", "r.test", "its name is invalid"),
     ],
 )

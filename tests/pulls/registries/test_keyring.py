@@ -121,7 +121,7 @@ esac
 class Plugins:
     """A plugin for ``*.test``, its configuration, and its runs."""
 
-    def __init__(self, folder: Path, mode: str = "me", key: str = "Image", **more: Any) -> None:
+    def __init__(self, folder: Path, mode: str = "me", **more: Any) -> None:
         self.log = folder / "log"
         program = folder / "bin/ecr"
         write(program, PLUGIN.format(log=self.log))
@@ -131,7 +131,7 @@ class Plugins:
             "matchImages": ["*.test"],
             "defaultCacheDuration": "1m",
             "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-            "args": [key],
+            "args": ["Image"],
             "env": [{"name": "MODE", "value": mode}],
             **more,
         }
@@ -165,12 +165,12 @@ def test_a_folder_of_configurations(tmp_path: Path) -> None:
     assert plugins.runs() == 1
 
 
-@pytest.mark.parametrize(("key", "runs"), [("Image", 2), ("Registry", 1), ("Global", 1)])
-def test_a_response_holds_for_what_it_says(tmp_path: Path, key: str, runs: int) -> None:
-    plugins = Plugins(tmp_path, key=key)
+def test_a_plugin_is_asked_once_for_a_repository(tmp_path: Path) -> None:
+    plugins = Plugins(tmp_path)
+    ring = Keyring([plugins.source], pytest.fail)
     for name in ("r.test/a:1", "r.test/a:2", "r.test/b:1"):
-        assert plugins.source.find(parse(name)) is not None
-    assert plugins.runs() == runs
+        assert ring.find(parse(name)) is not None
+    assert plugins.runs() == 2
 
 
 @pytest.mark.parametrize(
