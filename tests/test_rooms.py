@@ -46,7 +46,7 @@ tls:
 yamltree: units
 _proto: _proto
 copy:
-__main__: cli hosts.early hosts.remote_end ownprogram signals
+__main__: cli hosts.remote_end hosts.session ownprogram signals
 """
 ) | rows(
     """
@@ -114,8 +114,7 @@ kubectl.copies: agent.api.names copy kubectl.api_errors kubectl.copies kubectl.k
 cli: _proto agent archives cli config configfile containerd copy cri diagnosis environ hosts kube
     kubectl logs noderoot nsenter progress proxy pull pulls pycrictl replacing servicelog
     serviceoptions show signals streaming top wire
-hosts: config environ hosts pycrictl show.merged show.records wire.logtime
-    yamltree
+hosts: config hosts pycrictl show.records wire.logtime
 nsenter:
 top: _proto cri diagnosis progress.pod_pulls pulls top
 top.board: diagnosis pulls

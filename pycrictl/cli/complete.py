@@ -51,11 +51,10 @@ def sockets(incomplete: str) -> list[str]:
 
 def hosts(incomplete: str) -> list[str]:
     """Offer groups, and the hosts of ssh's configuration, after the last comma."""
-    from pycrictl.hosts.names import Groups, known_hosts  # noqa: PLC0415 - only for --host
+    from pycrictl.hosts.names import known  # noqa: PLC0415 - only for --host
 
     before, comma, _ = incomplete.rpartition(",")
-    groups = [f"@{name}" for name in Groups(os.environ).hosts]
-    return [f"{before}{comma}{name}" for name in (*groups, *known_hosts(os.environ))]
+    return [f"{before}{comma}{name}" for name in known(os.environ)]
 
 
 def _known(kind: str) -> Completer:

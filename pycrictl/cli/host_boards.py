@@ -1,4 +1,4 @@
-"""The boards of several hosts as one, for ``top``: a session for each, begun again if lost."""
+"""The boards of several hosts as one, for ``top``; a host that is lost is tried again."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
-from pycrictl.errors import PycrictlError
 from pycrictl.hosts.connection import Ssh
-from pycrictl.hosts.frames import Kind
 from pycrictl.hosts.names import Host
-from pycrictl.hosts.session import Session
-from pycrictl.show.records import parsed
+from pycrictl.hosts.several import Several
+from pycrictl.show.records import Record
 from pycrictl.top.board import Board, BoardRow, lost_row, ordered, rows_in
 from pycrictl.units import plural
 
@@ -27,7 +24,7 @@ class HostBoards:
     """The last board of each host, or why there is none.
 
     Args:
-        start: what each host is told to run.
+        start: what a host is told to run.
         words: begin a command line of this program with the options for hosts.
     """
 
@@ -35,36 +32,32 @@ class HostBoards:
         self,
         ssh: Ssh,
         hosts: Sequence[Host],
-        start: Mapping[str, Any],
-        ask: Callable[[], str | None],
+        start: Callable[[Host], Mapping[str, Any]],
         words: Sequence[str],
     ) -> None:
-        self._ssh, self._hosts, self._start, self._ask = ssh, hosts, start, ask
+        self._labels = [host.label for host in hosts]
+        self._several = Several(ssh, hosts, start, most=len(hosts), again_s=RETRY_S)
         self._words = words
         self._boards: dict[str, Mapping[str, Any]] = {}
-        self._lost: dict[str, str] = {host.label: "connecting" for host in hosts}
-        self._sessions: dict[str, Session] = {}
-        self._is_over = threading.Event()
+        self._lost = dict.fromkeys(self._labels, "connecting")
+        self._said: dict[str, str] = {}
 
     def open(self) -> None:
-        for host in self._hosts:
-            threading.Thread(target=self._follow, args=(host,), daemon=True).start()
+        threading.Thread(target=self._several.run, args=(self,), daemon=True).start()
 
     def close(self) -> None:
-        self._is_over.set()
-        for session in [*self._sessions.values()]:
-            session.close()
+        self._several.close()
 
     def look(self) -> Board:
         rows: list[BoardRow] = []
         pods = 0
-        for host in (host.label for host in self._hosts):
+        for host in self._labels:
             board = self._boards.get(host, {})
             pods += int(board.get("pods") or 0)
             rows += rows_in(board, host)
             if reason := self._lost.get(host) or str(board.get("problem") or ""):
                 rows.append(lost_row(host, reason))
-        name = plural(len(self._hosts), "host")
+        name = plural(len(self._labels), "host")
         return Board(name, "", time.time(), pods=pods, rows=ordered(rows))
 
     def beside(self, row: BoardRow) -> list[str]:
@@ -84,32 +77,22 @@ class HostBoards:
         )
         return done.stdout or done.stderr
 
-    def _follow(self, host: Host) -> None:
-        while not self._is_over.is_set():
-            try:
-                session = Session(self._ssh, host, self._start, self._ask)
-                self._sessions[host.label] = session
-                with closing(session):
-                    self._receive(session, host.label)
-            except PycrictlError as exc:
-                self._lost[host.label] = exc.message
-            except (OSError, ValueError, TypeError, KeyError) as exc:
-                self._lost[host.label] = f"it sends what is no answer: {exc}"
-            self._is_over.wait(RETRY_S)
+    def take(self, host: str, record: Record) -> None:
+        try:
+            rows_in(record.content, host)
+        except (ValueError, TypeError, KeyError) as exc:
+            self._lost[host] = f"it sends what is no answer: {exc}"
+        else:
+            self._boards[host] = record.content
+            self._lost.pop(host, None)
 
-    def _receive(self, session: Session, host: str) -> None:
-        rest, said = b"", b""
-        for kind, content in session.frames():
-            if kind is Kind.RECORD:
-                *lines, rest = (rest + content).split(b"\n")
-                for line in lines:
-                    record = parsed(line)
-                    if record.kind == "board":
-                        rows_in(record.content, host)  # refuse what cannot be shown
-                        self._boards[host] = record.content
-                        self._lost.pop(host, None)
-            elif kind is Kind.ERROR:
-                said = (said + content)[-1000:]
-        lines = [line for line in said.splitlines() if not line.startswith(b"hint: ")]
-        reason = lines[-1].decode(errors="replace") if lines else "the command has ended"
-        raise PycrictlError(reason.removeprefix("pycrictl: "))
+    def lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+        for line in lines:
+            if is_error and not line.startswith(b"hint: "):
+                self._said[host] = line.decode(errors="replace").removeprefix("pycrictl: ")
+
+    def end(self, host: str, status: int, error: str) -> None:
+        self._lost[host] = error or self._said.pop(host, "the command has ended")
+
+    def tick(self) -> None:
+        """Do nothing: the screen asks for what there is."""

@@ -15,30 +15,31 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, PycrictlError
-from pycrictl.hosts.frames import Kind
-from pycrictl.hosts.session import PIECE_BYTES, status_of
+from pycrictl.errors import CopyError
+from pycrictl.hosts.connection import failure
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
-    from pycrictl.hosts.session import Session
+    from pycrictl.hosts.session import Process
 
-Start = Callable[[Sequence[str], Mapping[str, str]], "Session"]
+Start = Callable[[Sequence[str], Mapping[str, str], int | None], "Process"]
+"""Starts a command line of a host, with more variables, and standard input as for ``Process``."""
 
 
 class OverHosts:
     """A method of ``copy`` for a container on another host, or one on each of several.
 
     Args:
-        starts: start a command line on each host, with additional variables.
+        starts: by host.
         container: its name there.
         options: words for ``cp`` there.
     """
 
     name = "host"
 
-    def __init__(self, starts: Sequence[Start], container: str, options: Sequence[str]) -> None:
-        self._starts, self._container, self._options = starts, container, options
+    def __init__(self, starts: Mapping[str, Start], container: str, options: Sequence[str]) -> None:
+        self._starts, self._container = starts, container
+        self._words = ["cp", "--progress=json", *options]
 
     @contextmanager
     def read(
@@ -47,14 +48,13 @@ class OverHosts:
         text, kind = spec.take_apart(path), None
         if text.wants_contents or spec.has_wildcards(path):
             kind = SourceKind.ARCHIVE
-        words = [*self._options, *(["--follow-link"] if follow else []), "--"]
-        (start,) = self._starts
-        with closing(start(["cp", *words, self._shown(path), "-"], {})) as session:
-            session.send(Kind.INPUT_END)
-            end = _End(session, watch, objects=Kind.ERROR)
+        words = [*self._words, *(["--follow-link"] if follow else []), "--"]
+        (start,) = self._starts.values()
+        with closing(start([*words, self._shown(path), "-"], {}, None)) as process:
+            end = _End(process, watch)
 
             def pieces() -> Generator[memoryview, None, None]:
-                for content in end.received():
+                for content in end.received(is_archive=True):
                     watch.on_bytes(len(content))
                     yield memoryview(content)
                 end.check()  # before a reader complains of a short archive
@@ -64,87 +64,81 @@ class OverHosts:
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
         variables = {spec.SINGLE_VARIABLE: "1"} if is_single else {}
-        words = [*self._options, *(["--no-clobber"] if rules.no_clobber else []), "--"]
-        words = ["cp", *words, "-", self._shown(path)]
+        words = [*self._words, *(["--no-clobber"] if rules.no_clobber else []), "--"]
+        words += ["-", self._shown(path)]
+        failed: dict[str, CopyError] = {}
         with ExitStack() as stack:
-            ends = []
-            for start in self._starts:
-                session = stack.enter_context(closing(start(words, variables)))
-                ends.append(_End(session, watch, objects=Kind.OUTPUT))
-            threads = [threading.Thread(target=end.drain, daemon=True) for end in ends]
+            ends = {}
+            for host, start in self._starts.items():
+                process = stack.enter_context(closing(start(words, variables, -1)))
+                ends[host] = _End(process, watch)
+            threads = [threading.Thread(target=end.drain, daemon=True) for end in ends.values()]
             for thread in threads:
                 thread.start()
+            left = [end.process for end in ends.values()]
             for piece in archive.pieces():
-                for at in range(0, len(piece), PIECE_BYTES):
-                    for end in ends:
-                        end.session.put_input(bytes(piece[at : at + PIECE_BYTES]))
+                for process in [*left]:
+                    try:
+                        process.write(piece)
+                    except OSError:  # it has failed, which its end tells
+                        left.remove(process)
                 watch.on_bytes(len(piece))
-            for end in ends:
-                end.session.send(Kind.INPUT_END)
+            for process in left:
+                process.close_input()
             for thread in threads:
                 thread.join()
-        failed = []
-        for end in ends:
-            try:
-                end.check()
-            except CopyError as exc:
-                if len(ends) == 1:
-                    raise
-                failed.append(f"{end.session.host.label}: {exc.message}")
+            for host, end in ends.items():
+                try:
+                    end.check()
+                except CopyError as exc:
+                    failed[host] = exc
+        if len(ends) == 1:
+            for error in failed.values():
+                raise error
         if failed:
-            raise CopyError("; ".join(failed))
-        return ends[0].summary
+            raise CopyError("; ".join(f"{host}: {exc.message}" for host, exc in failed.items()))
+        return end.summary
 
     def _shown(self, path: bytes) -> str:
         return f"{self._container}:{path.decode(errors='surrogateescape')}"
 
 
 class _End:
-    """The other ``cp``: entries that it left out, its sums, its error.
+    """The other ``cp``: entries that it left out, its sums, its error, which are JSON lines."""
 
-    ``objects`` is the stream that has them as JSON lines.
-    """
-
-    def __init__(self, session: Session, watch: Watch, *, objects: Kind) -> None:
-        self.session, self.summary = session, Summary()
-        self._watch, self._objects = watch, objects
-        self._rest = {Kind.OUTPUT: b"", Kind.ERROR: b""}
+    def __init__(self, process: Process, watch: Watch) -> None:
+        self.process, self.summary = process, Summary()
+        self._watch = watch
         self._lines: list[str] = []
-        self._status: int | None = None
-        self._failure = "the copy broke off"
 
-    def received(self) -> Iterator[bytes]:
-        """Yield its standard output unless that has the objects, until it has ended."""
-        for kind, content in self.session.frames():
-            if kind is Kind.OUTPUT and kind is not self._objects:
-                yield content
-            elif kind is Kind.EXIT:
-                self._status = status_of(content)
-            elif kind in self._rest:
-                *lines, self._rest[kind] = (self._rest[kind] + content).split(b"\n")
+    def received(self, *, is_archive: bool) -> Iterator[bytes]:
+        """Take lines of both outputs; yield standard output instead if it is the archive."""
+        rest = {False: b"", True: b""}
+        for is_error, data in self.process.pieces():
+            if is_archive and not is_error:
+                yield data
+            else:
+                *lines, rest[is_error] = (rest[is_error] + data).split(b"\n")
                 for line in lines:
-                    self._take(line, is_object=kind is self._objects)
+                    self._take(line)
 
     def drain(self) -> None:
-        try:
-            for _ in self.received():
-                pass
-        except (PycrictlError, OSError, ValueError) as exc:
-            self._failure = f"the copy broke off: {exc}"
-            self.session.close()
+        for _ in self.received(is_archive=False):
+            pass
 
     def check(self) -> None:
         """Raise the error of the other ``cp``, unless it has only left something out."""
-        if self._status is None:
-            raise CopyError(self._failure)
-        if self._status and not self.summary.skipped:
+        status = self.process.close()
+        if not self.process.is_begun:
+            raise CopyError(f"the copy broke off: {failure(self.process.text).message}")
+        if status and not self.summary.skipped:
             hints = [line.removeprefix("hint: ") for line in self._lines if line[:6] == "hint: "]
             lines = [line for line in self._lines if line[:6] != "hint: "]
-            message = (lines or [f"cp ended with status {self._status}"])[-1]
+            message = (lines or [f"cp ended with status {status}"])[-1]
             raise CopyError(message.removeprefix("pycrictl: "), hint=hints[-1] if hints else None)
 
-    def _take(self, line: bytes, *, is_object: bool) -> None:
-        found = foreign.parsed(line) if is_object else {}
+    def _take(self, line: bytes) -> None:
+        found = foreign.parsed(line) if line[:1] == b"{" else {}
         if isinstance(path := found.get("skipped"), str):
             reason = str(found.get("reason", ""))
             self._watch.on_skip(Skipped(path.encode(errors="surrogateescape"), "", reason))
@@ -158,7 +152,7 @@ class _End:
 
 @contextmanager
 def methods(
-    starts: Sequence[Start],
+    starts: Mapping[str, Start],
     options: Sequence[str],
     container: spec.ContainerPath,
     _watch: Watch,

@@ -1,11 +1,18 @@
-"""Command lines for other hosts (``--host``): what travels with them, and how output is shown."""
+"""Command lines for other hosts (``--host``): what travels with them, and how output is shown.
+
+Files that a command reads or writes are this machine's: small ones are sent with the command,
+others are its standard input or output there. All other paths are the host's, such as ``--config``
+and certificates.
+"""
 
 from __future__ import annotations
 
-import getpass
+import json
 import os
 import re
+import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,15 +20,13 @@ import typer
 
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
-from pycrictl.cli.host_terminal import run_alone
-from pycrictl.cli.host_travel import NOTHING, TRAVELS, Travel
 from pycrictl.config import FILE_LIMIT_BYTES
 from pycrictl.environ import ON_HOST
 from pycrictl.errors import ConfigError, ConnectError, ExitCode, UsageError
-from pycrictl.hosts.connection import HostError, Ssh
+from pycrictl.hosts import session
+from pycrictl.hosts.connection import HostError, Ssh, failure
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
-from pycrictl.hosts.session import Session, start_message
 from pycrictl.replacing import replacing
 from pycrictl.units import plural, quote
 
@@ -36,14 +41,55 @@ OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", 
 _OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
 """Options of ``cp`` for the end at this machine."""
 
+_WATCHED: Final = ("images", "metricsp", "pods", "ps", "stats", "statsp", "why")
+"""Commands that with ``--watch`` run until Ctrl-C."""
+
+_CREDENTIALS: Final = ("CRICTL_AUTH", "CRICTL_CREDS")
 _DIAGNOSES: Final = ("why", "doctor")
 """Commands whose status tells of problems that were found."""
 
-_ENDLESS: Final = ("image-pull-progress",)
 # Without the command's options, which take time to load: letters of a bundle, or the whole name.
 _WATCH: Final = re.compile(r"--?watch(=true)?|-[a-z]*w[a-z]*", re.IGNORECASE)
 _FOLLOW: Final = re.compile(r"--?follow(=true)?|-[a-z]*f[a-z]*", re.IGNORECASE)
 _TIMES: Final = re.compile(r"--?timestamps(=true)?|-[a-z]*t[a-z]*", re.IGNORECASE)
+
+
+class Travel(NamedTuple):
+    """How a command's files travel, and how it shares the terminal; options have no dashes.
+
+    Attributes:
+        files: places of positionals that name small files.
+        options: options that name a small file.
+        input: spellings of an option whose file becomes standard input, and ``-`` its value.
+        output: spellings of an option whose file gets standard output, and ``-`` its value.
+        reads: options that make it read standard input; ``*`` for always.
+        wants: why it needs a single host, if it does.
+        has_credentials: whether it uses those of the environment.
+    """
+
+    files: tuple[int, ...] = ()
+    options: tuple[str, ...] = ()
+    input: tuple[str, ...] = ()
+    output: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()
+    wants: str = ""
+    has_credentials: bool = False
+
+
+TRAVELS: Final[Mapping[str, Travel]] = {
+    "attach": Travel(reads=("stdin", "i"), wants="one terminal"),
+    # cp: an archive, as standard input or output of ``cp -`` there.
+    "create": Travel(files=(1, 2), has_credentials=True),
+    "debug": Travel(reads=("*",), wants="one terminal"),
+    "exec": Travel(reads=("interactive", "i")),
+    "load": Travel(input=("input", "i"), reads=("*",)),
+    "port-forward": Travel(wants="the ports of one host"),
+    "pull": Travel(options=("pod-config",), input=("from",), reads=("u",), has_credentials=True),
+    "run": Travel(files=(0, 1), has_credentials=True),
+    "runp": Travel(files=(0,)),
+    "save": Travel(output=("output", "o"), wants="one file to write"),
+}
+"""The commands that differ from the rest, with which nothing travels."""
 
 
 class Request(NamedTuple):
@@ -60,6 +106,40 @@ class Request(NamedTuple):
     files: list[tuple[int, bytes]]
     input_from: int | None = None
     output_to: str = ""
+
+
+class _Target(NamedTuple):
+    """The hosts, and the words and options of the program before the command."""
+
+    env: Environment
+    ssh: Ssh
+    hosts: Sequence[Host]
+    global_words: Sequence[str]
+
+    def start(self, request: Request, host: Host, *, has_credentials: bool) -> dict[str, Any]:
+        """Return what a host is told to run, after it was sent the files."""
+        environ = self.env.environ
+        start = session.start_message(self.env.program, host.label, request.words, environ)
+        names = _CREDENTIALS if has_credentials else ()
+        secret = {name: environ[name] for name in names if name in environ}
+        if request.files or secret:
+            files = [(place, content.decode("latin-1")) for place, content in request.files]
+            content = json.dumps({"files": files, "environ": secret}).encode()
+            start["files"] = self.ssh.put(host, content)
+        return start
+
+    def process(
+        self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
+    ) -> session.Process:
+        """Start a command without a terminal; the error names the host."""
+        start = self.start(Request([*self.global_words, *words], []), host, has_credentials=False)
+        start["environ"] |= variables
+        try:
+            return session.Process(
+                session.words_of(self.ssh.reach(host), start, is_terminal=False), stdin
+            )
+        except HostError as exc:
+            raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
 def run(
@@ -85,7 +165,7 @@ def run(
             hint="for a host behind another, write ProxyJump in ssh's configuration",
         )
     assert app.global_line is not None
-    global_words = [word for name, word in words_of(app.global_line) if name not in OPTIONS]
+    given = words_of(app.global_line)
     hosts = hosts_of(params["host"], env.environ)
     is_alone = len(hosts) == 1
     ssh = Ssh(
@@ -97,16 +177,15 @@ def run(
         asks=is_alone,
         note=env.note if is_alone and env.stderr_is_terminal else lambda _: None,
     )
+    target = _Target(env, ssh, hosts, [word for name, word in given if name not in OPTIONS])
     name = BY_NAME[words[0]].name if words[0] in BY_NAME else ""
-    travel = TRAVELS.get(name, NOTHING)
-    ask = cache(partial(_ask_password, env))
     if name == "cp" and _is_local(parse().positionals):
         from pycrictl.cli import host_copying  # noqa: PLC0415 - only for cp
 
         if not is_alone and _is_local(parse().positionals[-1:]):
             raise UsageError("cp needs one host to copy from")
         params |= dict.fromkeys(("config", "runtime_endpoint", "image_endpoint", "host_root"))
-        starts = [partial(_start_copy, env, ssh, host, global_words, ask) for host in hosts]
+        starts = {host.label: partial(target.process, host) for host in hosts}
         handed_on = [w for n, w in words_of(parse()) if n not in _OF_CLIENT]
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
@@ -114,75 +193,86 @@ def run(
         from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
         from pycrictl.top.screen import own_words  # noqa: PLC0415 - the same
 
-        merges = {"stdout": True, "stderr": True, "is_live": True}
-        argv = [*global_words, *words]
-        start = start_message(env, argv, (), terminals=(False, False, False), merges=merges)
-        mine = [word for name, word in words_of(app.global_line) if name not in ("host",)]
-        app.boards_elsewhere = HostBoards(ssh, hosts, start, ask, [*own_words(), *mine])
+        request = Request([*target.global_words, *words], [])
+        start = partial(_told, target, request, is_live=True)
+        mine = [word for name, word in given if name != "host"]
+        app.boards_elsewhere = HostBoards(ssh, hosts, start, [*own_words(), *mine])
         return None
-    request = _request(env, travel, global_words, words, parse)
+    travel = TRAVELS.get(name, Travel())
+    wants = travel.wants
+    if name == "exec" and not is_alone and _typed(parse()) & {"interactive", "tty", "i", "t"}:
+        wants = "one terminal"
+    if wants and not is_alone:
+        raise UsageError(f"{name} needs {wants}, so it takes one host")
+    request = _request(env, travel, target.global_words, words, parse)
+    if name == "port-forward" and not _typed(parse()) & {"help", "h"}:
+        return _forward(target, parse())
     if is_alone:
-        return _alone(env, ssh, hosts[0], request, ask)
-    _require_one_host(name, travel, parse)
-    return _together(env, ssh, hosts, request, name, params["max_parallel_hosts"], ask)
+        return _alone(target, request, travel)
+    return _together(target, request, name, params["max_parallel_hosts"])
 
 
-def _alone(
-    env: Environment, ssh: Ssh, host: Host, request: Request, ask: Callable[[], str | None]
-) -> int:
-    terminals = [env.stdin_is_terminal, env.stdout_is_terminal, env.stderr_is_terminal]
-    if request.input_from not in (0, None):
-        terminals[0] = False
-    start = start_message(env, request.words, request.files, terminals=terminals)
+def _alone(target: _Target, request: Request, travel: Travel) -> int:
+    env, ssh, (host,) = target.env, target.ssh, target.hosts
+    has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
+    has_terminal = has_terminal and not request.output_to and request.input_from in (0, None)
+
+    def attempt(stdout: int) -> int:
+        is_kept, way = ssh.kept(host) is not None, ssh.reach(host)
+        if way["asks"] and not has_terminal:
+            raise HostError("sudo needs a password there", hint="run it where a terminal can ask")
+        start = target.start(request, host, has_credentials=travel.has_credentials)
+        end = session.run(
+            way, start, is_terminal=has_terminal, stdin=request.input_from, stdout=stdout
+        )
+        if not end.is_begun:
+            ssh.forget(host)
+            if is_kept:  # the program was there a moment ago
+                return attempt(stdout)
+            raise failure(end.text)
+        if end.status == session.LOST_STATUS and ssh.kept(host) is None:
+            raise HostError("the connection has ended")
+        return end.status
+
     try:
-        session = Session(ssh, host, start, ask)
         if not request.output_to:
-            return run_alone(session, env, input_from=request.input_from, output_to=1)
+            return attempt(1)
         with replacing(request.output_to) as file:
-            if code := run_alone(session, env, input_from=None, output_to=file.fileno()):
+            if code := attempt(file.fileno()):
                 raise typer.Exit(code)
         return code
     except HostError as exc:
         raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
-def _together(
-    env: Environment,
-    ssh: Ssh,
-    hosts: Sequence[Host],
-    request: Request,
-    name: str,
-    most: int,
-    ask: Callable[[], str | None],
-) -> int:
-    from pycrictl.hosts.several import Several  # noqa: PLC0415 - one host needs no threads
+def _told(
+    target: _Target, request: Request, host: Host, *, is_live: bool, has_credentials: bool = False
+) -> dict[str, Any]:
+    """Return what one of several hosts is told: to write records."""
+    env = target.env
+    start = target.start(request, host, has_credentials=has_credentials)
+    start["environ"]["COLUMNS"] = str(env.columns or 80)
+    terminals = [env.stdout_is_terminal, env.stderr_is_terminal]
+    return {**start, "terminals": terminals, "records": secrets.token_hex(), "is_live": is_live}
+
+
+def _together(target: _Target, request: Request, name: str, most: int) -> int:
+    from pycrictl.hosts.several import Several  # noqa: PLC0415 - one host needs none of it
     from pycrictl.show.merged import Merged  # noqa: PLC0415 - the same
 
-    travel, words = TRAVELS.get(name, NOTHING), list(request.words)
-    is_live = "*" in travel.is_live or (bool(travel.is_live) and any(map(_WATCH.fullmatch, words)))
-    follows = is_live or name in _ENDLESS
-    strips = None
-    if travel.merges_times:
+    env, hosts, words = target.env, target.hosts, request.words
+    is_live = name == "events" or (name in _WATCHED and any(map(_WATCH.fullmatch, words)))
+    follows, strips = is_live or name == "image-pull-progress", None
+    if name == "logs":
         follows = any(map(_FOLLOW.fullmatch, words))
         strips = not any(map(_TIMES.fullmatch, words))
         words += ["--timestamps"] if strips else []
-    start = start_message(
-        env,
-        words,
-        request.files,
-        terminals=(False, False, False),
-        merges={
-            "stdout": env.stdout_is_terminal,
-            "stderr": env.stderr_is_terminal,
-            "is_live": is_live,
-        },
-    )
+    has_credentials = TRAVELS.get(name, Travel()).has_credentials
     several = Several(
-        ssh,
+        target.ssh,
         hosts,
-        start,
+        partial(_told, target, request, is_live=is_live, has_credentials=has_credentials),
         most=len(hosts) if follows else most,
-        ask=ask,
         input_from=request.input_from,
         strips=strips,
     )
@@ -199,6 +289,38 @@ def _end(end: int | str) -> str:
     return f"status {end}" if isinstance(end, int) else "not reached"
 
 
+def _forward(target: _Target, line: CommandLine) -> int:
+    """Run ``port-forward`` on a host for any free ports there, to which ssh forwards ours."""
+    from pycrictl.streaming.forwarder import parse_pair  # noqa: PLC0415 - only for port-forward
+
+    env, ssh, (host,) = target.env, target.ssh, target.hosts
+    pod, *ports = line.positionals or [""]
+    pairs = [parse_pair(text) for text in ports]
+    options = [word for name, word in words_of(line) if name != "addresses"]
+    address = "".join(line.values.get("addresses") or ["127.0.0.1"])
+    words = ["port-forward", *options, "--address=127.0.0.1", "--", pod]
+    words += [f":{pair.remote}" for pair in pairs]
+    begun: list[tuple[str, int]] = []
+    with closing(target.process(host, words, {}, None)) as process:
+        try:
+            for is_error, data in process.pieces():
+                if is_error:
+                    os.write(2, data)
+                    continue
+                for there in re.findall(rb"Forwarding from 127\.0\.0\.1:(\d+) -> ", data):
+                    pair = pairs[len(begun)]
+                    begun.append((f"{address}:{pair.local or int(there)}", int(there)))
+                    ssh.forward(host, *begun[-1])
+                    env.stdout.write(f"Forwarding from {begun[-1][0]} -> {pair.remote}\n")
+                    env.stdout.flush()
+        except KeyboardInterrupt:
+            pass  # how users end it
+        finally:
+            for local, there in begun:
+                ssh.forward(host, local, there, ends=True)
+    return process.close()
+
+
 def _request(
     env: Environment,
     travel: Travel,
@@ -208,10 +330,9 @@ def _request(
 ) -> Request:
     """Return what is sent: the command line, with the files of this machine that it names."""
     as_typed = [*global_words, *words]
-    input_from = 0 if env.stdin_is_terminal else None
-    if travel.reads_input and input_from is None:
-        reads = "*" in travel.reads_input or _typed(parse()) & {*travel.reads_input}
-        input_from = 0 if reads else None
+    input_from = None
+    if travel.reads and ("*" in travel.reads or _typed(parse()) & {*travel.reads}):
+        input_from = 0
     if not (travel.files or travel.options or travel.input or travel.output):
         return Request(as_typed, [], input_from)
     line = parse()
@@ -239,33 +360,6 @@ def _request(
     return Request(made, files, input_from, output_to)
 
 
-def _start_copy(
-    env: Environment,
-    ssh: Ssh,
-    host: Host,
-    global_words: Sequence[str],
-    ask: Callable[[], str | None],
-    words: Sequence[str],
-    variables: Mapping[str, str],
-) -> Session:
-    argv = [*global_words, words[0], "--progress=json", *words[1:]]
-    start = start_message(env, argv, (), terminals=(False, False, False))
-    start["environ"] |= variables
-    try:
-        return Session(ssh, host, start, ask)
-    except HostError as exc:
-        raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
-
-
-def _require_one_host(name: str, travel: Travel, parse: Callable[[], CommandLine]) -> None:
-    wants = travel.wants
-    if name == "exec":
-        is_open = _typed(parse()) & {"interactive", "tty", "i", "t"}
-        wants = "one terminal" if is_open else ""
-    if wants:
-        raise UsageError(f"{name} needs {wants}, so it takes one host")
-
-
 def _typed(line: CommandLine) -> set[str]:
     """Return how the options of a line were spelled, without switches that are off."""
     return {word for name, words in line.spellings.items() if line.values[name] for word in words}
@@ -280,12 +374,8 @@ def _opened(path: str) -> int:
 
 
 def _content(path: str) -> bytes:
-    try:
-        with open(_opened(path), "rb") as file:
-            content = file.read(FILE_LIMIT_BYTES + 1)
-    except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
-        raise ConfigError(f"cannot read {quote(path, 4096)}: {reason}") from None
+    with open(_opened(path), "rb") as file:
+        content = file.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigError(f"{quote(path, 4096)} is larger than {FILE_LIMIT_BYTES // 1024} KiB")
     return content
@@ -297,9 +387,3 @@ def _is_local(positionals: Sequence[str]) -> bool:
 
     sides = [parse_side(word) for word in positionals]
     return any(isinstance(side, LocalPath) and not side.is_stream for side in sides)
-
-
-def _ask_password(env: Environment) -> str | None:
-    if not (env.stdin_is_terminal and env.stderr_is_terminal):
-        raise ConnectError("sudo needs a password there", hint="run it where a terminal can ask")
-    return getpass.getpass("[sudo] password: ", stream=env.stderr)

@@ -1,14 +1,15 @@
 """The hosts of ``--host``: names, ranges, files and groups.
 
 ``USER@HOST:PORT`` and ``ssh://USER@HOST:PORT`` name one host, ``node[01-20]`` a range. ``@NAME`` is
-a group of the user's configuration (``~/.config/pycrictl/hosts.yaml``: a name, then a list or a
-text of hosts), or else a file with hosts line by line.
+a group, which is the file ``~/.config/pycrictl/hosts/NAME``, or else the file of that name; both
+have hosts line by line, with comments after ``#``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -53,8 +54,8 @@ def parse(text: str) -> Host:
 
 def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     """Return the hosts that the values of ``--host`` name, each once, in their order."""
-    groups = Groups(environ)
-    labels = dict.fromkeys(label for word in words for label in _expanded(word, groups, 0))
+    folder = groups_folder(environ)
+    labels = dict.fromkeys(label for word in words for label in _expanded(word, folder, 0))
     if len(labels) > MAX_HOSTS:
         raise UsageError(f"more than {MAX_HOSTS} hosts are named")
     if not labels:
@@ -62,79 +63,47 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     return [parse(label) for label in labels]
 
 
-class Groups:
-    """The groups of the user's configuration, read on first use."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
-        self.path = Path(home).expanduser() / "pycrictl/hosts.yaml"
-        self._hosts: dict[str, list[str]] | None = None
-
-    @property
-    def hosts(self) -> dict[str, list[str]]:
-        if self._hosts is None:
-            try:
-                self._hosts = self._read()
-            except OSError as exc:
-                raise _unreadable(str(self.path), exc) from None
-        return self._hosts
-
-    def _read(self) -> dict[str, list[str]]:
-        from pycrictl import yamltree  # noqa: PLC0415 - only for a group
-
-        try:
-            root = yamltree.parse(read_text(str(self.path)))
-            if root.type not in ("mapping", "null"):
-                raise yamltree.Problem("it does not hold groups (name: hosts)", root.line)
-            return {
-                name: [str(one) for one in (node.data if node.type == "list" else [node.text])]
-                for name, _, node in root.members
-            }
-        except FileNotFoundError:
-            return {}
-        except yamltree.Problem as problem:
-            text = f"{quote(str(self.path), 4096)}: line {problem.line}: {problem}"
-            raise ConfigError(text, hint=problem.hint) from None
+def groups_folder(environ: Mapping[str, str]) -> Path:
+    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
+    return Path(home).expanduser() / "pycrictl/hosts"
 
 
-def known_hosts(environ: Mapping[str, str]) -> list[str]:
-    """Return the hosts of ``~/.ssh/config``, without patterns."""
-    path = Path(environ.get("HOME") or "~").expanduser() / ".ssh/config"
-    try:
-        lines = [line.split() for line in read_text(str(path)).splitlines()]
-    except (OSError, PycrictlError):
-        return []
-    words = [word for line in lines if line[:1] in (["Host"], ["host"]) for word in line[1:]]
-    return [word for word in words if _HOST.fullmatch(word)]
+def known(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of groups, and the hosts of ``~/.ssh/config`` without patterns."""
+    names: list[str] = []
+    with suppress(OSError):
+        names += sorted(f"@{path.name}" for path in groups_folder(environ).iterdir())
+    with suppress(OSError, PycrictlError):
+        path = Path(environ.get("HOME") or "~").expanduser() / ".ssh/config"
+        for line in read_text(str(path)).splitlines():
+            word, *hosts = line.split() or [""]
+            names += [host for host in hosts if word.lower() == "host" and _HOST.fullmatch(host)]
+    return names
 
 
-def _expanded(text: str, groups: Groups, depth: int) -> Iterator[str]:
+def _expanded(text: str, folder: Path, depth: int) -> Iterator[str]:
     if depth > _MAX_DEPTH:
         raise ConfigError(f"{quote(text)}: groups and files name each other")
     for word in re.split(r"[,\s]+", text.strip()):
         if word.startswith("@"):
-            for line in _members(word[1:], groups):
-                yield from _expanded(line, groups, depth + 1)
+            for line in _lines(word[1:], folder):
+                yield from _expanded(line.partition("#")[0], folder, depth + 1)
         elif word:
             yield from _range(word)
 
 
-def _members(name: str, groups: Groups) -> list[str]:
-    if "/" not in name and name in groups.hosts:
-        return groups.hosts[name]
+def _lines(name: str, folder: Path) -> list[str]:
+    group = folder / name
     try:
-        lines = read_text(name).splitlines()
+        return read_text(str(group) if group.is_file() else name).splitlines()
     except FileNotFoundError:
-        known = ", ".join(groups.hosts) or "none"
-        raise ConfigError(
-            f"there is no group or file {quote(name, 4096)}",
-            hint=f"groups in {groups.path}: {known}",
-        ) from None
+        text = f"there is no group or file {quote(name, 4096)}"
+        raise ConfigError(text, hint=f"groups are files in {folder}") from None
     except OSError as exc:
-        raise _unreadable(name, exc) from None
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
     except PycrictlError as exc:
         raise ConfigError(f"{quote(name, 4096)}: {exc.message}") from None
-    return [line.partition("#")[0] for line in lines]
 
 
 def _range(word: str) -> Iterator[str]:
@@ -148,8 +117,3 @@ def _range(word: str) -> Iterator[str]:
     for number in range(first, last + 1):
         text = str(number).zfill(len(match[1]))
         yield from _range(f"{word[: match.start()]}{text}{word[match.end() :]}")
-
-
-def _unreadable(path: str, exc: OSError) -> ConfigError:
-    reason = (exc.strerror or str(exc)).lower()
-    return ConfigError(f"cannot read {quote(path, 4096)}: {reason}")

@@ -1,149 +1,346 @@
-"""The client's end of a session: a command on a host, with its streams and its terminal."""
+"""The client's end of a command on a host: the system's ssh, on a terminal or with pipes.
+
+Imports nothing that costs time: ``run_kept`` comes before the program's own modules are loaded.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import select
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+import signal
+import sys
+import zlib
 
-from pycrictl import __version__
-from pycrictl.hosts.connection import HostError, Ssh
-from pycrictl.hosts.frames import BEAT_S, LOST_S, WINDOW_BYTES, Frames, Kind, frame
-from pycrictl.units import escape
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from pycrictl.environ import Environment
-    from pycrictl.hosts.names import Host
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Any, NoReturn
 
-HOST_VARIABLE: Final = "PYCRICTL_HOST"
-
-SENT_VARIABLES: Final = (
+COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
+HOST_VARIABLE = "PYCRICTL_HOST"
+SENT_VARIABLES = (
     *("TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE"),
-    *("CRICTL_AUTH", "CRICTL_CREDS", "CRICTL_PULL_TIMEOUT"),
+    "CRICTL_PULL_TIMEOUT",
 )
-"""What travels of the environment: how to show results, and the credentials of a pull."""
+"""What travels of the environment: how to show results. Credentials travel as files do."""
 
-PIECE_BYTES: Final = 32 * 1024
+ENTRY = "__host"
+"""The word that makes the program the host's end of a session."""
+
+MARK = b"\npycrictl-host\n"
+"""Written by the host's end to standard output and error: a shell's start files may print before.
+
+On a terminal, it and ``STOPPED`` are between ``APC``, which terminals ignore, and ``ST``.
+"""
+BEGUN = b"\x1b_pycrictl-host\x1b\\"
+STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
+"""The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
+
+LOST_STATUS = 255
+_PIECE_BYTES = 64 * 1024
+_SEEN_BYTES = 64 * 1024
+"""How much is kept of what is printed before the mark."""
+
+_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_@:")
+_PLAIN = (
+    *("ps", "pods", "images", "stats", "statsp", "logs", "why", "doctor", "top", "version", "info"),
+    *("inspect", "inspecti", "inspectp", "imagefsinfo"),
+)
+"""Commands that neither read standard input nor name files of this machine."""
+
+
+def folder_of(environ: Mapping[str, str]) -> str:
+    """Return the private folder for control connections."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    return f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
+
+
+def socket_of(environ: Mapping[str, str], label: str, *, sudo: bool) -> str:
+    """Return the path of a host's control socket; with ``.json``, of what is known of the host."""
+    key = "\0".join((environ.get(COMMAND_VARIABLE, ""), "sudo" if sudo else "", label)).encode()
+    return f"{folder_of(environ)}/{zlib.crc32(key):08x}-{len(key)}"
+
+
+def known_way(socket: str) -> dict[str, Any] | None:
+    """Return how commands are run on a host, if its control connection is kept.
+
+    ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``command`` runs the
+    program there, with places for ``sudo`` and ``start``; ``sudo`` is whether it runs by sudo, and
+    ``asks`` whether that needs a password.
+    """
+    try:
+        status = os.lstat(os.path.dirname(socket))
+        if status.st_uid != os.geteuid() or status.st_mode & 0o170077 != 0o040000:
+            return None
+        with open(f"{socket}.json", "rb") as file:
+            way: dict[str, Any] = json.loads(file.read())
+        return way if way["inode"] == os.lstat(socket).st_ino else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def start_message(
-    env: Environment,
-    argv: Sequence[str],
-    files: Sequence[tuple[int, bytes]],
-    *,
-    terminals: Sequence[bool],
-    merges: Mapping[str, bool] | None = None,
+    program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return what a host is told to run.
+    """Return what the host's end is told to run.
+
+    More keys: ``files``, the path there of what else travels; ``terminals``, which of the client's
+    standard output and error are; ``records``, a secret word in front of records of output, with
+    ``is_live``.
+    """
+    sent = {name: environ[name] for name in SENT_VARIABLES if name in environ}
+    return {"program": program, "argv": [*argv], "host": label, "environ": sent}
+
+
+def words_of(way: Mapping[str, Any], start: Mapping[str, Any], *, is_terminal: bool) -> list[str]:
+    """Return ssh's command line; the start is an argument, in hex for shells of any kind."""
+    sudo = "" if not way["sudo"] else "sudo -- " if is_terminal else "sudo -n -- "
+    command = way["command"] % {"sudo": sudo, "start": json.dumps(start).encode().hex()}
+    flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T"]
+    return [*way["ssh"], *flags, "--", way["name"], command]
+
+
+def run_kept(argv: Sequence[str]) -> int | None:
+    """Run a plain command on a host with a kept connection; None if there is more to do.
+
+    It is ``-H HOST COMMAND …``, or ``COMMAND …`` with the variable.
+    """
+    label, words = os.environ.get(HOST_VARIABLE, ""), [*argv[1:]]
+    if words[:1] in (["-H"], ["--host"]) and words[1:]:
+        _, label, *words = words
+    is_terminal = all(map(os.isatty, (0, 1, 2)))
+    if not label or not _WORD.issuperset(label) or not words or words[0] not in _PLAIN:
+        return None
+    socket = socket_of(os.environ, label, sudo=False)
+    if "PYCRICTL_ON_HOST" in os.environ or (way := known_way(socket)) is None:
+        return None
+    for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
+    start = start_message(argv[0].rpartition("/")[2], label, words, os.environ)
+    end = run(way, start, is_terminal=is_terminal)
+    if not end.is_begun:
+        os.unlink(f"{socket}.json")
+        return None
+    if end.status == LOST_STATUS and known_way(socket) is None:
+        os.write(2, f"pycrictl: {label}: the connection has ended\n".encode())
+        return 1
+    return end.status
+
+
+class End:
+    """How a command ended; if it has not begun, ``text`` has what was printed instead."""
+
+    def __init__(self, status: int, text: bytes, *, is_begun: bool) -> None:
+        self.status, self.text, self.is_begun = status, text, is_begun
+
+
+def run(
+    way: Mapping[str, Any],
+    start: dict[str, Any],
+    *,
+    is_terminal: bool,
+    stdin: int | None = None,
+    stdout: int = 1,
+) -> End:
+    """Run a command on a host as if it ran here.
 
     Args:
-        files: contents of files of this machine, by the places of their names in ``argv``.
-        terminals: which of the three standard streams is one.
-        merges: None to write as on a terminal; else for ``show.records``: which of the client's
-            ``stdout`` and ``stderr`` is a terminal, and ``is_live``.
+        stdin: a descriptor that the command reads, if it does, unless it has the terminal.
+        stdout: the descriptor that gets its standard output.
     """
-    environ = {name: env.environ[name] for name in SENT_VARIABLES if name in env.environ}
-    if merges is not None:
-        environ["COLUMNS"] = str(env.columns or 80)
-    return {
-        "program": env.program,
-        "argv": list(argv),
-        "files": [(place, content.decode("latin-1")) for place, content in files],
-        "environ": environ,
-        "variables": [*SENT_VARIABLES, HOST_VARIABLE],
-        "size": env.terminal_size(),
-        "terminals": list(terminals),
-        "merges": merges,
-    }
+    if is_terminal:
+        return _run_on_terminal(words_of(way, start, is_terminal=True), is_shown=way["asks"])
+    start["terminals"] = [os.isatty(1) and stdout == 1, os.isatty(2)]
+    if True in start["terminals"]:
+        size = os.get_terminal_size(1 if start["terminals"][0] else 2)
+        start["environ"] |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
+    process = Process(words_of(way, start, is_terminal=False), stdin)
+    try:
+        for is_error, data in process.pieces():
+            _write(2 if is_error else stdout, data)
+    finally:
+        status = process.close()
+    return End(status, process.text, is_begun=process.is_begun)
 
 
-class Session:
-    """A command that runs on a host until it has ended or the session is closed."""
+class Process:
+    """A running ssh, and the outputs of its command.
+
+    Args:
+        stdin: its standard input: None for nothing, -1 for a pipe, whose end is ``stdin``.
+        is_bound: whether it gets a terminal of its own to control it, which is hung up when this
+            process ends, even if it is killed; else it may ask questions on this terminal.
+    """
 
     def __init__(
-        self, ssh: Ssh, host: Host, start: Mapping[str, Any], ask: Callable[[], str | None]
+        self, words: list[str], stdin: int | None = None, *, is_bound: bool = True
     ) -> None:
-        self.host = host
-        self._lock = threading.RLock()  # the handler of a signal may interrupt its own thread
-        self._credit, self._changed = WINDOW_BYTES, threading.Condition()
-        self._is_over = threading.Event()
-        for is_last in (False, True):
-            way = ssh.reach(host)
-            self._process = ssh.session(host, way, ask() if way.needs_password else None)
-            self.send(Kind.START, json.dumps({**start, "host": host.label}).encode())
-            words, self._rest = self._process.mark(ssh.timeout_s)
-            if words[:1] == [__version__]:
-                break
-            self._process.close()
-            ssh.forget(host)
-            if is_last or words != ["gone"]:
-                other = escape(" ".join(words))
-                raise HostError(f"the program there is pycrictl {other}, this one is {__version__}")
-        threading.Thread(target=self._beat, daemon=True).start()
+        self.stdin = -1
+        if stdin is None:
+            given = os.open(os.devnull, os.O_RDONLY)
+        elif stdin < 0:
+            given, self.stdin = os.pipe()
+        else:
+            given = os.dup(stdin)
+        self.stdout, out = os.pipe()
+        self.stderr, err = os.pipe()
+        self._before = {self.stdout: b"\n", self.stderr: b"\n"}  # what has come before the mark
+        self._is_over = False
+        self._status: int | None = None
+        self._terminal, terminal = os.openpty() if is_bound else (-1, -1)
+        self._pid = os.fork()
+        if not self._pid:
+            if is_bound:
+                os.login_tty(terminal)
+            _become(words, (given, out, err))
+        for descriptor in {given, out, err, terminal} - {-1}:
+            os.close(descriptor)
 
-    def send(self, kind: Kind, content: bytes = b"") -> None:
-        with self._lock:
-            self._process.write(frame(kind, content))
+    @property
+    def is_begun(self) -> bool:
+        return self.stdout not in self._before
 
-    def send_input(self, descriptor: int) -> None:
-        """Send what can be read from a descriptor, and its end, from a thread of its own."""
-        threading.Thread(target=self._feed, args=(descriptor,), daemon=True).start()
+    @property
+    def text(self) -> bytes:
+        """What was printed instead of the mark: errors, or else output."""
+        return self._before.get(self.stderr, b"").strip() or self._before.get(self.stdout, b"")
 
-    def frames(self) -> Iterator[tuple[Kind, bytes]]:
-        """Yield what the command writes, and at last its exit status.
+    def read_all(self, descriptor: int) -> bytes:
+        """Return what an output has at present; nothing at its end."""
+        data = os.read(descriptor, _PIECE_BYTES)
+        self._is_over |= not data and descriptor == self.stdout
+        return data
 
-        Raises:
-            HostError: the connection ended before the command.
-        """
-        frames, data = Frames(), self._rest
+    def read(self, descriptor: int) -> bytes | None:
+        """Return what an output has after the mark, at present; None at its end."""
+        if not (data := self.read_all(descriptor)):
+            return None
+        if descriptor in self._before:
+            before, mark, data = (self._before[descriptor] + data).partition(MARK)
+            if mark:
+                del self._before[descriptor]
+            else:
+                self._before[descriptor] = before[-_SEEN_BYTES:]
+        return data
+
+    def pieces(self) -> Iterator[tuple[bool, bytes]]:
+        """Yield what both outputs have after the mark, and whether it is standard error."""
+        left = [self.stdout, self.stderr]
+        while left:
+            for descriptor in select.select(left, [], [])[0]:
+                if (data := self.read(descriptor)) is None:
+                    left.remove(descriptor)
+                else:
+                    yield descriptor == self.stderr, data
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Write to its standard input."""
+        _write(self.stdin, data)
+
+    def close_input(self) -> None:
+        os.close(self.stdin)
+        self.stdin = -1
+
+    def close(self) -> int:
+        """End it if it still runs, and what it runs on the host; return its exit status."""
+        if self._status is None:
+            for descriptor in {self.stdin, self.stdout, self.stderr, self._terminal} - {-1}:
+                os.close(descriptor)
+            if not self._is_over:
+                os.kill(self._pid, signal.SIGTERM)
+            self._status = _status(os.waitpid(self._pid, 0)[1])
+        return self._status
+
+
+def _become(words: list[str], streams: Sequence[int] = ()) -> NoReturn:
+    """Turn a new process into ssh."""
+    try:
+        for number, descriptor in enumerate(streams):
+            os.dup2(descriptor, number)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.execvp(words[0], words)
+    except OSError as exc:
+        os.write(2, f"cannot run {words[0]}: {exc.strerror}".lower().encode())
+    finally:
+        os._exit(127)
+
+
+def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
+    """Run ssh on a terminal of its own, between which and this one everything is copied.
+
+    ssh itself cannot be suspended over a kept connection: that would go on to read the keyboard.
+
+    Args:
+        is_shown: whether what comes before the command, such as a question of sudo, is shown.
+    """
+    import pty
+    import termios
+    import tty
+
+    saved, size = termios.tcgetattr(0), termios.tcgetwinsize(1)
+    pid, there = pty.fork()
+    if not pid:
+        termios.tcsetwinsize(0, size)
+        _become(words)
+
+    def resize(*_: object) -> None:
+        termios.tcsetwinsize(there, termios.tcgetwinsize(1))
+
+    def suspend() -> None:
+        termios.tcsetattr(0, termios.TCSADRAIN, saved)
+        os.kill(0, signal.SIGSTOP)
+        tty.setraw(0)
+        resize()
+        os.write(there, b"\n")
+
+    before = held = b""
+    is_begun = False
+    signal.signal(signal.SIGWINCH, resize)
+    try:
+        tty.setraw(0)
         while True:
-            for kind, content in frames.feed(data):
-                if kind is Kind.TAKEN:
-                    with self._changed:
-                        self._credit += int(content)
-                        self._changed.notify()
-                elif kind is not Kind.BEAT:
-                    yield kind, content
-                if kind is Kind.EXIT:
-                    return
-            if not select.select([self._process.stdout], [], [], LOST_S)[0]:
-                raise HostError("the connection is lost: nothing was heard for 15 s")
-            if not (data := os.read(self._process.stdout, 2 * PIECE_BYTES)):
-                reason = self._process.last_words()
-                raise HostError(f"the connection has ended{': ' * bool(reason)}{reason}")
-
-    def close(self) -> None:
-        """End the command if it still runs."""
-        self._is_over.set()
-        with self._changed:
-            self._changed.notify_all()
-        self._process.kill()  # so that no thread waits for it to read
-        with self._lock:  # nor writes to a descriptor that is another's by then
-            self._process.close()
-
-    def _beat(self) -> None:
-        while not self._is_over.wait(BEAT_S):
-            self.send(Kind.BEAT)
-
-    def put_input(self, data: bytes) -> None:
-        """Send standard input when the command has read enough of what was sent before."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._credit > 0 or self._is_over.is_set())
-            self._credit -= len(data)
-        self.send(Kind.INPUT, data)
-
-    def _feed(self, descriptor: int) -> None:
-        with suppress(OSError):
-            while not self._is_over.is_set() and (data := os.read(descriptor, PIECE_BYTES)):
-                self.put_input(data)
-        self.send(Kind.INPUT_END)
+            ready = select.select([0, there], [], [])[0]
+            if 0 in ready:
+                if not (typed := os.read(0, _PIECE_BYTES)):
+                    break
+                _write(there, typed)
+            if there not in ready:
+                continue
+            try:
+                data = os.read(there, _PIECE_BYTES)
+            except OSError:  # the terminal's other end is closed
+                break
+            if not is_begun:
+                before = (before + data)[-_SEEN_BYTES:]
+                if is_shown:
+                    _write(1, data)
+                _, mark, data = before.partition(BEGUN)
+                is_begun = bool(mark)
+            *texts, data = (held + data).split(STOPPED)
+            for text in texts:
+                _write(1, text)
+                suspend()
+            at = data.rfind(b"\x1b")
+            held = data[at:] if at >= 0 and STOPPED.startswith(data[at:]) else b""
+            _write(1, data[: len(data) - len(held)])
+    finally:
+        termios.tcsetattr(0, termios.TCSADRAIN, saved)
+        os.close(there)
+        _, status = os.waitpid(pid, 0)
+    return End(_status(status), before, is_begun=is_begun)
 
 
-def status_of(content: bytes) -> int:
-    """Return the exit status in a frame, for the end by a signal as shells have it."""
-    number = int(content)
+def _status(status: int) -> int:
+    number = os.waitstatus_to_exitcode(status)
     return number if number >= 0 else 128 - number
+
+
+def _write(descriptor: int, data: bytes | memoryview) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(descriptor, view) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])

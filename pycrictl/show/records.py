@@ -1,14 +1,14 @@
 """A hidden form of output: tables, documents and progress as JSON, for a client that merges hosts.
 
-It is a standard output that takes text as any other, and beside it one JSON object per line on a
-descriptor of its own. Writers in ``show`` ask for it with ``records_of``.
+It is a standard output that takes text as any other. A record is a line of JSON behind a secret
+word, which nothing else that is printed can contain. Writers in ``show`` ask for it with
+``records_of``.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import os
 from typing import Any, NamedTuple, TextIO
 
 from pycrictl import foreign
@@ -31,25 +31,23 @@ class Records(ToldStream):
     """A standard output with records.
 
     Args:
-        records: the descriptor for JSON lines.
+        word: what is in front of each record.
         is_terminal: of the client's output, for which tables are made.
         is_live: whether the command runs until Ctrl-C: each table replaces the one before, and
             documents are text.
     """
 
-    def __init__(self, output: int, records: int, *, is_terminal: bool, is_live: bool) -> None:
-        super().__init__(output, is_terminal=is_terminal)
-        self._records = records
+    def __init__(self, word: str, *, is_terminal: bool, is_live: bool) -> None:
+        super().__init__(1, is_terminal=is_terminal)
+        self._word = word
         self.is_live = is_live
 
     def put(self, kind: str, content: Any, **more: Any) -> None:
         """Write a record; one that ``passes`` is not kept until the command has ended."""
-        self.flush()
         passes = self.is_live or kind == "progress"
         record = {"kind": kind, "content": content, "passes": passes, **more}
-        line = memoryview(json.dumps(record).encode() + b"\n")
-        while line:
-            line = line[os.write(self._records, line) :]
+        self.write(f"{self._word}{json.dumps(record)}\n")
+        self.flush()
 
     def objects(self, form: str, target: str) -> TextIO:
         """Return a stream for the JSON lines of a display.

@@ -220,6 +220,15 @@ class Hosts:
             name = host.address if host.port == 22 else f"[{host.address}]:{host.port}"
             file.write(f"{name} {key[0]} {key[1]}\n")
 
+    def kept(self) -> list[int]:
+        """Return the processes of control connections, which name their socket."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                if path.read_text().startswith(f"ssh: {self.folder}/run/"):
+                    found.append(int(path.parent.name))
+        return found
+
     def disconnect(self) -> None:
         """End the control connections that are kept."""
         for path in (self.folder / "run/pycrictl").glob("*"):

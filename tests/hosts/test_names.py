@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from pycrictl.errors import ConfigError, PycrictlError
-from pycrictl.hosts.names import Host, hosts_of, known_hosts
+from pycrictl.hosts.names import Host, hosts_of, known
 
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "pycrictl").mkdir()
+    (tmp_path / "pycrictl/hosts").mkdir(parents=True)
     return {"XDG_CONFIG_HOME": str(tmp_path), "HOME": str(tmp_path)}
 
 
@@ -53,38 +53,35 @@ def test_a_file_has_a_host_per_line_and_comments(environ: dict[str, str], tmp_pa
     assert labels(environ, f"@{tmp_path}/list") == ["n1", "n2", "n3", "n4"]
 
 
-def test_groups_are_texts_or_lists_and_may_name_groups(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
-    text = "workers: node[01-02]\ngpu: [gpu1, 'admin@gpu2:22']\nall: '@workers, @gpu'\n"
-    (tmp_path / "pycrictl/hosts.yaml").write_text(text)
+@pytest.fixture
+def groups(tmp_path: Path) -> Path:
+    return tmp_path / "pycrictl/hosts"
+
+
+def test_groups_are_files_and_may_name_groups(environ: dict[str, str], groups: Path) -> None:
+    (groups / "workers").write_text("node[01-02]  # two\n")
+    (groups / "gpu").write_text("gpu1\nadmin@gpu2:22\n")
+    (groups / "all").write_text("@workers, @gpu\n")
     assert labels(environ, "@all") == ["node01", "node02", "gpu1", "admin@gpu2:22"]
 
 
-def test_groups_that_name_each_other_end_in_an_error(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "pycrictl/hosts.yaml").write_text("a: '@b'\nb: '@a'\n")
+def test_groups_that_name_each_other_end_in_an_error(environ: dict[str, str], groups: Path) -> None:
+    (groups / "a").write_text("@b")
+    (groups / "b").write_text("@a")
     with pytest.raises(ConfigError, match="name each other"):
         labels(environ, "@a")
 
 
-def test_an_unknown_group_names_those_that_exist(environ: dict[str, str], tmp_path: Path) -> None:
-    (tmp_path / "pycrictl/hosts.yaml").write_text("workers: n1\n")
+def test_an_unknown_group_is_named(environ: dict[str, str], groups: Path) -> None:
     with pytest.raises(ConfigError, match='no group or file "worker"') as caught:
         labels(environ, "@worker")
-    assert caught.value.hint == f"groups in {tmp_path}/pycrictl/hosts.yaml: workers"
+    assert caught.value.hint == f"groups are files in {groups}"
 
 
-def test_an_invalid_file_of_groups_is_named_with_the_line(
-    environ: dict[str, str], tmp_path: Path
+def test_tab_offers_groups_and_hosts_of_the_ssh_configuration(
+    environ: dict[str, str], tmp_path: Path, groups: Path
 ) -> None:
-    (tmp_path / "pycrictl/hosts.yaml").write_text("a: n1\n- n2\n")
-    with pytest.raises(ConfigError, match=r"hosts\.yaml.*line 2"):
-        labels(environ, "@a")
-
-
-def test_tab_offers_hosts_of_the_ssh_configuration(environ: dict[str, str], tmp_path: Path) -> None:
+    (groups / "gpu").write_text("gpu1")
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/config").write_text("Host n1 n2 *.example !n3\n  User root\nHost *\n")
-    assert known_hosts(environ) == ["n1", "n2"]
+    assert known(environ) == ["@gpu", "n1", "n2"]
