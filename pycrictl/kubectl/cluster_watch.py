@@ -44,8 +44,8 @@ AGAIN_S: Final = 2.0
 BEGIN_S: Final = 10.0
 """How long to wait for the start of a pull that a pod needs; the agents have the same value."""
 
-LIST_S: Final = 0.5
-"""The pause between two lists of pulls; the agents renew them once a second."""
+LIST_S: Final = 1.0
+"""The pause between two lists of pulls; the agents renew them as often."""
 
 _ROOT: Final = f"/apis/{GROUP_VERSION}"
 
