@@ -28,7 +28,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.redact import quote_reference
@@ -41,7 +41,6 @@ from pycrictl.errors import (
     RemoteProtocolError,
     Unimplemented,
     UpgradeRefused,
-    UsageError,
 )
 from pycrictl.progress.crio.watcher import CrioWatcher
 from pycrictl.progress.endings import Pace, Sink, WatchOutcome, conclude
@@ -62,8 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pycrictl.progress")
 
-Source = Literal["auto", "cri", "containerd", "crio"]
-
 _NOT_OFFERED: Final = (404, 405)
 
 
@@ -81,12 +78,7 @@ class WatchRequest:
     pod: str = ""
     container: str = ""
     image: str = ""
-    source: Source = "auto"
     wants_manifests: bool = True
-
-    def __post_init__(self) -> None:
-        if self.source == "cri" and not self.pod and not self.container:
-            raise UsageError("--source cri needs a pod or a container")
 
 
 class PodsOfNode(Protocol):
@@ -168,36 +160,28 @@ def watch(
 def _watch(
     client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge
 ) -> WatchOutcome:
-    is_inside = request.source in ("containerd", "crio")
     target = _WatchTarget(client, request, knowledge.pods)
-    is_named = target.pod is not None or target.container is not None
     own: list[str] = []
     if request.container and target.container is None:
         own = target.images_of_container()
         shown = ", ".join(map(quote_reference, own)) or "the whole pod"
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
+    tracker = ImageTracker(_both(request.image, own or None))
     # The client may be connected to a proxy whose admin socket is not at the usual path.
-    if not is_inside:
-        tracker = ImageTracker(_both(request.image, own or None))
-        open_url = partial(target.open_stream, knowledge.proxy or client)
-        try:
-            return watch_stream(open_url, tracker, sink, timeout_s=client.timeout_s, pace=pace)
-        except Unreachable as exc:
-            if request.source == "cri":
-                raise
-            sink.note(f"{exc.message}; looking inside the runtime")
-        except PycrictlError as exc:
-            is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
-            # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
-            kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
-            if not is_refused and not isinstance(exc, kinds):
-                raise
-            if request.source == "cri":
-                raise Unimplemented(
-                    f"the runtime does not offer ImagePullProgress: {exc.message}"
-                ) from None
-            log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
+    open_url = partial(target.open_stream, knowledge.proxy or client)
+    try:
+        return watch_stream(open_url, tracker, sink, timeout_s=client.timeout_s, pace=pace)
+    except Unreachable as exc:
+        sink.note(f"{exc.message}; looking inside the runtime")
+    except PycrictlError as exc:
+        is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
+        # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
+        is_named = target.pod is not None or target.container is not None
+        kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
+        if not is_refused and not isinstance(exc, kinds):
+            raise
+        log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
     return _watch_inside(client, request, target, sink, pace, knowledge)
 
 
@@ -210,27 +194,21 @@ def _watch_inside(
     knowledge: Knowledge,
 ) -> WatchOutcome:
     image, references = request.image, target.images()
-    owners = None
-    if knowledge.pods is not None:
-        owners = ImageOwners(knowledge.pods.pods, names_pods=references is None)
+    pods = knowledge.pods.pods if knowledge.pods is not None else tuple
+    owners = ImageOwners(pods, names_pods=references is None) if knowledge.pods else None
     watcher, settings = open_watcher(
         client, owners, wants_manifests=request.wants_manifests, keyring=knowledge.keyring
     )
-    is_crio = isinstance(watcher, CrioWatcher)
-    runtime, other = ("CRI-O", "containerd") if is_crio else ("containerd", "CRI-O")
-    if request.source != "auto" and is_crio != (request.source == "crio"):
-        raise Unimplemented(f'the runtime at "{client.endpoint}" is not {other}')
-    if references is None and not image and target.container is not None:
-        image = target.container.image.user_specified_image or target.container.image.image
-        name = quote_reference(image)
-        sink.note(f"{runtime} does not say which pod a pull is for: showing pulls of {name}")
-    elif references is None and not image and target.pod is not None:
-        known = "; pycrictl proxy knows" if is_crio else ""
-        every = f"showing every pull on the node{known}"
-        sink.note(f"{runtime} does not say which pod a pull is for: {every}")
+    if references is None and not image and (target.container or target.pod):
+        is_crio = isinstance(watcher, CrioWatcher)
+        shown = "every pull on the node" + ("; pycrictl proxy knows" if is_crio else "")
+        if target.container is not None:
+            image = target.container.image.user_specified_image or target.container.image.image
+            shown = f"pulls of {quote_reference(image)}"
+        runtime = "CRI-O" if is_crio else "containerd"
+        sink.note(f"{runtime} does not say which pod a pull is for: showing {shown}")
     causes = None
     if knowledge.read_journal is not None:
-        pods = knowledge.pods.pods if knowledge.pods is not None else tuple
         causes = Causes(Failures(knowledge.read_journal, pods))
     tracker = ImageTracker(_both(image, references))
     return ContentWatch(watcher, settings, sink, causes).run(tracker, pace)

@@ -154,7 +154,6 @@ WRONG = (
         "pull --max-parallel-image-pulls 1 --when-full retry --retry-interval 0s a",
         "--retry-interval must be positive and --retries not negative",
     ),
-    ("image-pull-progress --source cri", "--source cri needs a pod or a container"),
     ("image-pull-progress --interval 0", "invalid value for '--interval': an interval must be"),
     ("image-pull-progress --interval nan", "invalid value for '--interval': an interval must be"),
     ("run js", "no schema is selected"),

@@ -1,4 +1,4 @@
-"""``image-pull-progress`` on a runtime that offers the call (the source ``cri``)."""
+"""``image-pull-progress`` on a runtime that offers the call."""
 
 from __future__ import annotations
 
@@ -213,15 +213,6 @@ def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
     image, *others = shown
     told = "the whole pod" if others else f'"{image}"'
     assert f'container "{name}" does not exist yet: showing the pulls of {told}' in run.stderr
-
-
-@pytest.mark.parametrize("status", [404, 405])
-def test_a_stream_that_is_not_offered(fake: FakeServer, status: int) -> None:
-    with streams(fake, status):
-        run = watch(fake, "web", "--source", "cri")
-    assert run.code == 1
-    assert run.stderr.startswith("pycrictl: the runtime does not offer ImagePullProgress: ")
-    assert "token" not in run.stderr
 
 
 def test_neither_source_is_there(fake: FakeServer) -> None:

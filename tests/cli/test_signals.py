@@ -138,7 +138,7 @@ def watch_into(fake: FakeServer, stdout: int) -> tuple[int, str]:
     with progress_streams(STORY) as server:
         fake.prepare("ListPodSandbox", PODS)
         fake.prepare("ImagePullProgress", url(server.url))
-        words = ("image-pull-progress", "web", "--source", "cri", "--progress", "json")
+        words = ("image-pull-progress", "web", "--progress", "json")
         process = start("-r", fake.endpoint, *words, stdout=stdout)
         os.close(stdout)
         _, stderr = process.communicate(timeout=WAIT_S)

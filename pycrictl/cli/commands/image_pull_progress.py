@@ -60,14 +60,6 @@ def image_pull_progress(
     ] = False,
     aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
-    source: Annotated[
-        node_watch.Source,
-        typer.Option(
-            "--source",
-            help="Where progress comes from: the runtime's ImagePullProgress, containerd's API, "
-            "or the files of CRI-O.",
-        ),
-    ] = "auto",
     no_manifest: options.NoManifest = False,
     credentials: CredentialOptions,
     no_kube: list_options.NoKube = False,
@@ -89,7 +81,6 @@ def image_pull_progress(
         pod=options.qualified(named_pod, namespace=namespace),
         container=options.named(container, "container"),
         image=options.named(image, "image"),
-        source=source,
         wants_manifests=not no_manifest,
     )
     outlet = app.outlet(progress, stdout="progress")

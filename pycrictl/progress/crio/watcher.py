@@ -246,9 +246,11 @@ def open_crio(
     wants_manifests: bool = True,
     keyring: Keyring | None = None,
 ) -> CrioWatcher | None:
-    with suppress(RuntimeFault):
+    try:
         if not client.is_crio():
             return None
+    except RuntimeFault:
+        return None
     store = DEFAULT_ROOT
     with suppress(PycrictlError):
         images = fetch.image_folder(client)
