@@ -56,8 +56,7 @@ generate: .venv/.stamp ## man pages, of the commands and man/prose
 proto: .venv/.stamp ## the modules of proto/
 	$(PYTHON) proto/generate.py
 picture: node .venv/.stamp .venv-picture/.stamp ## the recording in README.md, on a terminal
-	.venv-picture/bin/termtosvg docs/image-pull-progress.svg -g 80x24 -m 500 -D 6000 -t window_frame \
-		-c '$(PYTHON) -m tests.node.demo'
+	.venv-picture/bin/python -m tools.picture
 docs: .venv/.stamp ## a site of README.md, docs and the man pages, in build/site; needs mandoc
 	$(PYTHON) -m tools.site
 
