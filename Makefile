@@ -20,7 +20,7 @@ playground: node .venv/.stamp ## a shell on such a node; all of it is gone when 
 UNIT := -m "not (node or root or debian or slow)" --ignore tests/cluster --ignore tests/packaging
 unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
 	$(PYTHON) -m pytest -n 6 --dist worksteal $(UNIT)
-COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top/test_board.py agent/test_objects.py \
+COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top agent/test_objects.py \
 	kubectl/test_imagepulls.py cli/test_lists.py cli/test_replays.py cli/test_why.py test_units.py test_yamltree.py)
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal

@@ -15,6 +15,7 @@ PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     named = set(re.findall(r"`([\w./-]+(?:\.py|\.md|\.proto|/))`", text))
+    named.update(re.findall(r"\btests/[\w/]+\.py", text))  # in commands
     assert named
     missing = [name for name in sorted(named) if not _exists(name)]
     assert not missing, f"{page} names {missing}"
