@@ -136,7 +136,7 @@ h11: streaming.opening wire.http1
 prometheus_client: metricspage proxy.figures.metrics
 rich: top.screen
 textual: top.screen
-tomli: containerd pulls.registries serviceoptions
+tomli: containerd serviceoptions
 tqdm: show.displays.meters
 typer: cli
 urllib3: pulls.registries

@@ -142,21 +142,18 @@ def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
         if file in seen:
             continue
         seen.add(file)
-        document = read_document(file)
-        if document is None:
-            continue
+        document = read_document(noderoot.locate(str(file)))
         yield file, document
         for pattern in texts(document.get("imports")):
             if pattern:
                 todo.extend(_matches(file.parent, pattern))
 
 
-def read_document(file: Path) -> dict[str, Any] | None:
-    """Return the content of a TOML file of the node; None if it cannot be read."""
-    try:
-        return tomli.loads(noderoot.read_named(noderoot.locate(str(file))).decode())
-    except (OSError, ValueError, RecursionError, PycrictlError):
-        return None
+def read_document(path: str) -> dict[str, Any]:
+    """Return the content of a TOML file; empty if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError, PycrictlError):
+        return tomli.loads(noderoot.read_named(path).decode())
+    return {}
 
 
 def _matches(folder: Path, pattern: str) -> list[Path]:

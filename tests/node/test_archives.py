@@ -28,7 +28,7 @@ from tests.archives.archives import (
 from tests.waiting import wait_until
 
 from .forked import Program
-from .images import Image
+from .images import Image, zero_file
 from .lab import MIB, Lab
 
 NAME = "registry.example/shop/web:1.4"
@@ -278,29 +278,111 @@ def test_a_blob_that_never_ends(lab: Lab, crictl: Program, nothing_left: None) -
 def test_a_killed_load_goes_on(
     lab: Lab, crictl: Program, command: list[str], web: Image, folder: Path
 ) -> None:
-    """Killed while bytes arrive: the next load writes only the rest, and leaves nothing."""
+    """Killed ten times while bytes arrive: each load writes only the rest; none is left."""
     data = crictl.run("save", lab.reference(web)).stdout
     forget_images(lab)
     largest = max(web.layers, key=lambda layer: layer.size_bytes)
-    ref = f"layer-{largest.digest}"
-    for share in (3, 2):
+    ref, kills = f"layer-{largest.digest}", 10
+    arrived = 0
+    for kill in range(1, kills + 1):
+        given = largest.size_bytes * kill // (kills + 1)
         process = subprocess.Popen([*command, "load"], stdin=subprocess.PIPE)
         assert process.stdin is not None
-        process.stdin.write(data[: -largest.size_bytes // share])
+        process.stdin.write(data[: len(data) - largest.size_bytes + given])
         process.stdin.flush()
-        wait_until(lambda: lab.node.store.ingests().get(ref, (0, 0))[0] > MIB)
+        wait_until(lambda: lab.node.store.ingests().get(ref, (0, 0))[0] > arrived)  # noqa: B023
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdin.close()
         assert tags(lab) == set()
+        now, _ = lab.node.store.ingests()[ref]
+        assert now > arrived
+        arrived = now
+    assert len(lab.node.store.leases()) == kills
     (folder / "web.tar").write_bytes(data)
-    before, _ = lab.node.store.ingests()[ref]
-    assert before >= largest.size_bytes // 2 - MIB
-    assert len(lab.node.store.leases()) == 2
     assert crictl.run("load", "-i", folder / "web.tar").status == 0
     wait_until(lambda: loaded(lab, lab.reference(web)))
     assert lab.node.store.leases() == []
     assert lab.node.store.ingests() == {}
+    start(lab, lab.reference(web))
+
+
+def test_a_load_killed_while_it_unpacks_goes_on(
+    lab: Lab, crictl: Program, command: list[str], web: Image, folder: Path
+) -> None:
+    (folder / "web.tar").write_bytes(crictl.run("save", lab.reference(web)).stdout)
+    forget_images(lab)
+    before = len(lab.node.store.snapshots())
+    process = subprocess.Popen([*command, "load", "--unpack", "-i", folder / "web.tar"])
+    wait_until(lambda: len(lab.node.store.snapshots()) > before)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert crictl.run("load", "--unpack", "-i", folder / "web.tar").status == 0
+    wait_until(lambda: loaded(lab, lab.reference(web)))
+    assert lab.node.store.leases() == []
+    lab.node.store.collect_garbage()
+    assert not [key for key in lab.node.store.snapshots() if key.startswith("extract-")]
+    start(lab, lab.reference(web))
+
+
+def test_the_bars_of_unpacking(lab: Lab, crictl: Program) -> None:
+    large = lab.layout.layer([zero_file("zeros", 1024 * MIB)])  # takes a second to unpack
+    image = lab.layout.image("zeros:1", [lab.base, large])
+    lab.node.kubelet.pull(lab.push(image))
+    data = crictl.run("save", lab.reference(image)).stdout
+    forget_images(lab)
+    done = crictl.run("load", "--unpack", "--progress", "json", stdin=data)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    phases = [line["phase"] for line in lines if line.get("layer") == large.digest]
+    assert phases == sorted(phases, key=["waiting", "downloading", "extracting", "done"].index)
+    assert {"extracting", "done"} <= set(phases)
+    assert lines[-1]["percent"] == 100
+    lab.clean()
+
+
+def test_layers_of_zstd(lab: Lab, crictl: Program, folder: Path) -> None:
+    """They pass through as they are, and containerd unpacks them."""
+    base, name = lab.base, "example.org/zstd:1"
+    plain = gzip.decompress(lab.layout.blob(base.digest).read_bytes())
+    layer = subprocess.run(["zstd", "-q"], input=plain, stdout=subprocess.PIPE, check=True).stdout
+    config = written(
+        {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {},
+            "rootfs": {"type": "layers", "diff_ids": [base.diff_id]},
+        }
+    )
+    kind = "layer.v1.tar+zstd"
+    layers = [described(layer, kind)]
+    manifest = written({"config": described(config, "config.v1+json"), "layers": layers})
+    files = {"index.json": index((manifest, name))}
+    files |= {path_of(each): each for each in (manifest, config, layer)}
+    done = crictl.run("load", "--unpack", stdin=tar(files))
+    assert done.status == 0, done.stderr
+    wait_until(lambda: loaded(lab, name))
+    start(lab, name)
+    crictl.run("save", name, "-o", folder / "zstd.tar")
+    with tarfile.open(folder / "zstd.tar") as archive:
+        file = archive.extractfile(path_of(layer))
+        assert file is not None
+        assert file.read() == layer
+    lab.clean()
+
+
+def test_an_image_of_100_layers(lab: Lab, crictl: Program, folder: Path) -> None:
+    layers = [lab.base, *lab.layout.random_layers([1000] * 99, seed=7)]
+    image = lab.layout.image("deep:1", layers)
+    reference = lab.push(image)
+    lab.node.kubelet.pull(reference)
+    for form in ("oci", "docker"):
+        crictl.run("save", reference, "--format", form, "-o", folder / "deep.tar")
+        forget_images(lab)
+        done = crictl.run("load", "-i", folder / "deep.tar")
+        assert (done.status, done.stdout.decode()) == (0, f"{reference}\n"), done.stderr
+        wait_until(lambda: loaded(lab, reference))
+    start(lab, reference)
+    lab.clean()
 
 
 def test_watchers_see_a_load(lab: Lab, crictl: Program, command: list[str], web: Image) -> None:

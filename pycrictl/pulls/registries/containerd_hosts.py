@@ -72,7 +72,7 @@ class ContainerdAccess(RegistryAccess):
         if (folder := self._folder_of(reference.host)) is None:
             return [own]
         file = folder / "hosts.toml"
-        document = read_document(file)
+        document = read_document(noderoot.locate(str(file)))
         if not document:
             found = certificates_in(Path(noderoot.locate(str(folder))))
             return [replace(own, authorities=found[0], identities=found[1])]

@@ -91,33 +91,61 @@ def certificates_in(folder: Path) -> tuple[tuple[str, ...], tuple[tuple[str, str
     return authorities, identities
 
 
-class HttpProxies:
-    """The HTTP proxies that a process uses, from its environment.
+class RegistryAccess:
+    """How a runtime reaches registries; this class is for runtimes that are not known.
 
-    The rules are those of Go's ``golang.org/x/net/http/httpproxy``, as containerd and CRI-O are
-    written in Go; Python's differ in ``NO_PROXY``.
+    Attributes:
+        bundle: the file of certificates (PEM) that it trusts; empty for this program's own.
+        doubt: why it may go another way; empty if all is known.
+        trap: what of its configuration has no effect, and why; empty if nothing.
     """
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        http, https, no = (
-            environ.get(name) or environ.get(name.lower(), "")
-            for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
-        )
-        self._proxies = {"http": http, "https": https}
-        self._exceptions = [entry for entry in map(str.strip, no.lower().split(",")) if entry]
+    def __init__(
+        self, environ: Mapping[str, str] | None = None, *, bundle: str = "", doubt: str = ""
+    ) -> None:
+        self._environ = environ or {}
+        self.bundle = bundle
+        self.doubt = doubt
+        self.trap = ""
 
     def proxy_of(self, url: str) -> str:
-        """Return the URL of the proxy for a URL; empty if there is none."""
+        """Return the URL of the HTTP proxy for a URL, by the environment; empty if there is none.
+
+        The rules are those of Go's ``golang.org/x/net/http/httpproxy``, as containerd and CRI-O are
+        written in Go; Python's differ in ``NO_PROXY``.
+        """
         parts = urlsplit(url)
-        proxy, host = self._proxies.get(parts.scheme, ""), parts.hostname or ""
+        proxy, host = self._variable(f"{parts.scheme}_PROXY"), parts.hostname or ""
         if not proxy or is_loopback(parts.netloc.rpartition("@")[2]):
             return ""
         port = _PORTS[parts.scheme]
         with suppress(ValueError):
             port = parts.port or port
-        if any(_is_exception(entry, host, port) for entry in self._exceptions):
+        exceptions = map(str.strip, self._variable("NO_PROXY").lower().split(","))
+        if any(_is_exception(entry, host, port) for entry in exceptions if entry):
             return ""
         return proxy if "://" in proxy else f"http://{proxy}"
+
+    def _variable(self, name: str) -> str:
+        return self._environ.get(name.upper()) or self._environ.get(name.lower(), "")
+
+    def meanings(self, text: str) -> list[Reference]:
+        """Return what a reference may mean, in the order in which it is tried."""
+        return [parse(text)]
+
+    def endpoints(self, reference: Reference) -> list[Endpoint]:
+        """Return the servers for a reference, in the order in which they are asked.
+
+        The path is empty for a whole registry. Without tag and digest, all servers are returned,
+        also those that are asked only for one of the two.
+        """
+        return [own_endpoint(reference)]
+
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
+        """Return the credentials that the runtime uses there; ``given`` are those of the pull."""
+        return given
 
 
 def _is_exception(entry: str, host: str, port: int) -> bool:
@@ -148,40 +176,3 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return ipaddress.ip_address(host)
     except ValueError:
         return None
-
-
-class RegistryAccess:
-    """How a runtime reaches registries; this class is for runtimes that are not known.
-
-    Attributes:
-        proxies: the HTTP proxies of its process.
-        bundle: the file of certificates (PEM) that it trusts; empty for this program's own.
-        doubt: why it may go another way; empty if all is known.
-        trap: what of its configuration has no effect, and why; empty if nothing.
-    """
-
-    def __init__(
-        self, environ: Mapping[str, str] | None = None, *, bundle: str = "", doubt: str = ""
-    ) -> None:
-        self.proxies = HttpProxies(environ or {})
-        self.bundle = bundle
-        self.doubt = doubt
-        self.trap = ""
-
-    def meanings(self, text: str) -> list[Reference]:
-        """Return what a reference may mean, in the order in which it is tried."""
-        return [parse(text)]
-
-    def endpoints(self, reference: Reference) -> list[Endpoint]:
-        """Return the servers for a reference, in the order in which they are asked.
-
-        The path is empty for a whole registry. Without tag and digest, all servers are returned,
-        also those that are asked only for one of the two.
-        """
-        return [own_endpoint(reference)]
-
-    def login_for(
-        self, endpoint: Endpoint, reference: Reference, given: Login | None
-    ) -> Login | None:
-        """Return the credentials that the runtime uses there; ``given`` are those of the pull."""
-        return given

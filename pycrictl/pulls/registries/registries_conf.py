@@ -1,6 +1,7 @@
 """The registries of CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5).
 
-Not supported: aliases of short names, prefixes with a tag or digest, and ``SSL_CERT_DIR``.
+Not supported: aliases of short names, prefixes with a tag or digest, ``SSL_CERT_DIR``, and files of
+root's own below ``$HOME/.config``.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import tomli
-
 from pycrictl import noderoot
+from pycrictl.containerd.config_toml import read_document
 from pycrictl.errors import ConfigError
 from pycrictl.foreign import mapping, mappings, text, texts
 from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
@@ -39,21 +39,19 @@ class CrioAccess(RegistryAccess):
         super().__init__(environ, **more)
         self._root = root
         home = environ.get("HOME") or "/root"
-        user = f"{home}/.config/containers/registries.conf"
-        folder = flags.get("registries-conf-dir") or environ.get("CONTAINER_REGISTRIES_CONF_DIR")
-        main = flags.get("registries-conf") or environ.get("CONTAINER_REGISTRIES_CONF")
-        self._folders = [folder] if folder else [f"{REGISTRIES_CONF}.d", f"{user}.d"]
-        if not main and os.path.exists(self._local(user)):
-            main, self._folders = user, self._folders[-1:]
-        self._main = main or REGISTRIES_CONF
+
+        def given(name: str) -> str:
+            return flags.get(name) or environ.get(f"CONTAINER_{name.replace('-', '_').upper()}", "")
+
+        self._main = given("registries-conf") or REGISTRIES_CONF
+        self._folder = given("registries-conf-dir") or f"{REGISTRIES_CONF}.d"
         self._auth_files = [
             f"{environ.get('XDG_RUNTIME_DIR') or '/run'}/containers/auth.json",
             "/run/containers/0/auth.json",
             f"{home}/.config/containers/auth.json",
             f"{home}/.docker/config.json",
         ]
-        named = flags.get("global-auth-file") or environ.get("CONTAINER_GLOBAL_AUTH_FILE")
-        if named := named or self._global_auth_file(flags):
+        if named := given("global-auth-file") or self._global_auth_file(flags):
             self._auth_files = [named]
 
     def meanings(self, text: str) -> list[Reference]:
@@ -106,7 +104,8 @@ class CrioAccess(RegistryAccess):
         folder = flags.get("config-dir") or flags.get("d") or "/etc/crio/crio.conf.d"
         main = flags.get("config") or flags.get("c") or "/etc/crio/crio.conf"
         tables = [
-            mapping(self._document(file), "crio", "image") for file in (main, *self._in(folder))
+            mapping(read_document(self._local(file)), "crio", "image")
+            for file in (main, *self._in(folder))
         ]
         named = [text(table.get("global_auth_file")) for table in tables]
         return next(filter(None, reversed(named)), "")
@@ -127,19 +126,14 @@ class CrioAccess(RegistryAccess):
 
     def _documents(self) -> Iterator[tuple[dict[str, Any], str]]:
         """Yield the configuration files in effect; later ones override earlier ones."""
-        for file in (self._main, *(name for folder in self._folders for name in self._in(folder))):
-            if document := self._document(file):
+        for file in (self._main, *self._in(self._folder)):
+            if document := read_document(self._local(file)):
                 yield document, file
 
     def _in(self, folder: str) -> list[str]:
         here = Path(self._local(folder))
         files = sorted(here.glob("**/*.conf")) if os.path.isdir(here) else []
         return [f"{folder}/{file.relative_to(here)}" for file in files]
-
-    def _document(self, file: str) -> dict[str, Any]:
-        with suppress(OSError, ValueError, RecursionError):
-            return tomli.loads(noderoot.read_named(self._local(file)).decode())
-        return {}
 
     def _local(self, path: str) -> str:
         return noderoot.below(self._root, path) if self._root else path

@@ -86,7 +86,7 @@ class RegistryClient:
     @property
     def proxy(self) -> str:
         """The URL of the proxy for this endpoint, perhaps with a password; empty if none."""
-        return self._access.proxies.proxy_of(f"{self.scheme}://{self.endpoint.host}")
+        return self._access.proxy_of(f"{self.scheme}://{self.endpoint.host}")
 
     @cached_property
     def context(self) -> ssl.SSLContext:
@@ -186,7 +186,7 @@ class RegistryClient:
             sent["Authorization"] = authorization
         if part:
             sent["Range"] = f"bytes=0-{most - 1}"
-        proxy = self._access.proxies.proxy_of(url)
+        proxy = self._access.proxy_of(url)
         if proxy:
             options["proxy_headers"] = proxy_headers(proxy)
         try:

@@ -31,8 +31,8 @@ def test_a_containerd(tmp_path: Path) -> None:
     with Listener(path, "containerd", "--config", str(config), environ=environ):
         known = access_of(f"unix://{path}", "containerd", "v2.3.4")
     assert (urls(known), known.doubt) == (["https://b.test"], "")
-    assert known.proxies.proxy_of(URL) == "http://p:1"
-    assert known.proxies.proxy_of("https://c.test") == ""
+    assert known.proxy_of(URL) == "http://p:1"
+    assert known.proxy_of("https://c.test") == ""
 
 
 def test_a_crio(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_crio(tmp_path: Path) -> None:
         same = crio_access(listener.pid, "")
     for one in (known, same):
         assert (urls(one), one.doubt) == (["https://b.test"], "")
-        assert one.proxies.proxy_of(URL) == "http://p:1"
+        assert one.proxy_of(URL) == "http://p:1"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries.endpoint import (
     Endpoint,
-    HttpProxies,
     RegistryAccess,
     certificates_in,
 )
@@ -32,7 +31,7 @@ PROXY = {"HTTPS_PROXY": "http://p:3128", "http_proxy": "q:80"}
     ],
 )
 def test_the_proxy_of_a_url(environ: dict[str, str], url: str, proxy: str) -> None:
-    assert HttpProxies(environ).proxy_of(url) == proxy
+    assert RegistryAccess(environ).proxy_of(url) == proxy
 
 
 @pytest.mark.parametrize(
@@ -66,8 +65,8 @@ def test_the_proxy_of_a_url(environ: dict[str, str], url: str, proxy: str) -> No
     ],
 )
 def test_exceptions(no_proxy: str, host: str, is_direct: bool) -> None:
-    proxies = HttpProxies({**PROXY, "no_proxy": no_proxy})
-    assert (proxies.proxy_of(f"https://{host}/v2/") == "") == is_direct
+    access = RegistryAccess({**PROXY, "no_proxy": no_proxy})
+    assert (access.proxy_of(f"https://{host}/v2/") == "") == is_direct
 
 
 def test_an_unknown_runtime_asks_the_registry_itself() -> None:
