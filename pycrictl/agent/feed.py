@@ -26,9 +26,7 @@ PACE_S: Final = 1.0
 MAX_SHARE: Final = 0.1
 """The largest share of one CPU that rounds may take."""
 
-FRESH_S: Final = 1.0
-"""How old the last round may be that a list is answered from."""
-
+FRESH_S: Final = 0.5
 DONE_S: Final = 30.0
 """How long an object stays listed after its node last reported it, if its pull succeeded or the
 node does not answer. Pods that wait on such a node have objects anyway."""

@@ -23,7 +23,7 @@ from pycrictl.errors import (
 )
 from pycrictl.kube.pods import Pod
 from pycrictl.kubectl import api_errors
-from pycrictl.kubectl.imagepulls import PullObjects, Wanted
+from pycrictl.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch
 from pycrictl.kubectl.pod_selection import Asked, PodSelection, ending_of, find
 from pycrictl.kubectl.program import Kubectl
@@ -33,7 +33,8 @@ from pycrictl.progress.stream_watch import follow as follow_stream
 from pycrictl.pulls.messages import MessageReader, ended
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.streaming.loop import in_thread
+from pycrictl.streaming.loop import end_tasks, in_thread
+from pycrictl.streaming.target import Target
 from pycrictl.units import plural
 
 log = logging.getLogger("pycrictl.kubectl")
@@ -44,10 +45,9 @@ AGAIN_S: Final = 2.0
 BEGIN_S: Final = 10.0
 """How long to wait for the start of a pull that a pod needs; the agents have the same value."""
 
-LIST_S: Final = 1.0
-"""The pause between two lists of pulls; the agents renew them as often."""
-
+MOST_FAILED: Final = 6
 _ROOT: Final = f"/apis/{GROUP_VERSION}"
+_TICK_S: Final = 0.25
 
 _OnPull = Callable[[PullState], None]
 _OnNote = Callable[[str], None]
@@ -143,27 +143,23 @@ class _Listing:
         self._pulls = PullObjects(wanted)
         namespace = f"/namespaces/{selection.namespace}" if selection.namespace else ""
         self._path = f"{_ROOT}{namespace}/imagepulls"
-        if asked.node:
-            self._path += f"?{urlencode({'fieldSelector': f'spec.nodeName={asked.node}'})}"
+        self._query = {"fieldSelector": f"spec.nodeName={asked.node}"} if asked.node else {}
         self._noted: set[str] = set()
+        self._failed = 0
 
     async def follow(self, on_pull: _OnPull, on_note: _OnNote) -> None:
-        """List the pulls again and again, until there is nothing left to wait for."""
-        idle_since: float | None = None
         while True:
             await self._list(on_pull, on_note)
-            await self._look_for_lost(on_pull, on_note)
-            if self._is_endless or not self._pulls.has_not_begun:
-                idle_since = None
-            elif idle_since is None:
-                idle_since = time.monotonic()
-            elif time.monotonic() - idle_since >= (SETTLE_S if self._pulls.is_idle else BEGIN_S):
-                return
-            await in_thread(self._selection.find_new)
-            await asyncio.sleep(LIST_S)
+            watching = asyncio.create_task(self._watch(on_pull, on_note))
+            try:
+                if await self._wait(watching, on_pull, on_note):
+                    return
+            finally:
+                await end_tasks([watching])
+            await asyncio.sleep(_TICK_S)
 
     async def _list(self, on_pull: _OnPull, on_note: _OnNote) -> None:
-        body = await fetch(self._proxy.target(self._path))
+        body = await fetch(self._target({}))
         try:
             pulls = self._pulls.receive_list(body)
         except ValueError:
@@ -174,6 +170,50 @@ class _Listing:
             if node not in self._noted:
                 self._noted.add(node)
                 on_note(f"node {node} does not answer: {why or 'no reason given'}")
+
+    async def _watch(self, on_pull: _OnPull, on_note: _OnNote) -> None:
+        query = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._pulls.version,
+        }
+        begun_at = self._pulls.version
+        try:
+            await follow_stream(
+                self._target(query),
+                self._pulls,
+                on_pull=on_pull,
+                on_note=on_note,
+                timeout_s=TIMEOUT_S,
+                is_plain=True,
+            )
+        except ExpiredError:
+            pass
+        except (StreamError, ConnectError) as exc:
+            # Each list counts as progress for the caller, so failed watches are counted here.
+            self._failed = self._failed + 1 if self._pulls.version == begun_at else 0
+            if self._failed > MOST_FAILED:
+                raise RemoteProtocolError(
+                    f"the watch of pulls broke off {self._failed} times"
+                ) from exc
+            raise
+
+    async def _wait(self, watching: asyncio.Task[None], on_pull: _OnPull, on_note: _OnNote) -> bool:
+        """Wait until a new list is due; return True if there is nothing left to wait for."""
+        idle_since: float | None = None
+        while not watching.done():
+            await asyncio.wait([watching], timeout=_TICK_S)
+            await self._look_for_lost(on_pull, on_note)
+            if self._is_endless or not self._pulls.has_not_begun:
+                idle_since = None
+            elif idle_since is None:
+                idle_since = time.monotonic()
+            elif time.monotonic() - idle_since >= (SETTLE_S if self._pulls.is_idle else BEGIN_S):
+                return True
+            if await in_thread(self._selection.find_new):
+                return False
+        watching.result()
+        return False
 
     async def _look_for_lost(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         """Report whether the pulls that are no longer listed succeeded."""
@@ -189,3 +229,7 @@ class _Listing:
             known = self._tracker.pulls.get(pull.pull.name)
             layers = known.layers if known is not None else (LayerState(),)
             on_pull(replace(pull.pull, layers=tuple(ended(layers, phase)), error=error))
+
+    def _target(self, query: Mapping[str, str]) -> Target:
+        words = urlencode({**self._query, **query})
+        return self._proxy.target(f"{self._path}?{words}" if words else self._path)

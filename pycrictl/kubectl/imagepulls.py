@@ -1,4 +1,4 @@
-"""The pulls in lists of ImagePull objects. Pure.
+"""The pulls in lists and watches of ImagePull objects. Pure.
 
 A pull has its ``node`` where pulls of several nodes are shown, since each node pulls the same
 bytes. On one node, several pods that need one image share its pull, which is named after the first
@@ -14,7 +14,9 @@ from typing import Any, Final, NamedTuple
 from pycrictl.foreign import count, mapping, mappings, parsed, text, texts
 from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.state import Phase, PullState
+from pycrictl.units import quote
 
+MAX_LINE_BYTES: Final = 8 << 20
 _PHASES: Final = {
     "Queued": Phase.WAITING,
     "Waiting": Phase.WAITING,
@@ -24,6 +26,10 @@ _PHASES: Final = {
     "Failed": Phase.FAILED,
     "BackOff": Phase.FAILED,
 }
+
+
+class ExpiredError(Exception):
+    """The watch ended with an ERROR event, such as 410 (expired); start again with a list."""
 
 
 class Wanted(NamedTuple):
@@ -61,19 +67,16 @@ class PullObject(NamedTuple):
 
 
 class PullObjects:
-    """Reads successive lists, and tracks which pulls are under way.
-
-    Attributes:
-        silent: the nodes whose pulls are unknown, each with the reason.
-        lost: pulls under way that a list lacked.
-    """
+    """Reads lists and watch events, and tracks which pulls are under way."""
 
     def __init__(self, wanted: Wanted) -> None:
+        self.version = ""
         self.silent: dict[str, str] = {}
         self.lost: list[PullObject] = []
+        self.first_bad: str | None = None
         self._wanted = wanted
-        self._has_list = False
         self._objects: dict[str, PullObject] = {}
+        self._line = bytearray()
 
     @property
     def is_idle(self) -> bool:
@@ -87,14 +90,11 @@ class PullObjects:
         )
 
     def receive_list(self, body: bytes) -> list[PullState]:
-        """Process a list; objects that are missing from it no longer exist.
-
-        Raises:
-            ValueError: it is no list of ImagePull objects.
-        """
+        """Process a list; objects that are missing from it no longer exist."""
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
+        self._line.clear()
         before, self._objects = self._objects, {}
         self.silent.clear()
         pulls: list[PullState] = []
@@ -102,8 +102,44 @@ class PullObjects:
             pulls += self._apply(item, before)
         for uid in before.keys() - self._objects.keys():
             self._lose(before[uid])
-        self._has_list = True
+        self._take_version(document)
         return pulls
+
+    def receive_message(self, message: bytes) -> PullState | None:
+        """Do nothing: watches are streams of lines."""
+        return None
+
+    def receive_data(self, data: bytes) -> list[PullState]:
+        *lines, rest = (bytes(self._line) + data).split(b"\n")
+        self._line = bytearray(rest)
+        if len(rest) > MAX_LINE_BYTES:
+            self._reject("longer than an event may be", rest)
+            self._line.clear()
+        return [pull for line in lines if line.strip() for pull in self._event(line)]
+
+    def receive_eof(self) -> list[PullState]:
+        """End a watch; a truncated line is dropped, since the next list has its object."""
+        self._line.clear()
+        return []
+
+    def _event(self, line: bytes) -> Iterator[PullState]:
+        event = parsed(line)
+        kind, found = event.get("type"), mapping(event.get("object"))
+        if not found:
+            self._reject("not a watch event", line)
+            return
+        if kind == "ERROR":
+            raise ExpiredError(text(found.get("message")) or "the watch has ended")
+        self._take_version(found)
+        if kind == "DELETED":
+            uid = text(mapping(found.get("metadata")).get("uid"))
+            if (pull := self._objects.pop(uid, None)) is not None:
+                self._lose(pull)
+        elif kind in ("ADDED", "MODIFIED"):
+            yield from self._apply(found, self._objects)
+
+    def _take_version(self, document: dict[str, Any]) -> None:
+        self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
 
     def _apply(
         self, document: dict[str, Any], before: dict[str, PullObject]
@@ -131,7 +167,7 @@ class PullObjects:
             pull = replace(pull, pods=first.pull.pods)
             found = found._replace(pull=pull)
         self._objects[uid] = found
-        if stands == "Succeeded" and not self._has_list:
+        if stands == "Succeeded" and not self.version:
             return  # it ended before the watch began
         has_begun = count(status.get("totalBytes")) or status.get("startTime")
         if stands == "Succeeded" and not has_begun:
@@ -152,3 +188,7 @@ class PullObjects:
     def _lose(self, pull: PullObject) -> None:
         if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
             self.lost.append(pull)
+
+    def _reject(self, reason: str, message: bytes) -> None:
+        shown = quote(message[:60].decode(errors="replace"), 60)
+        self.first_bad = self.first_bad or f"{reason}: {shown}"

@@ -42,13 +42,14 @@ class Cluster:
 
     Attributes:
         pulls: the agent's successive lists; the last one is repeated.
-        streams: the response to each watch of a pod.
+        watches, streams: the response to each watch of ``imagepulls``, or of a pod.
         refusals: the next answers of the agent, in place of all others.
         users: the users whose requests reached the agent.
     """
 
     api: ApiServer
     pulls: list[list[Document]] = field(default_factory=list)
+    watches: list[Stream] = field(default_factory=list)
     streams: list[Stream | tuple[int, Document]] = field(default_factory=list)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
     users: set[str] = field(default_factory=set)
@@ -105,6 +106,8 @@ class Cluster:
                 handler.send_document(*script)
             else:
                 self._stream(handler, script)
+        elif request.verb == "watch":
+            self._stream(handler, self.watches.pop(0) if self.watches else _HOLD)
         else:
             self._list(handler, request)
         return True
@@ -180,6 +183,14 @@ def pull(
             **status,
         },
     }
+
+
+def event(kind: str, document: Document, version: str = "2") -> Document:
+    metadata = {**document["metadata"], "resourceVersion": version}
+    return {"type": kind, "object": {**document, "metadata": metadata}}
+
+
+_HOLD = Stream([], ending="hold")
 
 
 @contextmanager

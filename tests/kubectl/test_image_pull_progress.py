@@ -15,7 +15,7 @@ from tests.kube.access import User
 from tests.kube.aggregator import BASE, GROUP
 from tests.kube.objects import Document, status
 from tests.kube.tokens import Token
-from tests.kubectl.cluster import NODE, Cluster, Stream, pod, pull
+from tests.kubectl.cluster import NODE, Cluster, Stream, event, pod, pull
 from tests.kubectl.plugin import Plugin
 from tests.waiting import wait_until
 
@@ -152,6 +152,8 @@ def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
         pull("dns", "Succeeded", namespace="kube-system", node="n2", image="dns:1", total=2 * MB),
     ]
     cluster.pulls = [both, done]
+    events = [event("MODIFIED", each) for each in done]
+    cluster.watches = [Stream(events, 0.3, "hold")]
     run = plugin.run("-A")
     assert run.code == 0
     assert "web:1 on n1 for default/web done: 1 layer, 4.8 MiB" in run.stderr
@@ -161,8 +163,9 @@ def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
 
 def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
     cluster.nodes = [NODE]
-    failed = pull("db", "Failed", node="n2")
-    cluster.pulls = [[pull("web", total=5), failed], [pull("web", "Succeeded", total=5), failed]]
+    cluster.pulls = [[pull("web", total=5), pull("db", "Failed", node="n2")]]
+    done = event("MODIFIED", pull("web", "Succeeded", total=5))
+    cluster.watches = [Stream([done], 0.3, "hold")]
     run = plugin.run("--node=n1", "--progress=json")
     assert run.code == 0
     assert {each["image"] for each in run.objects} == {"web:1"}
@@ -177,17 +180,19 @@ def test_who_may_not_see_nodes_may_see_pulls(cluster: Cluster, plugin: Plugin) -
 
 
 def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: Plugin) -> None:
-    first = [
-        pull("web", progress=1 * MB, total=4 * MB),
-        pull("web-2", progress=3 * MB, total=4 * MB, node="n2"),
+    cluster.pulls = [
+        [
+            pull("web", progress=1 * MB, total=4 * MB),
+            pull("web-2", progress=3 * MB, total=4 * MB, node="n2"),
+        ]
     ]
     done = [pull("web", "Succeeded", total=4 * MB, progress=4 * MB)]
     done += [pull("web-2", "Succeeded", total=4 * MB, progress=4 * MB, node="n2")]
-    cluster.pulls = [first, done]
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
     run = plugin.run("-A", "--progress=json", "--aggregate")
     assert run.code == 0
     assert [each["total"] for each in run.objects][-1] == 8 * MB
-    cluster.pulls = [first, done]
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
     run = plugin.run("-A", "--progress=json")
     shown = {(each["image"], each["node"]) for each in run.objects}
     assert shown == {("web:1", "n1"), ("web:1", "n2")}
@@ -204,16 +209,38 @@ def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str
     ]
     new = pull("web-2", "Succeeded", image="web:2", total=3)
     first = [pull("web-1", total=5, progress=1), pull("db", "Failed")]
-    cluster.pulls = [first]
+    cluster.pulls = [first, [*first, new]]
+    end = event("MODIFIED", pull("web-1", "Succeeded", total=5, progress=5), "5")
+    cluster.watches = [Stream([event("ADDED", new)], 0.1, "hold"), Stream([end], 0.1, "hold")]
     process = plugin.start(*words, "--progress=json")
-    wait_until(lambda: bool(asked(cluster, "imagepulls")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     cluster.pods.append(pod("web-2", app="web"))  # a rollout
-    done = pull("web-1", "Succeeded", total=5, progress=5)
-    cluster.pulls = [*[[*first, new]] * 4, [done, new]]
     stdout, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
     images = {json.loads(line)["image"] for line in stdout.splitlines()}
     assert images == {"web:1", "web:2"}
+
+
+def test_a_watch_that_is_too_old_begins_again(cluster: Cluster, plugin: Plugin) -> None:
+    expired = {"type": "ERROR", "object": status(410, "too old", "Expired")}
+    cluster.pulls = [
+        [pull("web", total=5, progress=1)],
+        [pull("web", "Succeeded", total=5, progress=5)],
+    ]
+    cluster.watches = [Stream([expired], 0.1)]
+    run = plugin.run("-A")
+    assert run.code == 0
+    assert "done: 1 layer" in run.stderr
+    assert "connecting again" not in run.stderr
+
+
+def test_watches_that_break_again_and_again_end_it(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    cluster.watches = [Stream([], ending="cut")] * 30
+    run = plugin.run("-A")
+    assert run.code == 1
+    assert "the watch of pulls broke off 7 times" in run.stderr
+    assert len(asked(cluster, "watch")) == 7
 
 
 @pytest.mark.parametrize(
@@ -233,7 +260,8 @@ def test_a_pull_that_is_not_reported_any_more(
         cluster.pods = [pod("web") | {"status": {"containerStatuses": statuses}}]
     total = 5 if phase == "Pulling" else 0
     found = pull("web", phase, total=total, progress=total // 5)
-    cluster.pulls = [[found], []]
+    cluster.pulls = [[found]]
+    cluster.watches = [Stream([event("DELETED", found)], 0.1, "hold")]
     run = plugin.run("-A", "--progress", "plain")
     assert (run.code, said in run.stderr) == (code, True), run.stderr
 
@@ -380,7 +408,7 @@ def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> Non
     cluster.streams = [Stream(records([4]), ending="hold")]
     cluster.pulls = [[pull("web", total=5, progress=1)]]
     process = plugin.start(*words)
-    wait_until(lambda: bool(asked(cluster, "imagepull")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     wait_until(lambda: not list(plugin.runtime.iterdir()))
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)
