@@ -12,18 +12,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
 from pycrictl.cli import complete
 from pycrictl.cli import options as cli_options
+from pycrictl.cli.context import AppContext
 from pycrictl.copy import ends
 from pycrictl.copy.method import CopyOptions, Method, Opened, first_to_serve, on_this_node
 from pycrictl.copy.rules import spec
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.environ import write_pieces
+from pycrictl.environ import Environment, write_pieces
 from pycrictl.errors import (
     ConnectError,
     CopyError,
@@ -35,15 +37,8 @@ from pycrictl.errors import (
 )
 from pycrictl.pulls.meter import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
-from pycrictl.show.displays.outlet import Silent
+from pycrictl.show.displays.outlet import Silent, Stdout
 from pycrictl.units import plural, quote
-
-if TYPE_CHECKING:
-    from pycrictl.cli.context import AppContext
-    from pycrictl.copy.rules.outcome import Summary
-    from pycrictl.environ import Environment
-    from pycrictl.show.displays.outlet import Stdout
-
 
 _SPEED_WINDOW_S: Final = 5.0
 

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from typer.core import TyperOption
+import typer
+from typer.core import TyperCommand, TyperOption
 
 from pycrictl.cli.command_table import COMMANDS
-
-if TYPE_CHECKING:
-    import typer
-    from typer.core import TyperCommand
-
 
 Row = tuple[str, str]
 

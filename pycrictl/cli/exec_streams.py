@@ -7,22 +7,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pycrictl.cli import stream_options
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.persona import Persona
 from pycrictl.cri import sessions
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lists.lookup import ObjectRef
+from pycrictl.cri.sessions import Outcome
 from pycrictl.diagnosis.troubles import shortened
 from pycrictl.errors import PycrictlError
+from pycrictl.streaming.remote_command import Choice
 from pycrictl.streaming.standard import CommandMissing, CommandRefused, not_started, stream_all
 from pycrictl.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
-    from pycrictl.cli.context import AppContext
-    from pycrictl.cli.persona import Persona
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lists.lookup import ObjectRef
-    from pycrictl.streaming.remote_command import Choice
     from pycrictl.streaming.target import TlsFiles
-
-Outcome = int | PycrictlError | None
-"""The command's exit status, or why it did not run to its end; None if the user detached."""
 
 
 def run_streams(

@@ -8,25 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
+from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import formats
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import queries
-from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.cri.lists.lookup import Kind, Lookup
 from pycrictl.errors import NotFound, NothingSelected
-from pycrictl.show.columns import sort_paths
-from pycrictl.show.formats import ListFormat
+from pycrictl.show.columns import Column, sort_paths
+from pycrictl.show.formats import Format, ListFormat, Views
 from pycrictl.units import parse_int
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cli.context import AppContext
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lists.lookup import Kind
     from pycrictl.diagnosis.pod import Look
-    from pycrictl.show.columns import Column
-    from pycrictl.show.formats import Format, Views
 
 LIST_PAUSE_S: Final = 1.0
 """Pause between two polls of a watched list."""

@@ -6,26 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
+from pycrictl.cli.context import AppContext
+from pycrictl.cli.persona import Persona
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.redact import redact_text
 from pycrictl.cri.configurations import auth_config
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
 from pycrictl.progress.reference import parse
-from pycrictl.pull.image import Show, answers_of_servers, check_name, pull
+from pycrictl.pull.image import SharedLimit, Show, answers_of_servers, check_name, pull
 from pycrictl.pulls.registries.keyring import Keyring, keyring_of
+from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import open_display
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cli.context import AppContext
-    from pycrictl.cli.persona import Persona
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.pull.image import SharedLimit
-    from pycrictl.show.displays.outlet import Outlet
 
 
 def pull_image(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import typer
 
+from pycrictl.cli.context import AppContext
+from pycrictl.cri.calls.client import CriClient
+from pycrictl.cri.lifecycle.control import Outcome
 from pycrictl.cri.lists import lookup
-from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS
+from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS, Kind, ObjectRef
 from pycrictl.errors import ExitCode, PycrictlError
 from pycrictl.units import escape
-
-if TYPE_CHECKING:
-    from pycrictl.cli.context import AppContext
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lifecycle.control import Outcome
-    from pycrictl.cri.lists.lookup import Kind, ObjectRef
 
 
 @dataclass(slots=True)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from pycrictl.cli import options
+from pycrictl.cli.persona import Persona
+from pycrictl.environ import Environment
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.signals import Terminated
 
 if TYPE_CHECKING:
-    from pycrictl.cli.persona import Persona
-    from pycrictl.environ import Environment
     from pycrictl.streaming.target import TlsFiles
 
 TlsCa = Annotated[

@@ -8,8 +8,11 @@ from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import RemoteProtocolError
+from pycrictl.errors import PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
+
+Outcome = int | PycrictlError | None
+"""A command's exit status, or why it did not run to its end; None if the user detached."""
 
 
 def running(shown: str) -> str:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.errors import UsageError
 from pycrictl.show.jsonpath import JsonPath, value_text
+from pycrictl.show.protodata import Document
 from pycrictl.show.render import Table
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.show.protodata import Document
 
 T = TypeVar("T")
 

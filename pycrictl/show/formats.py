@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TextIO, TypeVar
+
+from google.protobuf.message import Message
 
 from pycrictl.errors import UnknownFormat
 from pycrictl.show import render
 from pycrictl.show.columns import Column, Columns, SortKey, sort_paths
 from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
-from pycrictl.show.protodata import message_document
+from pycrictl.show.protodata import Document, message_document
+from pycrictl.show.render import Block, Table
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.show.protodata import Document
-    from pycrictl.show.render import Block, Table
 
 T = TypeVar("T")
 

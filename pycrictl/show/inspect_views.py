@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
 from pycrictl.show.list_views import (
     NEVER,
     SIZE_DIGITS,
@@ -17,11 +20,6 @@ from pycrictl.show.list_views import (
 from pycrictl.show.protodata import Document, status_document
 from pycrictl.show.render import Block
 from pycrictl.units import format_size
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl._proto import cri_pb2
 
 # Values of ContainerState.
 _CREATED: Final = 0

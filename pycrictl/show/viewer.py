@@ -7,16 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TextIO, TypeVar
 
-from pycrictl.environ import is_dumb, terminal_size
+from pycrictl.environ import Environment, is_dumb, terminal_size
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.phrases import cut, width
 from pycrictl.show.records import records_of
 from pycrictl.show.render import CLEAR_SCREEN, plain
-
-if TYPE_CHECKING:
-    from pycrictl.environ import Environment
 
 T = TypeVar("T")
 

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection.stats import measure
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.survey import Sources, Survey
@@ -17,9 +18,6 @@ from pycrictl.progress.pod_pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.state import PullState
 from pycrictl.top.board import Board, Limit, Usage, ordered, rows_of
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
 RETRY_S: Final = 30.0
 """Pause before retrying a runtime whose pulls could not be read."""

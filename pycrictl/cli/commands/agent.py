@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,16 +13,11 @@ from pycrictl.agent.agent_settings import AgentSettings, load
 from pycrictl.cli.admin_socket import client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import PycrictlError
-from pycrictl.kube.credential import in_cluster, read_kubeconfig
+from pycrictl.kube.credential import Credential, in_cluster, read_kubeconfig
 from pycrictl.servicelog import notify, write_to
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.kube.credential import Credential
 
 
 @options_of(AgentSettings)

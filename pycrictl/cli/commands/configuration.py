@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,6 @@ from pycrictl.config import KEYS
 from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show import render
 from pycrictl.show.formats import Format
-
-if TYPE_CHECKING:
-    pass
 
 
 def config(

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
@@ -23,10 +23,8 @@ from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
 from pycrictl.foreign import mapping, parsed, text, texts
 from pycrictl.nsenter import Tools
+from pycrictl.show.displays.outlet import Mode
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from pycrictl.show.displays.outlet import Mode
 
 _MAX_VARIABLE_CHARS: Final = 128 * 1024
 """The limit of execve(2) for one variable."""

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
-from pycrictl.cri.calls.client import each
+from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.lists import queries
 from pycrictl.cri.lists.lookup import Lookup, ObjectRef
+from pycrictl.cri.sessions import Outcome
 from pycrictl.environ import write_bytes
 from pycrictl.errors import MissingArgument, PycrictlError, UsageError
-
-if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cli.exec_streams import Outcome
-    from pycrictl.cri.calls.client import CriClient
 
 _KILLED: Final = PycrictlError(
     "the runtime killed the command before it finished",

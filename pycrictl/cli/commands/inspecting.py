@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import StatusKind
 from pycrictl.cri.lists import queries
@@ -21,11 +22,8 @@ from pycrictl.cri.lists.queries import list_pods
 from pycrictl.errors import NothingSelected
 from pycrictl.show import inspect_views
 from pycrictl.show.formats import Format
-
-if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.show.protodata import Document
-    from pycrictl.show.render import Block
+from pycrictl.show.protodata import Document
+from pycrictl.show.render import Block
 
 
 @with_records

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
 from pycrictl.cli.records import with_records
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.configurations import load_container, load_pod
 from pycrictl.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.errors import UsageError
-
-if TYPE_CHECKING:
-    from pycrictl._proto import cri_pb2
-    from pycrictl.cri.calls.client import CriClient
 
 CANCEL_FLAG: Final = "--cancel-timeout"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,6 +12,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import pod_addresses
 from pycrictl.cri.lifecycle.image_removal import images_in_use
@@ -22,12 +24,7 @@ from pycrictl.show import list_views
 from pycrictl.show.columns import table_of
 from pycrictl.show.formats import LIST_FORMATS, Views
 from pycrictl.show.list_views import CONTAINERS, IMAGES, PODS, WHOLE, Known
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.show.render import Table
+from pycrictl.show.render import Table
 
 
 @with_records

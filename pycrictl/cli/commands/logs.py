@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
 import typer
 
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import containerlog
 from pycrictl.environ import descriptor_of, write_bytes
 from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
 from pycrictl.logs.log_reader import LogReader, Selection, parse_since, pause_for
 from pycrictl.logs.together import Together
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from typing import TextIO
-
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.wire.logline import Chunk
+from pycrictl.wire.logline import Chunk
 
 
 def logs(

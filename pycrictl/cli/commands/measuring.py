@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
@@ -14,8 +14,10 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.records import with_records
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection.stats import measure
 from pycrictl.cri.lists import fetch
+from pycrictl.cri.lists.lookup import Kind
 from pycrictl.errors import ExitCode, UsageError
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
@@ -27,15 +29,8 @@ from pycrictl.show.formats import (
     Views,
 )
 from pycrictl.show.list_views import CONTAINER_STATS, NOT_MEASURED, POD_STATS, measured
+from pycrictl.show.render import Table
 from pycrictl.show.viewer import Viewer
-
-if TYPE_CHECKING:
-    from typing import TextIO
-
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.cri.lists.lookup import Kind
-    from pycrictl.show.render import Table
-
 
 LONGEST_S: Final = 24 * 3600
 

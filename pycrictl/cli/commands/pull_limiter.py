@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final, TextIO
 
 import typer
 
@@ -22,9 +22,6 @@ from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
 from pycrictl.units import escape, quote
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 WATCH_PAUSE_S: Final = 2.0
 

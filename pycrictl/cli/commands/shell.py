@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from pycrictl.cli.context import AppContext
 from pycrictl.errors import MissingArgument
-from pycrictl.show.schema import container_schema, pod_schema
-
-if TYPE_CHECKING:
-    from pycrictl.show.schema import Schema
-
+from pycrictl.show.schema import Schema, container_schema, pod_schema
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
 """The script of each shell, in the folder ``completions``."""

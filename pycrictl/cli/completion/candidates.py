@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl import config
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
     from pycrictl.copy.tree.identity import ContainerRoot
-    from pycrictl.cri.calls.client import CriClient
 
 MOST: Final = 5000
 """The limit on candidates; a directory may have millions of names."""

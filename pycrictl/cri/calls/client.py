@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.channel import GrpcCall, unix
@@ -21,9 +21,6 @@ from pycrictl.cri.calls.redact import call_log, describe
 from pycrictl.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.units import quote
 from pycrictl.wire import codes
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
 
 FUNDAMENTAL: Final = frozenset(
     "Version Status ListPodSandbox PodSandboxStatus RunPodSandbox StopPodSandbox RemovePodSandbox"

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.methods import method
 from pycrictl.errors import Unimplemented, UsageError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
 
     class Created(Protocol):
         created_at: int

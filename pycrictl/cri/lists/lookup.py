@@ -13,17 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
+from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists import fetch
 from pycrictl.errors import NotFound, PycrictlError, Unimplemented, UsageError
 from pycrictl.units import quote
-
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
-    from pycrictl.cri.calls.client import CriClient
 
 T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
 M = TypeVar("M", bound="Message")
