@@ -71,12 +71,6 @@ def test_values_that_are_hard_to_compare() -> None:
     assert found.index("007") < found.index("1" * 5000) < found.index("9" * 5000)
 
 
-@pytest.mark.parametrize("values", [[0.05, 0.5, 5], [1, 1.25, 1.5, 2, 12.345, 100]])
-def test_decimals_are_no_digits_to_compare(values: list[float]) -> None:
-    documents = [{"v": value} for value in reversed(values)]
-    assert SortKey(".v").sorted([*reversed(values)], documents) == values
-
-
 def test_headings_stand_for_paths() -> None:
     documents = [{"size": "9", "n": "b"}, {"size": "10", "n": "a"}, {"n": "c"}]
     headings = {"size": ".size", "pod id": ".n"}

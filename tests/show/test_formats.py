@@ -7,7 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.errors import UsageError
-from pycrictl.show.formats import Format, ListFormat, Views
+from pycrictl.show.formats import ListFormat, Views
 from pycrictl.show.render import Table
 
 PODS = [
@@ -31,18 +31,6 @@ def listed(output: str, **options: object) -> str:
     return out.getvalue()
 
 
-def inspected(output: str, answers: list[int], template: str = "") -> str:
-    out = StringIO()
-    Format(output, template=template).write_answers(
-        answers,
-        lambda number: {"n": number},
-        lambda number: [("N", str(number))],
-        out,
-        is_list=len(answers) > 1,
-    )
-    return out.getvalue()
-
-
 def test_tables() -> None:
     assert listed("table") == "ID\nb2\na1\n"
     assert listed("table", header=False) == "b2\na1\n"
@@ -61,17 +49,6 @@ def test_what_goes_before_what() -> None:
     assert listed("jsonpath={.items[*].id}", quiet=True) == "b2 a1\n"
 
 
-def test_a_template_ends_with_one_line_break() -> None:
-    assert listed("jsonpath={range .items[*]}{.id}{'\\n'}{end}") == "b2\na1\n"
-    assert listed("jsonpath={.nosuch}") == "\n"
-
-
-@pytest.mark.parametrize("output", ["table", "json", "jsonpath={.items[*].id}"])
-def test_every_format_is_sorted(output: str) -> None:
-    text = listed(output, sort_by=".metadata.name")
-    assert text.index("a1") < text.index("b2")
-
-
 @pytest.mark.parametrize(
     "output",
     ["", "xml", "JSON", "json=x", "table=x", "jsonpath", "custom-columns", "wide=", "a\x1b[2Jb"],
@@ -81,9 +58,3 @@ def test_unknown_formats(output: str) -> None:
         ListFormat(output, name="items")
     assert raised.value.message.isprintable()
     assert raised.value.hint
-
-
-def test_a_template_counts_with_its_format_only() -> None:
-    assert json.loads(inspected("json", [1], "{{")) == {"n": 1}
-    with pytest.raises(UsageError):
-        inspected("go-template", [1], "{{")

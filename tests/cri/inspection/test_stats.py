@@ -3,12 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import grpc
-import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection.stats import measure
-from pycrictl.errors import Unimplemented
 from tests.fakecri import FakeServer, Status
 
 NO_CGROUP = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
@@ -55,12 +53,6 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
     (listed,) = (call for call in fake.calls if call.method == "ListPodSandbox")
     assert listed.request.filter.id == WHOLE_ID
     assert dict(listed.request.filter.label_selector) == {"k": "v"}
-
-
-def test_no_second_try_of_what_is_not_implemented(fake: FakeServer, client: CriClient) -> None:
-    with client, pytest.raises(Unimplemented):
-        measure(client, CONDITION)
-    assert fake.methods() == ["StreamPodSandboxStats", "ListPodSandboxStats"]
 
 
 def test_containers_one_by_one(fake: FakeServer, client: CriClient) -> None:

@@ -54,13 +54,6 @@ def made(name: str, count: int) -> Any:
     return answer
 
 
-def test_the_filter_goes_with_both(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ListContainers", None)
-    condition = cri_pb2.ContainerFilter(id="a", label_selector={"k": "v"})
-    assert fetch.containers(client, condition) == []
-    assert [call.request.filter for call in fake.calls] == [condition, condition]
-
-
 def test_a_list_larger_than_any_message(fake: FakeServer, client: CriClient) -> None:
     parts = [
         cri_pb2.StreamContainersResponse(containers=containers(first, 100, label_bytes=2000))
@@ -83,21 +76,6 @@ def test_a_stream_that_breaks_is_no_list(fake: FakeServer, client: CriClient) ->
 def test_both_missing_names_the_older_call(fake: FakeServer, client: CriClient) -> None:
     with client, pytest.raises(PycrictlError, match="does not implement ListPodSandboxMetrics"):
         fetch.whole(client, "StreamPodSandboxMetrics", "ListPodSandboxMetrics")
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "matches"),
-    [
-        ("web", "my-web-1", True),
-        ("^(web|db)$", "web", True),
-        ("^(web|db)$", "web-1", False),
-        ("", "anything", True),
-        (r"\d+", "٣", False),
-        ("(?i)WEB", "web", True),
-    ],
-)
-def test_names_are_searched(text: str, name: str, matches: bool) -> None:
-    assert bool(fetch.pattern(text, option="--name").search(name)) is matches
 
 
 @pytest.mark.parametrize(

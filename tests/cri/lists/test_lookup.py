@@ -211,13 +211,3 @@ def test_a_whole_id_is_looked_for_in_no_list(
 
 def test_a_runtime_without_lists_gets_the_word(client: CriClient) -> None:
     assert Lookup(client).found("web", "container") == Lookup(client).found("web", "pod")
-
-
-def test_names_to_select_by(client: CriClient, node: Lookup) -> None:
-    condition = cri_pb2.ContainerFilter(id="coredns", pod_sandbox_id="prod/db")
-    ids = cri_pb2.ContainerFilter(id="77".ljust(64, "0"), pod_sandbox_id=PODS[1].id)
-    assert select_by_id(client, condition) == ids
-    nothing = cri_pb2.PodSandboxFilter(id="nosuch")
-    assert select_by_id(client, nothing) == nothing
-    with pytest.raises(UsageError, match="prod/db, test/db"):
-        select_by_id(client, cri_pb2.PodSandboxFilter(id="db"))

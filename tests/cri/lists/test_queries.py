@@ -1,19 +1,16 @@
 from __future__ import annotations
 
-import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.lists.queries import (
     container_query,
-    first_tags,
     list_containers,
     list_pods,
     pod_query,
 )
-from pycrictl.errors import RuntimeFault
-from tests.fakecri import FakeServer, Status
+from tests.fakecri import FakeServer
 
 
 def container(name: str, created_at: int, image: str = "i:1", **labels: str) -> cri_pb2.Container:
@@ -53,35 +50,6 @@ def test_selection_and_order(
     assert [each.id for each in list_containers(client, client, query)] == names
 
 
-@pytest.mark.parametrize(
-    ("options", "state"),
-    [
-        ({}, cri_pb2.CONTAINER_RUNNING),
-        ({"all_states": True}, None),
-        ({"latest": True}, None),
-        ({"last": 0}, cri_pb2.CONTAINER_RUNNING),
-        ({"state": "exited", "all_states": True}, cri_pb2.CONTAINER_EXITED),
-        ({"state": "unknown", "last": 1}, cri_pb2.CONTAINER_UNKNOWN),
-    ],
-)
-def test_which_state_is_asked_for(options: dict[str, object], state: int | None) -> None:
-    condition = container_query(**options).condition  # type: ignore[arg-type]  # mixed types
-    assert (condition.state.state if condition.HasField("state") else None) == state
-
-
-def test_what_the_runtime_filters_by() -> None:
-    query = container_query(container_id="c", pod="p", labels={"k": "a=b"}, all_states=True)
-    assert query.condition == cri_pb2.ContainerFilter(
-        id="c", pod_sandbox_id="p", label_selector={"k": "a=b"}
-    )
-    state = cri_pb2.PodSandboxStateValue(state=cri_pb2.SANDBOX_NOTREADY)
-    assert pod_query(pod_id="a", labels={"k": "v"}, state="notready").condition == (
-        cri_pb2.PodSandboxFilter(id="a", label_selector={"k": "v"}, state=state)
-    )
-    assert pod_query(state="ready").condition.HasField("state")
-    assert not pod_query().condition.HasField("state")
-
-
 def image(reference: str, identifier: str, *tags: str) -> cri_pb2.ImageStatusResponse:
     assert reference
     return cri_pb2.ImageStatusResponse(image=cri_pb2.Image(id=identifier, repo_tags=tags))
@@ -102,35 +70,9 @@ def test_containers_of_an_image_by_any_of_its_names(fake: FakeServer, client: Cr
     assert sorted(asked[1:]) == ["i:1", "j:2"]
 
 
-def test_first_tags(fake: FakeServer, client: CriClient) -> None:
-    containers = [container("a", 1, "x"), container("b", 2, "x"), container("c", 3, "y")]
-    containers.append(container("d", 4, ""))
-    answers = {"x": image("x", "1", "x:2", "x:1"), "y": image("y", "2")}
-    fake.prepare("ImageStatus", lambda request, context: answers[request.image.image], repeat=True)
-    assert first_tags(client, containers) == {"x": "x:2"}
-    assert len(fake.calls) == 2
-
-
-def test_an_image_service_that_fails(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ImageStatus", Status(grpc.StatusCode.INTERNAL, "broken"))
-    with pytest.raises(RuntimeFault, match='looking for image "i:1": internal error: broken'):
-        first_tags(client, CONTAINERS[:1])
-
-
 def pod(name: str, namespace: str, created_at: int) -> cri_pb2.PodSandbox:
     metadata = cri_pb2.PodSandboxMetadata(name=name, namespace=namespace)
     return cri_pb2.PodSandbox(id=name, metadata=metadata, created_at=created_at)
-
-
-def test_selection_and_order_of_pods(fake: FakeServer, client: CriClient) -> None:
-    pods = [pod("web", "default", 3), pod("db", "prod", 9), pod("web-2", "prod", 5)]
-    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=pods), repeat=True)
-    for query, names in (
-        (pod_query(), ["db", "web-2", "web"]),
-        (pod_query(namespace="prod", name="w"), ["web-2"]),
-        (pod_query(latest=True, namespace="default"), ["web"]),
-    ):
-        assert [each.id for each in list_pods(client, query)] == names
 
 
 def test_a_query_follows_a_pod_that_is_replaced(fake: FakeServer, client: CriClient) -> None:

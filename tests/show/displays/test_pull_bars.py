@@ -175,42 +175,6 @@ def test_a_pull_that_waits_is_named_with_its_age(
     assert drawn(awaited=awaited, size=(columns, 10), now=now, aggregate=True) == expected
 
 
-HOSTILE = [
-    "\x1b[2J\x1b[H\x1b]0;owned\x07",
-    "\u202eevil\u2066\u2069\u200f",
-    "two\nlines\r\n\x85\u2028more\x0b\x00\x7f\x9b31m",
-    "x" * 10_000,
-    "宽" * 5_000,
-    "\x1b" * 10_000,
-    "{left}{0}%s{bar}",
-    "\ud800",
-]
-
-
-@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-@pytest.mark.parametrize("size", [(80, 24), (20, 5)])
-def test_hostile_names_cannot_steer_the_terminal(text: str, size: tuple[int, int]) -> None:
-    with Terminal(*size) as terminal:
-        bars = Bars(terminal.stderr, {})
-        items = [
-            layer(1, progress=MIB, total=4 * MIB, image=text),
-            layer(name=text, progress=MIB, total=4 * MIB, image=text),
-            layer(3, Phase.FAILED, image=text, error=text),
-            layer(4, Phase.WAITING, image=f"a@{text}:{text}"),
-            layer(name="", progress=MIB, total=4 * MIB, image=f"{text}2"),
-        ]
-        for now in range(3):
-            bars.show(view(items, now=now))
-            lines = terminal.look()  # the screen refuses escapes that it does not know
-            assert terminal.screen.cut == 0
-            assert len(lines) <= min(size[1] - 1, 11)
-        bars.note(text)
-        bars.show(view(items, now=9.0))
-        bars.close()
-        assert terminal.look()
-        assert "owned" not in "".join(lines) or "\\x1b" in "".join(lines)
-
-
 def total_at(columns: int, **more: Any) -> str:
     items = [layer(number, Phase.DOWNLOADING, 7 * MIB, 10 * MIB) for number in range(6)]
     return drawn(*items, size=(columns, 24), rate=2.6 * MIB, eta_s=6.0, **more)[-1]
@@ -349,8 +313,3 @@ def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:
     assert history_of(*story)[0] == "at 0 B  0 of 1 layer done  after 12 s"
     assert history_of(*story, forget="a")[0] == "at 0 B  0 of 1 layer done  after 7.0 s"
     assert history_of(*story, forget="b")[0].endswith("after 12 s")
-
-
-def test_says_once_that_items_are_left_out() -> None:
-    _, notes = history_of(*(view([layer(1)], now=now, dropped=min(now, 7)) for now in range(10)))
-    assert notes == ["only 1 items are kept; others were reported and are not shown"]

@@ -236,22 +236,6 @@ def test_a_pull_that_is_queued_has_not_started() -> None:
     ]
 
 
-def test_one_line_for_a_failed_image_with_its_last_cause() -> None:
-    items = [layer(number, Phase.FAILED, 0, MIB, error=f"cause {number}") for number in range(9)]
-    assert plain(view(items)) == [f"{DEMO} failed: cause 8, 0 of 9 layers done"]
-    moved = [layer(1, progress=MIB, total=4 * MIB, phase=Phase.FAILED, error="cut")]
-    assert plain(view(moved)) == [
-        f"{DEMO} started: 1 layer, 4.0 MiB",
-        f"{DEMO} failed: cut, 0 of 1 layer done, after 0.0 s",
-    ]
-
-
-def test_how_long_it_took_counts_from_the_pulls_start() -> None:
-    done = layer(1, Phase.DONE, MIB, MIB, began_s=70.0)
-    (_, line) = plain(view([done], now=100.0))[-2:]
-    assert line == f"{DEMO} done: 1 layer, 1.0 MiB, in 30 s"
-
-
 def test_objects_have_what_is_known_of_their_image() -> None:
     sums = Sums(progress=5 * MIB, total=9 * MIB, count=2, rate=1000.4, eta_s=12.345, share=0.5)
     waiting = layer(1, Phase.WAITING, 0, 4 * MIB, place=2, behind="default/web", began_s=98.0)
