@@ -5,9 +5,11 @@ Each shared option is an ``Annotated`` alias, which defines its spelling and hel
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast
+from dataclasses import fields, is_dataclass
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast, get_type_hints
 
 import typer
 
@@ -20,6 +22,40 @@ if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext
 
 T = TypeVar("T")
+Command = Callable[..., None]
+
+
+def with_records(command: Command) -> Command:
+    """Return a command with the fields of its records as parameters in their places.
+
+    A record is a dataclass whose fields are options, declared like parameters of a command.
+    """
+    taken = inspect.signature(command, eval_str=True).parameters.values()
+    records: dict[str, Any] = {
+        each.name: each.annotation for each in taken if is_dataclass(each.annotation)
+    }
+
+    @wraps(command)
+    def call(**given: object) -> None:
+        for name, record in records.items():
+            given[name] = record(**{each.name: given.pop(each.name) for each in fields(record)})
+        command(**given)
+
+    parameters: list[inspect.Parameter] = []
+    for each in taken:
+        if each.name in records:
+            hints = get_type_hints(each.annotation, include_extras=True)
+            parameters += [
+                each.replace(
+                    name=option.name, annotation=hints[option.name], default=option.default
+                )
+                for option in fields(each.annotation)
+            ]
+        else:
+            parameters.append(each)
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def parser(read: Callable[[str], T]) -> Callable[[Any], T]:

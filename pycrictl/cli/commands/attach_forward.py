@@ -9,7 +9,6 @@ import typer
 
 from pycrictl.cli import options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
 from pycrictl.cri.lists.lookup import Lookup
 from pycrictl.show.displays.outlet import Lines
@@ -19,7 +18,7 @@ from pycrictl.streaming.standard import not_started, stream_all
 from pycrictl.wire.command import ExitReported, Streams
 
 
-@with_records
+@options.with_records
 def attach(
     ctx: typer.Context,
     *,
@@ -76,7 +75,7 @@ def attach(
         raise outcome
 
 
-@with_records
+@options.with_records
 def port_forward(
     ctx: typer.Context,
     *,

@@ -9,11 +9,10 @@ import typer
 
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.errors import UsageError
 
 
-@with_records
+@options.with_records
 def cp(
     ctx: typer.Context,
     *,

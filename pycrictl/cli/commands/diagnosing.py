@@ -13,7 +13,6 @@ from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
-from pycrictl.cli.records import with_records
 from pycrictl.config import socket_path
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.calls.endpoints import open_client
@@ -88,7 +87,7 @@ def why(
         raise typer.Exit(1)
 
 
-@with_records
+@options.with_records
 def doctor(
     ctx: typer.Context,
     *,

@@ -10,7 +10,6 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.cri import sessions
 from pycrictl.cri.calls.client import CriClient, each
 from pycrictl.cri.lists import queries
@@ -26,7 +25,7 @@ _KILLED: Final = PycrictlError(
 """CRI-O reports status -1, which no command can have."""
 
 
-@with_records
+@options.with_records
 def exec_(
     ctx: typer.Context,
     *,

@@ -14,7 +14,6 @@ from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
-from pycrictl.cli.records import with_records
 from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.logs import journal
@@ -23,7 +22,7 @@ from pycrictl.progress.endings import Pace
 from pycrictl.show.displays.pull_lines import open_display
 
 
-@with_records
+@options.with_records
 def image_pull_progress(
     ctx: typer.Context,
     *,

@@ -10,7 +10,6 @@ import typer
 
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
@@ -26,7 +25,7 @@ from pycrictl.show.protodata import Document
 from pycrictl.show.render import Block
 
 
-@with_records
+@options.with_records
 def inspect(
     ctx: typer.Context,
     ids: Annotated[
@@ -71,7 +70,7 @@ def inspect(
         _show(app, client, "container", words, ids, chosen, views, quiet=quiet)
 
 
-@with_records
+@options.with_records
 def inspectp(
     ctx: typer.Context,
     ids: Annotated[

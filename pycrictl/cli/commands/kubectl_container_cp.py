@@ -11,12 +11,11 @@ import typer
 from pycrictl.cli import copying, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.copy.rules import spec
 from pycrictl.kubectl.copies.over_api import in_cluster
 
 
-@with_records
+@options.with_records
 def container_cp(
     ctx: typer.Context,
     *,

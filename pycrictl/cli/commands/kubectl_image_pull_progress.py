@@ -9,7 +9,6 @@ import typer
 from pycrictl.cli import options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.errors import PycrictlError
 from pycrictl.kubectl.cluster_watch import watch
 from pycrictl.kubectl.pod_selection import Asked
@@ -23,7 +22,7 @@ MAX_NOTES: Final = 5
 """How many pods' problems are shown; the other pods are only counted."""
 
 
-@with_records
+@options.with_records
 def image_pull_progress(
     ctx: typer.Context,
     *,

@@ -6,10 +6,9 @@ from typing import Final
 
 import typer
 
-from pycrictl.cli import list_options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.errors import UsageError
 from pycrictl.kubectl.program import Kubectl
 from pycrictl.kubectl.why import ClusterView
@@ -18,7 +17,7 @@ from pycrictl.show.formats import Format
 WATCH_PAUSE_S: Final = 5.0
 
 
-@with_records
+@options.with_records
 def why(
     ctx: typer.Context,
     *,

@@ -13,7 +13,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
-from pycrictl.cli.records import with_records
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.configurations import load_container, load_pod
 from pycrictl.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
@@ -73,7 +72,7 @@ def _prepared(
         yield client, Launch(container, pod, pull=before, auth=auth)
 
 
-@with_records
+@options.with_records
 def create(
     ctx: typer.Context,
     *,
@@ -99,7 +98,7 @@ def create(
         app.env.stdout.write(f"{create_container(client, pod_id, launch)}\n")
 
 
-@with_records
+@options.with_records
 def run(
     ctx: typer.Context,
     *,

@@ -11,7 +11,6 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection import statuses
 from pycrictl.cri.inspection.statuses import pod_addresses
@@ -27,7 +26,7 @@ from pycrictl.show.list_views import CONTAINERS, IMAGES, PODS, WHOLE, Known
 from pycrictl.show.render import Table
 
 
-@with_records
+@options.with_records
 def ps(
     ctx: typer.Context,
     *,
@@ -101,7 +100,7 @@ def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tu
     return ends
 
 
-@with_records
+@options.with_records
 def pods(
     ctx: typer.Context,
     *,
@@ -137,7 +136,7 @@ def pods(
         )
 
 
-@with_records
+@options.with_records
 def images(
     ctx: typer.Context,
     *,

@@ -13,7 +13,6 @@ import typer
 from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.records import with_records
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.cri.inspection.stats import measure
 from pycrictl.cri.lists import fetch
@@ -50,7 +49,7 @@ class Measurement:
     watch: list_options.WatchStats = False
 
 
-@with_records
+@options.with_records
 def stats(
     ctx: typer.Context,
     *,
@@ -85,7 +84,7 @@ def stats(
     _measure(app, condition, selected, how, CONTAINER_STATS, sort_by, show_all=all_)
 
 
-@with_records
+@options.with_records
 def statsp(
     ctx: typer.Context,
     *,

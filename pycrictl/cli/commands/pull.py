@@ -13,7 +13,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
-from pycrictl.cli.records import with_records
 from pycrictl.cli.results import Results
 from pycrictl.config import read_text
 from pycrictl.cri.configurations import load_pod
@@ -76,7 +75,7 @@ class LimitOptions:
         )
 
 
-@with_records
+@options.with_records
 def pull(
     ctx: typer.Context,
     *,
