@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).parent.parent.parent
 FOLDER: Final = ROOT / "completions"
 BASH_COMPLETION: Final = "/usr/share/bash-completion/bash_completion"
 
-LIMIT_S: Final = 60.0
+LIMIT_S: Final = 120.0  # a playground starts on a busy machine
 SHOW: Final = "\a"
 """The key that prints the current line and clears it."""
 

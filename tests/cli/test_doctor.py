@@ -59,13 +59,9 @@ def test_serious_findings_come_first(fake: FakeServer) -> None:
     assert lines[0] == (
         "SERIOUS      the runtime says that NetworkReady does not hold: no network config"
     )
-    # The registry of the node's only image; no CRI-O runs here that could have a proxy.
-    refused = (
-        "NOTE         https://127.0.0.1:1 fails at TCP: connection refused; whether the runtime"
-        " asks it so is not known: the process of crio is not visible from here"
-    )
-    assert refused in lines
-    assert lines.index(refused) < lines.index("")
+    # The registry of the node's only image. A CRI-O of this machine would ask it directly.
+    refused = "https://127.0.0.1:1 fails at TCP: connection refused"
+    assert any(refused in line for line in lines[: lines.index("")])
 
 
 @pytest.mark.parametrize(

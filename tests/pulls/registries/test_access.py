@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl import noderoot
 from pycrictl.processes import command_line, flags_in
 from pycrictl.progress.reference import parse
 from pycrictl.pulls.registries import access
@@ -56,7 +57,11 @@ def test_a_crio(tmp_path: Path) -> None:
     ],
 )
 def test_a_runtime_of_which_nothing_is_known(tmp_path: Path, name: str, doubt: str) -> None:
-    known = access_of(f"unix://{tmp_path}/none.sock", name, "1.2")
+    noderoot.use(str(tmp_path))  # a CRI-O of this machine would be known
+    try:
+        known = access_of(f"unix://{tmp_path}/none.sock", name, "1.2")
+    finally:
+        noderoot.use("/")
     assert known.doubt.startswith(doubt)
     assert urls(known) == [URL]
 
