@@ -1,15 +1,10 @@
-"""A throwaway node leaves nothing behind, and what is installed for it does not start at boot.
-
-The installation runs in its own mount namespace, where writes to ``/etc`` and ``/usr`` are
-discarded, with a fake package manager that enables what it installs, as Debian's packages do.
-"""
+"""A throwaway node leaves nothing behind."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 
@@ -61,73 +56,3 @@ def test_nothing_is_left_behind_by_a_lab_that_is_killed() -> None:
     assert mount_points(folder) == []
     assert cgroups(folder.name) == []
     assert not any(socket.exists() for socket in sockets)
-
-
-INSTALL: Final = Path(__file__).parent / "install.sh"
-
-_PLACE: Final = """set -e
-mount -t tmpfs tmpfs /run
-for place in etc usr; do
-  mkdir -p /run/over/$place /run/work/$place
-  mount -t overlay overlay /$place \
-    -o lowerdir=/$place,upperdir=/run/over/$place,workdir=/run/work/$place
-done
-cd /etc
-mkdir -p init.d rc2.d systemd/system/multi-user.target.wants systemd/user/default.target.wants
-touch init.d/old systemd/system/old.service
-cat > init.d/new <<'END'
-#!/bin/sh
-### BEGIN INIT INFO
-# Provides:          new
-# Required-Start:
-# Required-Stop:
-# Default-Start:     2
-# Default-Stop:      0
-### END INIT INFO
-END
-chmod +x init.d/new
-ln -s ../init.d/old rc2.d/S01old
-ln -s ../old.service systemd/system/multi-user.target.wants/
-rm -f $(command -v containerd promtool)
-cat > /usr/local/bin/apt-get <<'END'
-#!/bin/sh
-[ "$1" = install ] || exit 0
-shift; echo "$@"
-/usr/sbin/policy-rc.d; echo "policy $?"
-ln -s /lib/systemd/system/new.service /etc/systemd/system/multi-user.target.wants/
-ln -s /usr/lib/systemd/user/new.service /etc/systemd/user/default.target.wants/
-ln -s ../init.d/new /etc/rc2.d/S01new
-END
-chmod +x /usr/local/bin/apt-get
-rm -f /usr/sbin/policy-rc.d
-PATH=/usr/local/bin:$PATH
-"""
-
-
-def run(words: str) -> list[str]:
-    """Return the output of the installation, then what is enabled and in force after it."""
-    look = "find systemd rc2.d -name '*old*' -o -name '*new*'; ls /usr/sbin/policy-rc.d || true"
-    script = f"{_PLACE}\n{INSTALL} {words}\n{look}"
-    done = subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "bash", "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
-
-
-@pytest.mark.node
-@pytest.mark.parametrize(
-    ("words", "packages"), [("node", "containerd"), ("", "containerd prometheus")]
-)
-def test_nothing_that_is_installed_starts_with_the_machine(words: str, packages: str) -> None:
-    asked, policy, *after = run(words)
-    assert asked.endswith(f" --no-install-recommends {packages}")
-    assert policy == "policy 101"  # nor is it started now
-    assert sorted(after) == [
-        "rc2.d/K01new",
-        "rc2.d/S01old",
-        "systemd/system/multi-user.target.wants/old.service",
-        "systemd/system/old.service",
-    ]

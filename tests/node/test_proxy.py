@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,14 +16,13 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
-from pycrictl.proxy.figures.history import PullRecord, newest
 from tests.cli.run import PROGRAM
 from tests.cli.run import start as run_program
 from tests.proxy.program import Program
 from tests.waiting import wait_until
 
 from .forked import Program as Forked
-from .kubelet import IMAGE, RUNTIME
+from .kubelet import RUNTIME
 from .lab import MIB, Lab
 
 
@@ -67,47 +65,6 @@ def final_layers(found: list[dict[str, Any]]) -> dict[tuple[str, str], tuple[int
         for record in found
         if record.get("layer")
     }
-
-
-def test_what_is_kept_of_pulls(lab: Lab, start: Callable[..., Program]) -> None:
-    proxy = start("--max-parallel-image-pulls", "1")
-    references = images(lab, 3, MIB // 2)
-    pulls = [proxy.kubelet.start_pull(reference) for reference in references]
-    assert len({pull.result().image_ref for pull in pulls}) == 3
-
-    def kept() -> list[PullRecord]:  # other tests' proxies may have left theirs
-        return [one for one in newest(proxy.state_path) if one.image in references]
-
-    wait_until(lambda: len(kept()) == 3)
-    assert status(proxy)["slotsTaken"] == 0
-    assert {record.image for record in kept()} == set(references)
-    assert all((record.got_bytes or 0) >= MIB // 2 for record in kept())
-    assert all((record.extracted_bytes or 0) >= MIB // 2 for record in kept())
-    assert all(record.digest.startswith("sha256:") for record in kept())
-    assert max(record.waited_s for record in kept()) > 0
-
-
-def test_errors_are_the_runtimes(lab: Lab, start: Callable[..., Program]) -> None:
-    missing = lab.reference(lab.busybox).replace("busybox", "missing")
-    kubelets = (start().kubelet, lab.node.kubelet)
-    for path, request in (
-        (RUNTIME + "StartContainer", cri_pb2.StartContainerRequest(container_id="none")),
-        (RUNTIME + "RunPodSandbox", cri_pb2.RunPodSandboxRequest()),
-        (RUNTIME + "CheckpointNothing", cri_pb2.VersionRequest()),
-        ("/no.such.Service/Method", cri_pb2.VersionRequest()),
-        (
-            IMAGE + "PullImage",
-            cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=missing)),
-        ),
-    ):
-        errors = []
-        for kubelet in kubelets:
-            with pytest.raises(grpc.RpcError) as caught:
-                kubelet.call(path, request, cri_pb2.VersionResponse)
-            error: Any = caught.value
-            errors.append((error.code(), error.details()))
-        assert errors[0] == errors[1]
-        assert errors[0][1]
 
 
 def test_another_client_library_works(lab: Lab, start: Callable[..., Program]) -> None:
@@ -244,46 +201,6 @@ def test_a_client_with_a_network_of_its_own(
     assert [f"own{source}" in image for image, _ in layers] == [True] * 3
     assert {phase for _, _, phase in layers.values()} <= {"done", "present"}
     assert ("looking inside the runtime" in told) == (source == "containerd")
-
-
-def test_a_tag_pushed_anew_after_a_look_that_ended_early(
-    lab: Lab, start: Callable[..., Program]
-) -> None:
-    """The layers seen in a tag's last pull must not be assumed for its next one."""
-    proxy = start()
-    name = "moved:1"
-    old, new = (
-        lab.layout.image(name, lab.layout.random_layers([MIB, 2 * MIB], seed=seed))
-        for seed in (8100, 8200)
-    )
-    reference = lab.push(old)
-    lab.registry.stall(old.layers[1].digest)
-    pull = proxy.kubelet.start_pull(reference, proxy.kubelet.run_pod("early"))
-    wait_until(lambda: any(one["bytes"] for one in status(proxy)["running"]))
-    words = ("-r", proxy.endpoint, "image-pull-progress", "--progress", "json")
-    look = run_program(*words)
-    assert old.layers[0].digest in first_line(look) + first_line(look)
-    look.send_signal(signal.SIGINT)
-    assert look.wait() == 130
-    rest(look)
-    assert not pull.done()
-    lab.registry.heal()
-    assert pull.result().image_ref == old.config_digest
-
-    lab.push(new)
-    lab.registry.stall(new.layers[1].digest)
-    pod = proxy.kubelet.run_pod("later")
-    pull = proxy.kubelet.start_pull(reference, pod)
-    wait_until(lambda: bool(status(proxy)["running"]))
-    watch = run_program(*words, pod.id)
-    first = first_line(watch)
-    lab.registry.heal()
-    shown = records(first + rest(watch))
-    assert pull.result().image_ref == new.config_digest
-    assert final_layers(shown) == {
-        (reference, layer.digest): (layer.size_bytes, layer.size_bytes, "done")
-        for layer in new.layers
-    }
 
 
 def test_a_reload_while_pulls_run_and_wait(lab: Lab, start: Callable[..., Program]) -> None:
