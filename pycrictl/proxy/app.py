@@ -17,6 +17,7 @@ from pycrictl.proxy.calls import ends
 from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CallCopy, CopyService
 from pycrictl.proxy.events import Events
 from pycrictl.proxy.figures.event_log import EventLog
+from pycrictl.proxy.figures.pod_pulls import PodPulls
 from pycrictl.proxy.figures.pod_pulls import recorder as pod_recorder
 from pycrictl.proxy.figures.pull_tracer import PullTracer
 from pycrictl.proxy.figures.recorder import HistoryWriter, PullRecorder
@@ -163,9 +164,9 @@ def _assembled(
         pages = PageServer(metrics.pages(), log=log)
     if wanted := settings.events:
         kubeconfig = "" if wanted == OWN_KUBECONFIG else wanted
-        pod_events = pod_recorder(
-            kubeconfig, book=queue.book, layers=layers, notifier=notifier, log=log
-        )
+        pulls = PodPulls(queue.book, layers.seen)
+        events.consumers.append(pulls)
+        pod_events = pod_recorder(kubeconfig, pulls, layers=layers, notifier=notifier, log=log)
     events.consumers += filter(None, (notifier, recorder, history, tracer))
     return _Parts(
         upstream=upstream,

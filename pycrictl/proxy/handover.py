@@ -280,8 +280,10 @@ class HandOver:
         return ""
 
     def _pull_ended(self, event: Event) -> None:
-        if isinstance(event, PullEnded) and event.call.started is not None and self._lines:
-            call = event.call
+        if not (isinstance(event, PullEnded) and self._lines):
+            return
+        call = event.call
+        if call.started is not None and not call.pull.calls:
             error = None if call.end is CallState.LEFT else call.error
             self._lines.send({"ended": call.pull.number, "error": error})
 

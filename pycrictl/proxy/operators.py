@@ -67,7 +67,7 @@ class Operators:
                 self.queue,
                 now=asyncio.get_running_loop().time(),
                 wall_s=time.time(),
-                known=self.layers.running,
+                seen=self.layers.seen,
                 limit_origin=self._limit_origin,
             ),
             "predecessor": self.predecessor(),

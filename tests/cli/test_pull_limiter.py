@@ -83,13 +83,13 @@ def document() -> dict[str, Any]:
     queue.submit(5, PullKey("a/there"), now=83, pod=pod("w3"), is_present=True)
     queue.submit(6, PullKey("a/three"), now=84, pod=pod("w3"))
     queue.submit(7, PullKey("a/\x1b[2J"), now=85, pod=pod("w4"))
-    known = {2: sums(1024**2, 4 * 1024**2, 100 * 1024.0, 30.72)}
+    seen = {"a/one": sums(1024**2, 4 * 1024**2, 100 * 1024.0, 30.72)}
     return {
         **status_document(
             queue,
             now=100,
             wall_s=1_000_000_000,
-            known=lambda number: PullState(sums=known.get(number) or Sums()),
+            seen=lambda name: PullState(sums=seen.get(name) or Sums()),
             limit_origin="flag",
         ),
         "copies": [

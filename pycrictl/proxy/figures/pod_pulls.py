@@ -12,6 +12,7 @@ from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import Credential, find_credential
 from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
 from pycrictl.kube.kubelet import Kubelet, find_kubelet
+from pycrictl.proxy.events import Event, PullQueued, PullStarted
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier
@@ -25,10 +26,9 @@ _IDLE_S: Final = 60.0
 
 
 def recorder(
-    kubeconfig: str, *, book: Book, layers: LayerPoller, notifier: Notifier, log: Log
+    kubeconfig: str, pulls: PodPulls, *, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
     """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
-    pulls = PodPulls(book, layers.running)
     loop = asyncio.get_running_loop()
 
     def load() -> Credential:
@@ -47,22 +47,23 @@ def recorder(
 
 @dataclass
 class PodPulls:
-    """The pulls that pods wait for, each kept until its end has been reported. Pure."""
+    """The pulls that pods wait for, each kept until its end was reported; a consumer of events."""
 
     book: Book
-    running: Callable[[int], PullState]
+    seen: Callable[[str], PullState]
     _calls: dict[tuple[PodKey, str], PullCall] = field(default_factory=dict)
 
-    def states(self, now: float) -> list[PodPullState]:
-        for call in self.book.calls.values():
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PullQueued | PullStarted):
+            call = event.call
             if call.pod is not None and call.pull.takes_slot:
                 self._calls[call.pod, call.image] = call
+
+    def states(self, now: float) -> list[PodPullState]:
         found = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
-        self._calls = {
-            key: call
-            for (key, call), state in zip(self._calls.items(), found, strict=True)
-            if not state.is_over
-        }
+        calls = zip(list(self._calls), found, strict=True)
+        for key in [key for key, state in calls if state.is_over]:
+            del self._calls[key]
         return found
 
     def _state(self, pod: PodKey, call: PullCall, now: float) -> PodPullState:
@@ -85,7 +86,7 @@ class PodPulls:
             return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
         if call.state is CallState.WAITING:
             return Phase.WAITING
-        is_unpacking = self.running(call.pull.number).sums.is_unpacking
+        is_unpacking = self.seen(call.pull.reference).sums.is_unpacking
         return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
 
     def _message(self, call: PullCall, phase: Phase, since_s: float) -> str:
@@ -95,7 +96,7 @@ class PodPulls:
             call.name,
             phase,
             ended - began,
-            self.running(call.pull.number).sums,
+            self.seen(call.pull.reference).sums,
             place=self._place(call) if phase is Phase.WAITING else "",
             error=call.error,
         )

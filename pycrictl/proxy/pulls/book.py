@@ -1,8 +1,8 @@
 """The book of pulls, which keeps each PullImage call once, with its state. Pure.
 
-A *call* is one PullImage call of one client. A *pull* is a call at the runtime or in the line,
-together with the calls for the same image that wait for its end. ``PullQueue`` makes the decisions
-and records them here. Progress streams, the status and the list of failures are read from here.
+A *call* is one PullImage call of one client. A *pull* is made of equal calls: it has one place in
+the line and takes one slot. ``PullQueue`` makes the decisions and records them here. Progress
+streams, the status and the list of failures are read from here.
 
 kubelet tries one credential after the other, so several successive calls can be attempts at one
 pull. A call that closely follows a failed one of the same pod and image is its next attempt, and
@@ -63,18 +63,12 @@ class CallState(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
-    """One of the limited slots; equal pulls share one once the first has succeeded."""
-
-    users: int = 0
-
-
-@dataclass(slots=True, eq=False)
 class QueuedPull:
-    """A call to the runtime, with the calls that wait for it; later ones have higher numbers.
+    """Equal calls, which share a slot; later pulls have higher numbers.
 
-    The first of ``calls`` (by ticket) leads; ``asked`` is when the first one arrived.
-    ``takes_slot`` is False if the runtime had the image; ``next_try`` is None unless it retries.
+    The first of ``calls`` (by ticket) leads: the others wait for its end. ``reference`` is the
+    image as it spells it; ``asked`` is when the first one arrived. ``takes_slot`` is False if the
+    runtime had the image; ``next_try`` is None unless it retries.
     """
 
     number: int
@@ -84,8 +78,6 @@ class QueuedPull:
     asked: float = 0.0
     # Not a dict, whose first entry is slow to find once many before it were deleted.
     calls: OrderedDict[int, PullCall] = field(default_factory=OrderedDict)
-    slot: Slot | None = None
-    is_waiting: bool = True
     started: float | None = None
     tries: int = 0
     next_try: float | None = None
@@ -96,8 +88,12 @@ class QueuedPull:
 
     @property
     def leader(self) -> PullCall | None:
-        """The call that goes to the runtime; None once no call is left."""
+        """The call that goes to the runtime first; None once no call is left."""
         return next(iter(self.calls.values()), None)
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.started is None and bool(self.calls)
 
 
 @dataclass(slots=True, eq=False)
@@ -188,8 +184,8 @@ class Book:
                 del self._last[oldest.pod, oldest.image]
 
     def place(self, pull: QueuedPull) -> int:
-        """Return a pull's position in the line, from 1; 0 if it is not waiting."""
-        if not pull.is_waiting:
+        """Return a waiting pull's position in the line, from 1; 0 once it has started."""
+        if pull.started is not None:
             return 0
         return 1 + bisect_left(self.line, pull.rank, key=lambda waiting: waiting.rank)
 

@@ -85,8 +85,8 @@ class LayerPoller:
 
     # Running pulls
 
-    def begin(self, number: int, expected: Expected, *, is_joined: bool = False) -> None:
-        """Follow a pull whose call is about to go to the runtime.
+    def begin(self, ticket: int, expected: Expected, *, is_joined: bool = False) -> None:
+        """Follow a call that is about to go to the runtime.
 
         If it ``is_joined``, the layers of an equal pull that has just succeeded are shown until its
         own are known.
@@ -95,33 +95,27 @@ class LayerPoller:
         if not is_joined and all(one.reference != reference for one in self._pulls.values()):
             self._seen.pop(reference, None)
             self._forgotten.add(reference)
-        self._pulls[number] = expected
+        self._pulls[ticket] = expected
         if self._connection is not None:
             self._connection.watcher.expect(expected)
         self._looked.clear()
         self._wanted.set()
 
-    def end(self, number: int) -> None:
-        expected = self._pulls.pop(number, None)
+    def end(self, ticket: int) -> None:
+        expected = self._pulls.pop(ticket, None)
         if expected is not None and self._connection is not None:
             self._connection.watcher.forget(expected)
 
     # Results
 
-    def seen(self, reference: str) -> PullState | None:
-        return self._seen.get(reference)
-
-    def running(self, number: int) -> PullState:
-        """Return a running pull as far as it is known."""
-        expected = self._pulls.get(number)
-        return self._seen.get(expected.reference if expected else "") or PullState()
+    def seen(self, reference: str) -> PullState:
+        """Return the last pull of an image as far as it is known."""
+        return self._seen.get(reference) or PullState()
 
     def others(self) -> dict[str, PullState]:
         """Return pulls not made through the proxy; none unless the whole node is watched."""
         return {
-            image: replace(
-                self._seen.get(image) or PullState(image=image), is_running=at == self._looked_at
-            )
+            image: replace(self.seen(image), image=image, is_running=at == self._looked_at)
             for image, at in self._others.items()
         }
 

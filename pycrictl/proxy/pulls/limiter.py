@@ -128,11 +128,11 @@ class PullLimiter:
 
     async def _pull(self, request: CallRequest, auth: cri_pb2.AuthConfig, call: PullCall) -> Answer:
         expected = Expected(call.reference, time.time(), credentials_of(auth))
-        self.layers.begin(call.pull.number, expected, is_joined=call.is_joined)
+        self.layers.begin(call.ticket, expected, is_joined=call.is_joined)
         try:
             return await self.upstream.pass_on(request)
         finally:
-            self.layers.end(call.pull.number)
+            self.layers.end(call.ticket)
 
     def count(
         self,
@@ -156,11 +156,11 @@ class PullLimiter:
             started=now - began_s,
             is_present=not takes_slot,
         )
-        self.layers.begin(call.pull.number, Expected(name, time.time() - began_s))
+        self.layers.begin(call.ticket, Expected(name, time.time() - began_s))
         return call
 
     def uncount(self, call: PullCall, error: str | None) -> None:
-        self.layers.end(call.pull.number)
+        self.layers.end(call.ticket)
         self.end(call, error)
 
     def end(self, call: PullCall, error: str | None) -> None:

@@ -30,7 +30,7 @@ def status_document(
     *,
     now: float,
     wall_s: float,
-    known: Callable[[int], PullState],
+    seen: Callable[[str], PullState],
     limit_origin: str,
 ) -> dict[str, Any]:
     book = queue.book
@@ -58,13 +58,13 @@ def status_document(
         return {
             **row(pull, leader, pull.started),
             "asked": moment(pull.started if leader is None else leader.asked),
-            **running_fields(known(pull.number)),
+            **running_fields(seen(pull.reference)),
             "attempt": 1 if leader is None else leader.attempt,
             "joined": max(len(pull.calls) - 1, 0),
             "takesSlot": pull.takes_slot,
         }
 
-    expected = expected_starts(queue, known, now)
+    expected = expected_starts(queue, seen, now)
 
     def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
         leader = pull.leader
@@ -146,12 +146,12 @@ _RECENT: Final = 50
 
 
 def expected_starts(
-    queue: PullQueue, known: Callable[[int], PullState], now: float
+    queue: PullQueue, seen: Callable[[str], PullState], now: float
 ) -> list[float | None]:
     """Return in how many seconds each pull in line is expected to start; None if unknown."""
     book = queue.book
     taken = [pull for pull in book.running.values() if pull.takes_slot]
-    left_s = [known(pull.number).sums.eta_s for pull in taken]
+    left_s = [seen(pull.reference).sums.eta_s for pull in taken]
     unfinished_s = [
         now - pull.started + left
         for pull, left in zip(taken, left_s, strict=True)
@@ -168,11 +168,11 @@ def expected_starts(
 def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
     """Return how long a pull takes: the median of recent ones, or else of the running ones."""
     took = [
-        call.ended - call.pull.started
+        call.ended - call.started
         for call in ended
         if call.end is CallState.DONE
         and call.pull.takes_slot
-        and call.pull.started is not None
+        and call.started is not None
         and not call.is_joined
     ]
     known = took[-_RECENT:] or list(unfinished_s)

@@ -84,7 +84,7 @@ class PullProgress:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        starts = partial(expected_starts, self.queue, self.layers.running)
+        starts = partial(expected_starts, self.queue, self.layers.seen)
         self._reporter = Reporter(self.queue.book, self.layers.seen, self.layers.others, starts)
 
     async def handle(self, request: CallRequest) -> Answer:
@@ -142,7 +142,7 @@ class Reporter:
     """
 
     book: Book
-    seen: Callable[[str], PullState | None]
+    seen: Callable[[str], PullState]
     others: Callable[[], Mapping[str, PullState]] = dict
     starts: Callable[[float], Sequence[float | None]] = lambda now: ()
     wall_offset_s: float = 0.0
@@ -186,16 +186,16 @@ class Reporter:
                 state, error = CallState.FAILED, error or ABANDONED
             else:  # another attempt may follow
                 state = CallState.WAITING if call.pull.started is None else CallState.RUNNING
-        seen = None if state is CallState.WAITING else self.seen(call.pull.reference)
+        seen = PullState() if state is CallState.WAITING else self.seen(call.pull.reference)
         started = call.pull.started
         pull = PullState(
             image=call.name,
-            digest=seen.digest if seen is not None else "",
+            digest=seen.digest,
             pods=pods,
             error=error if state is CallState.FAILED else "",
             began_s=0.0 if started is None else started + self.wall_offset_s,
         )
-        if seen is None or not seen.has_layers:
+        if not seen.has_layers:
             return self._without_layers(pull, call, state, now)
         sums = seen.sums
         if state is not CallState.RUNNING:

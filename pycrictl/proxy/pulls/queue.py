@@ -11,10 +11,9 @@ d. otherwise the policy: ``WAIT`` in line, or ``RETRY`` at fixed times and then 
 Free slots go to the line, first come first served. With ``RETRY`` there is no line: a call tries at
 its own times only, and one that arrives while a slot is free takes it.
 
-Equal pulls share one slot. When the first has succeeded, the others start at once: for each, the
+Equal calls share one slot. When the first has succeeded, the others start at once: for each, the
 runtime queries the registry with that call's credentials and fetches any changes. When the first
-has failed or its client has disconnected, the next one starts, and the others wait for it. The
-calls of a waiting pull share its place in the line until none is left.
+has failed or its client has disconnected, the next one starts, and the others wait for it.
 
 During a hold (``is_held``) no slot is given out, since earlier calls may still arrive from another
 process. A pull that already runs there gets a slot even if none is free.
@@ -24,6 +23,7 @@ Every start must be followed by exactly one ``end``.
 
 from __future__ import annotations
 
+import itertools
 from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -37,7 +37,6 @@ from pycrictl.proxy.pulls.book import (
     PullKey,
     QueuedPull,
     Reason,
-    Slot,
 )
 from pycrictl.units import format_duration, plural
 
@@ -76,7 +75,7 @@ class PullQueue:
         self.is_held = False
         self.on_retry = on_retry
         self._emit = emit
-        self._last_number = 0
+        self._numbers = itertools.count(1)
         self._by_key: dict[PullKey, QueuedPull] = {}
 
     def submit(
@@ -96,7 +95,7 @@ class PullQueue:
         reference = reference or key.image
         asked = now if asked is None else asked
         equal = None if is_present or started is not None else self._by_key.get(key)
-        pull = equal or self._new(key, takes_slot=not is_present, reference=reference, asked=asked)
+        pull = equal or QueuedPull(next(self._numbers), key, not is_present, reference, asked)
         call = self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
         call.trace, call.is_elsewhere = trace, started is not None
         if equal is None and not is_present:
@@ -106,7 +105,7 @@ class PullQueue:
             return call
         self._emit(PullQueued(call))
         if equal is None:
-            self._wait(pull)
+            insort(self.book.line, pull, key=lambda waiting: waiting.rank)
             if self.policy is Policy.RETRY and not self.is_held:
                 self._retry_later(pull, now)
         return call
@@ -117,21 +116,14 @@ class PullQueue:
         Nothing happens if the call has been refused.
         """
         if (call := self.book.calls.get(ticket)) is not None:
-            led = call.pull.leader is call
             self._over(call, how, now, error)
-            if led and call.pull.started is not None:
-                self._ended(call.pull, how, now)
-            else:
-                self._lost(call.pull, led)
             self._serve(now)
 
     def give_up(self, ticket: int, reason: Reason, message: str, *, now: float) -> None:
         """Refuse a waiting call, keeping the others of its pull; do nothing if it has started."""
         call = self.book.calls.get(ticket)
         if call is not None and call.started is None:
-            led = call.pull.leader is call
             self._refuse(call, reason, message, now)
-            self._lost(call.pull, led)
 
     def move_away(self, *, now: float) -> None:
         """Leave all waiting calls to another process."""
@@ -179,56 +171,47 @@ class PullQueue:
             self._leave_line(pull)
             self._start(pull, now)
 
-    def _new(self, key: PullKey, *, takes_slot: bool, reference: str, asked: float) -> QueuedPull:
-        self._last_number += 1
-        return QueuedPull(self._last_number, key, takes_slot, reference, asked)
-
-    def _start(self, pull: QueuedPull, now: float, slot: Slot | None = None) -> None:
-        """Start the leader of a pull, in the shared ``slot`` if given, or else in a free one."""
-        leader = pull.leader
-        assert leader is not None
-        pull.is_waiting, pull.started = False, now
-        leader.started = now
-        if pull.takes_slot:
-            self.taken += slot is None
-            pull.slot = slot or Slot()
-            pull.slot.users += 1
+    def _start(self, pull: QueuedPull, now: float) -> None:
+        pull.started = now
+        self.taken += pull.takes_slot
         self.book.running[pull.number] = pull
-        leader.decided.set()
-        self._emit(PullStarted(leader))
+        self._start_next(pull, now)
 
-    def _ended(self, pull: QueuedPull, how: CallState, now: float) -> None:
-        del self.book.running[pull.number]
-        self._forget_key(pull)
-        calls = list(pull.calls.values())
-        if calls and how is not CallState.DONE:
-            calls[0].is_joined = False
-        is_each_alone = how is CallState.DONE and not self.is_held
-        for group in [[call] for call in calls] if is_each_alone else [calls] if calls else []:
-            reference, asked = group[0].reference, min(call.asked for call in group)
-            new = self._new(pull.key, takes_slot=pull.takes_slot, reference=reference, asked=asked)
-            for call in group:
-                call.pull, new.calls[call.ticket] = new, call
-            if not is_each_alone:
-                self._by_key.setdefault(pull.key, new)
-            if self.is_held:
-                self._wait(new)
+    def _start_next(self, pull: QueuedPull, now: float, *, all_left: bool = False) -> None:
+        """Start the next call of a pull that has a slot, or all that are left."""
+        for call in [call for call in pull.calls.values() if call.started is None]:
+            call.started = now
+            call.decided.set()
+            self._emit(PullStarted(call))
+            if not all_left:
+                break
+
+    def _over(self, call: PullCall, how: CallState, now: float, error: str) -> None:
+        pull, led = call.pull, call.pull.leader is call
+        self.book.end(call, how, now=now, error=error)
+        self._emit(PullEnded(call))
+        leader = pull.leader
+        if leader is None:
+            self._forget_key(pull)
+            if pull.started is None:
+                self._leave_line(pull)
             else:
-                self._start(new, now, pull.slot)
-        if pull.slot is not None:
-            pull.slot.users -= 1
-            self.taken -= not pull.slot.users
-
-    def _wait(self, pull: QueuedPull) -> None:
-        insort(self.book.line, pull, key=lambda waiting: waiting.rank)
+                del self.book.running[pull.number]
+                self.taken -= pull.takes_slot
+        elif led and leader.started is None:
+            if how is CallState.DONE:
+                self._forget_key(pull)
+            else:
+                leader.is_joined = False
+                pull.reference = leader.reference
+            if pull.started is not None:
+                self._start_next(pull, now, all_left=how is CallState.DONE)
 
     def _retry_later(self, pull: QueuedPull, now: float) -> None:
         if pull.tries < self.retries:
             pull.next_try = now + self.retry_interval_s
             self.on_retry(pull)
             return
-        self._leave_line(pull)
-        self._forget_key(pull)
         message = (
             f"TooManyPullingInParallelErr: {plural(self.taken, 'image is', 'images are')} being "
             f"pulled, the limit is {self.limit}; {plural(self.retries, 'retry', 'retries')} every "
@@ -242,25 +225,8 @@ class PullQueue:
         self._over(call, CallState.FAILED, now, message)
         call.decided.set()
 
-    def _over(self, call: PullCall, how: CallState, now: float, error: str) -> None:
-        self.book.end(call, how, now=now, error=error)
-        self._emit(PullEnded(call))
-
-    def _lost(self, pull: QueuedPull, led: bool) -> None:
-        """Update a pull that a waiting call has left, which was its leader if ``led``."""
-        leader = pull.leader
-        if not pull.is_waiting:
-            return
-        if leader is None:
-            self._forget_key(pull)
-            self._leave_line(pull)
-        elif led:
-            leader.is_joined = False
-            pull.reference = leader.reference
-
     def _leave_line(self, pull: QueuedPull) -> None:
         del self.book.line[self.book.place(pull) - 1]
-        pull.is_waiting = False
 
     def _forget_key(self, pull: QueuedPull) -> None:
         if self._by_key.get(pull.key) is pull:

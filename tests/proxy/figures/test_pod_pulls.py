@@ -32,10 +32,10 @@ WEB, DB = PodKey("default", "web", "u1"), PodKey("default", "db", "u2")
 
 class Node:
     def __init__(self) -> None:
-        self.queue = PullQueue(1)
-        self.sums: dict[int, Sums] = {}
+        self.queue = PullQueue(1, emit=lambda event: self._pulls(event))
+        self.sums: dict[str, Sums] = {}
         self._pulls = PodPulls(
-            self.queue.book, lambda number: PullState(sums=self.sums.get(number) or Sums())
+            self.queue.book, lambda name: PullState(sums=self.sums.get(name) or Sums())
         )
         self._schedule = EventSchedule()
 
@@ -64,11 +64,11 @@ def test_a_pull_from_its_place_in_line_to_its_end() -> None:
     node.queue.end(1, CallState.DONE, now=5)
     node.queue.end(2, CallState.DONE, now=6)
     assert node.messages(6) == ["Image i2 was pulled in 1s", "Pulling image i3 for 0s"]
-    node.sums[3] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
+    node.sums["i3"] = sums(85 * MIB // 10, 10 * MIB, MIB, 1.5)
     assert node.messages(16) == ["Pulling image i3: 85 % (8.5 of 10.0 MiB), ETA 2s"]
-    node.sums[3] = replace(sums(MIB // 2, 2 * MIB, 0.0), stalled_s=12.7)
+    node.sums["i3"] = replace(sums(MIB // 2, 2 * MIB, 0.0), stalled_s=12.7)
     assert node.messages(26) == ["Pulling image i3: 25 % (0.5 of 2.0 MiB), no data for 12 s"]
-    node.sums[3] = replace(sums(10 * MIB, 10 * MIB, MIB), share=0.5)
+    node.sums["i3"] = replace(sums(10 * MIB, 10 * MIB, MIB), share=0.5)
     assert node.messages(27) == ["Pulling image i3: 10.0 MiB downloaded, unpacking"]
     node.queue.end(3, CallState.DONE, now=30)
     assert node.messages(30) == ["Image i3 was pulled in 24s"]

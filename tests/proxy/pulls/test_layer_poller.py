@@ -24,8 +24,7 @@ IMAGE = "host:5000/b:1"
 
 
 def items_of(poller: LayerPoller) -> tuple[LayerState, ...]:
-    seen = poller.seen(IMAGE)
-    return () if seen is None else seen.layers
+    return poller.seen(IMAGE).layers
 
 
 class Bench:
@@ -102,7 +101,7 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         await asyncio.gather(*(watch() for _ in range(20)))
         (item,) = items_of(bench.poller)
         assert (item.name, item.progress, item.total) == (*made.layers, 400, 1000)
-        found = bench.poller.running(1).sums
+        found = bench.poller.seen(IMAGE).sums
         assert (found.progress, found.total) == (400, 1000)
         assert found.percent
         assert not found.is_unpacking

@@ -101,8 +101,7 @@ class Watchers:
         self.queue = PullQueue(1)
         self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self.look)
         self.queue.submit(1, PullKey(IMAGE), now=loop.time(), pod=WEB, reference=IMAGE)
-        (self.number,) = self.queue.book.running
-        self.poller.begin(self.number, Expected(IMAGE, time.time() - 0.1))
+        self.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         offset_s = time.time() - loop.time()
         poller = self.poller
         self.reporter = Reporter(
@@ -145,7 +144,7 @@ class Watchers:
             self.queue,
             now=now,
             wall_s=time.time(),
-            known=self.poller.running,
+            seen=self.poller.seen,
             limit_origin="flag",
         )
         document = json.loads(json.dumps(document))

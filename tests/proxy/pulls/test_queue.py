@@ -151,21 +151,21 @@ def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> No
     assert [list(pull.calls) for pull in queue.book.line] == [[4]]
 
 
-@pytest.mark.parametrize("how", [DONE, FAILED])
-def test_who_waits_for_an_equal_pull_is_in_line_while_slots_are_held(how: CallState) -> None:
+@pytest.mark.parametrize(("how", "next_ones"), [(DONE, [3, 4]), (FAILED, [3])])
+def test_equal_calls_keep_their_slot_while_slots_are_held(
+    how: CallState, next_ones: list[int]
+) -> None:
     queue = Queue(1)
     for ticket, key in enumerate((A, B, A, A), 1):
         queue.submit(ticket, key, now=ticket)
     queue.is_held = True
     queue.end(1, how, now=5, error="")
-    assert queue.decided() == [1]
-    assert queue.taken == 0
-    assert [list(pull.calls) for pull in queue.book.line] == [[2], [3, 4]]
+    assert queue.decided() == [1, *next_ones]
+    assert queue.taken == 1
     queue.release(now=6)
-    for ticket in (2, 3):
-        assert queue.decided() == [ticket]
-        queue.end(ticket, DONE, now=7)
-    assert queue.decided() == [4]
+    queue.end(3, DONE, now=7)
+    queue.end(4, DONE, now=7)
+    assert queue.decided()[-1] == 2
 
 
 # Retries

@@ -197,8 +197,10 @@ class Decisions(RuleBasedStateMachine):
     @invariant()
     def the_book_says_the_same(self) -> None:
         book = self.queue.book
-        leaders = [pull.leader for pull in book.running.values()]
-        assert sorted(one.ticket for one in leaders if one) == sorted(self.running)
+        running = [call for pull in book.running.values() for call in pull.calls.values()]
+        assert sorted(one.ticket for one in running if one.started is not None) == sorted(
+            self.running
+        )
         assert [book.place(pull) for pull in book.line] == list(range(1, len(book.line) + 1))
         assert sorted(book.calls) == sorted(self.running + self.waiting)
         assert all(call.pull.calls[ticket] is call for ticket, call in book.calls.items())

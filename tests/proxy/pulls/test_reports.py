@@ -34,10 +34,8 @@ class Shop:
         self.layers: dict[str, list[LayerState]] = {}
         self.reporter = Reporter(self.queue.book, self.seen)
 
-    def seen(self, name: str) -> PullState | None:
-        if name not in self.layers:
-            return None
-        return PullState(image=name, layers=tuple(self.layers[name]))
+    def seen(self, name: str) -> PullState:
+        return PullState(image=name, layers=tuple(self.layers.get(name, ())))
 
     def ask(
         self,
@@ -191,7 +189,7 @@ def test_who_is_ahead_in_the_line() -> None:
 
 def test_when_a_pull_began() -> None:
     shop = Shop(limit=1)
-    shop.reporter = Reporter(shop.queue.book, lambda name: None, wall_offset_s=1000.0)
+    shop.reporter = Reporter(shop.queue.book, lambda name: PullState(), wall_offset_s=1000.0)
     shop.ask(1, WEB, "a", now=5)
     shop.ask(2, WEB, "b", now=6)
     assert [pull.began_s for pull in shop.pulls(WEB, now=7)] == [1005.0, 0.0]
@@ -203,7 +201,7 @@ NODE = PullTarget(None)
 def test_the_whole_node() -> None:
     shop = Shop(limit=1)
     others: dict[str, PullState] = {}
-    shop.reporter = Reporter(shop.queue.book, lambda name: None, lambda: others)
+    shop.reporter = Reporter(shop.queue.book, lambda name: PullState(), lambda: others)
     assert shop.reporter.busy_until(None, now=50) == 50
     shop.ask(1, WEB, "a", now=50, reference="r/a")
     shop.ask(2, DB, "b", now=51, reference="r/b")
