@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots
@@ -62,11 +63,15 @@ _LOOK_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 
-class _Parts(NamedTuple):
-    """What serves, from the runtime's side to the clients'. ``consumers`` end after the others."""
+@dataclass(eq=False)
+class App:
+    """A proxy while it runs: its parts, from the runtime's side to the clients'."""
 
+    settings: ProxySettings
+    environ: Mapping[str, str]
+    log: Log
+    stop: asyncio.Event
     upstream: Upstream
-    layers: LayerPoller
     limiter: PullLimiter
     copies: CopyService
     tokens: Tokens
@@ -75,16 +80,172 @@ class _Parts(NamedTuple):
     hand_over: HandOver
     admin: AdminServer
     pages: PageServer | None
-    recorder: PullRecorder
-    history: HistoryWriter | None
-    tracer: PullTracer | None
     pod_events: EventRecorder | None
+    consumers: list[PullRecorder | HistoryWriter | PullTracer]
+
+    def __post_init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._at_once = asyncio.Event()
+
+    async def run(self) -> None:
+        settings, hand_over = self.settings, self.hand_over
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(self.upstream.close)
+            stack.push_async_callback(hand_over.close)
+            await hand_over.prepare()
+            stack.push_async_callback(self.limiter.layers.close)
+            stack.push_async_callback(self._stop_consumers)
+            if self.pages is not None and settings.metrics_address is not None:
+                where = self.pages.start(settings.metrics_address)
+                self.log.info("metrics", listen=where.authority)
+            if self.pod_events is not None:
+                self.pod_events.start()
+            stack.push_async_callback(self.copies.stop)
+            stack.push_async_callback(self.streams.stop)
+            stack.push_async_callback(lambda: end_tasks(self._tasks))
+            self._take_signals()
+            cri, admin = (str(own.path) for own in hand_over.sockets)
+            await self.server.start(cri)
+            stack.push_async_callback(self.admin.stop)
+            await self.admin.start(admin)
+            await hand_over.begin()
+            self.log.info(
+                "ready",
+                listen=settings.listen,
+                upstream=settings.upstream,
+                streams=self.streams.address.authority,
+                limit=settings.limit,
+                limit_origin=settings.limit_origin,
+                when_full=settings.policy.value,
+            )
+            notify("READY=1", self.environ)
+            if (interval_s := watchdog_s(self.environ)) is not None:
+                self._spawn(self._keep_alive(cri, interval_s / 3))
+            self._spawn(self._look_at_runtime())
+            self._spawn(self.copies.sweep())
+            await self.stop.wait()
+            if not hand_over.successor_pid:
+                notify("STOPPING=1", self.environ)
+                self.limiter.close()
+                await self._drain()
+            else:
+                await self._leave_to_successor()
+                await self._finish()
+                await hand_over.answered()
+            hand_over.close_sockets()
+            self.limiter.is_stopping = True
+            await self.server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
+        self.log.info("stopped")
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Shutdown
+
+    def _take_signals(self) -> None:
+        def stop() -> None:
+            (self._at_once if self.stop.is_set() else self.stop).set()
+
+        def hang_up() -> None:
+            self._spawn(self.hand_over.hang_up())
+
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup(1) has SIGHUP ignored
+                reaction = hang_up if number == signal.SIGHUP else stop
+                self._loop.add_signal_handler(number, reaction)
+
+    async def _leave_to_successor(self) -> None:
+        """Stop what the new process continues."""
+        for part in (self.pages, self.pod_events):
+            if part is not None:
+                await part.stop()
+
+    async def _stop_consumers(self) -> None:
+        await self._leave_to_successor()
+        for part in self.consumers:
+            await part.stop()
+
+    async def _drain(self) -> None:
+        """Wait for work under way, while everything but new pulls is served as before.
+
+        Closing the socket at once would make every call of kubelet fail for as long as a pull
+        takes.
+        """
+        limit_s = self.settings.drain_timeout_s
+        ended = self.limiter.queue.book.ended
+        self.log.info("stopping", drain="no limit" if limit_s is None else limit_s)
+        await self._wait(self._is_pulling_or_copying, limit_s)
+        if limit_s == 0:
+            return
+        # Streams still report the end of a pull.
+        if ended:
+            left_s = ended[-1].ended + WATCHED_S - self._loop.time()
+            await self._wait(lambda: bool(self.streams.open_count), max(left_s, 0.0))
+        await self._wait(lambda: any(map(_ends_soon, self.server.open_paths())), CALLS_S)
+
+    def _is_pulling_or_copying(self) -> bool:
+        is_pulling = any(path in PULL_PATHS for path in self.server.open_paths())
+        old = self.hand_over.predecessor
+        return is_pulling or bool(old and old.pulls) or bool(self.copies.snapshot())
+
+    async def _finish(self) -> None:
+        """Wait for work that the new process does not take over, and for all clients to reconnect.
+
+        By then, all connections here have exceeded gRPC's maximum age.
+        """
+        until = self._loop.time() + clients.AGE_S * (1 + JITTER) + LEFT_S
+        await self._wait(
+            lambda: bool(
+                self.limiter.queue.book.running
+                or self.copies.snapshot()
+                or self.streams.open_count
+                or self.tokens.outstanding(self._loop.time())
+                or any(map(ends, self.server.open_paths()))
+            ),
+            self.settings.drain_timeout_s,
+        )
+        await self._wait(lambda: self._loop.time() < until, None)
+
+    async def _wait(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while is_busy() and not self._at_once.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._at_once.wait(), _POLL_S)
+
+    # While it serves
+
+    async def _look_at_runtime(self) -> None:
+        """Warn if the runtime does not answer: it may be starting, or the path is wrong."""
+        upstream = self.upstream
+        if not await upstream.is_reached(_LOOK_S):
+            answer = await version(upstream, _LOOK_S)
+            reason = answer.message.rpartition(": ")[2]
+            self.log.warning("no_runtime", upstream=self.settings.upstream, reason=reason)
+
+    async def _keep_alive(self, socket: str, interval_s: float) -> None:
+        """Notify systemd's watchdog regularly while calls get through.
+
+        It is also notified while the runtime hangs, since a restart of the proxy would not help.
+        """
+        timeout_s = interval_s / 2
+        while not self.hand_over.successor_pid:
+            here = Upstream(socket)
+            if await answers(here, timeout_s) or not await answers(self.upstream, timeout_s):
+                notify("WATCHDOG=1", self.environ)
+            await here.close()
+            await asyncio.sleep(interval_s)
 
 
-def _assembled(
-    settings: ProxySettings, environ: Mapping[str, str], log: Log, stop: asyncio.Event
-) -> _Parts:
-    """Make the parts in the order in which they need each other."""
+def assembled(settings: ProxySettings, environ: Mapping[str, str]) -> App:
+    """Make the parts in the order in which they need each other.
+
+    ``environ`` has systemd's variables and ``handover.ENVIRON``.
+    """
+    log, stop = Log(LOGGER), asyncio.Event()
     events, notifier, tokens = Events([EventLog(log)]), Notifier(), Tokens()
     upstream = Upstream(settings.upstream)
     lookup = RuntimeLookup(upstream)
@@ -135,31 +296,26 @@ def _assembled(
         limiter=limiter,
         streams=streams,
         server=server,
-        events=events,
+        emit=events.emit,
         log=log,
         stop=stop,
     )
-    operators = Operators(
-        settings,
-        queue=queue,
-        limiter=limiter,
-        layers=layers,
-        upstream=upstream,
-        log=log,
-        copies=copies.snapshot,
-        predecessor=hand_over.status,
-    )
+    operators = Operators(settings, limiter, upstream, copies, hand_over, log)
     admin = AdminServer(
         {**operators.calls, "reload": hand_over.reload}, takes={"take-over": hand_over.hand_over}
     )
-    recorder = PullRecorder(layers, lookup, events.emit)
-    history = HistoryWriter(settings.state_dir, log=log) if settings.state_dir else None
+    consumers: list[PullRecorder | HistoryWriter | PullTracer] = [
+        PullRecorder(layers, lookup, events.emit)
+    ]
+    if settings.state_dir:
+        consumers.append(HistoryWriter(settings.state_dir, log=log))
+    if tracer is not None:
+        consumers.append(tracer)
     pages = pod_events = None
     if settings.metrics_address is not None:
-        from pycrictl.proxy.figures.metrics import Health, Metrics, MetricSources  # noqa: PLC0415 - an option
+        from pycrictl.proxy.figures.metrics import Metrics  # noqa: PLC0415 - an option
 
-        sources = MetricSources(queue, copies, slots, tokens, streams, Health(upstream))
-        metrics = Metrics(sources)
+        metrics = Metrics(upstream, queue, copies, slots, tokens, streams)
         events.consumers.append(metrics)
         pages = PageServer(metrics.pages(), log=log)
     if wanted := settings.events:
@@ -167,10 +323,13 @@ def _assembled(
         pulls = PodPulls(queue.book, layers.seen)
         events.consumers.append(pulls)
         pod_events = pod_recorder(kubeconfig, pulls, layers=layers, notifier=notifier, log=log)
-    events.consumers += filter(None, (notifier, recorder, history, tracer))
-    return _Parts(
+    events.consumers += (hand_over, notifier, *consumers)
+    return App(
+        settings=settings,
+        environ=environ,
+        log=log,
+        stop=stop,
         upstream=upstream,
-        layers=layers,
         limiter=limiter,
         copies=copies,
         tokens=tokens,
@@ -179,184 +338,14 @@ def _assembled(
         hand_over=hand_over,
         admin=admin,
         pages=pages,
-        recorder=recorder,
-        history=history,
-        tracer=tracer,
         pod_events=pod_events,
+        consumers=consumers,
     )
-
-
-class App:
-    """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``."""
-
-    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
-        self._settings = settings
-        self._environ = environ
-        self._log = Log(LOGGER)
-        self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._stop = asyncio.Event()
-        self._at_once = asyncio.Event()
-        self._parts = _assembled(settings, environ, self._log, self._stop)
-
-    async def run(self) -> None:
-        settings, parts = self._settings, self._parts
-        hand_over, streams = parts.hand_over, parts.streams
-        async with contextlib.AsyncExitStack() as stack:
-            stack.push_async_callback(parts.upstream.close)
-            stack.push_async_callback(hand_over.close)
-            await hand_over.prepare()
-            stack.push_async_callback(parts.layers.close)
-            stack.push_async_callback(self._stop_consumers)
-            if parts.pages is not None and settings.metrics_address is not None:
-                where = parts.pages.start(settings.metrics_address)
-                self._log.info("metrics", listen=where.authority)
-            if parts.pod_events is not None:
-                parts.pod_events.start()
-            stack.push_async_callback(parts.copies.stop)
-            stack.push_async_callback(streams.stop)
-            stack.push_async_callback(lambda: end_tasks(self._tasks))
-            self._take_signals()
-            cri, admin = (str(own.path) for own in hand_over.sockets)
-            await parts.server.start(cri)
-            stack.push_async_callback(parts.admin.stop)
-            await parts.admin.start(admin)
-            await hand_over.begin()
-            self._log.info(
-                "ready",
-                listen=settings.listen,
-                upstream=settings.upstream,
-                streams=streams.address.authority,
-                limit=settings.limit,
-                limit_origin=settings.limit_origin,
-                when_full=settings.policy.value,
-            )
-            notify("READY=1", self._environ)
-            if (interval_s := watchdog_s(self._environ)) is not None:
-                self._spawn(self._keep_alive(cri, interval_s / 3))
-            self._spawn(self._look_at_runtime())
-            self._spawn(parts.copies.sweep())
-            await self._stop.wait()
-            if not hand_over.successor_pid:
-                notify("STOPPING=1", self._environ)
-                parts.limiter.close()
-                await self._drain()
-            else:
-                await self._leave_to_successor()
-                await self._finish()
-                await hand_over.answered()
-            hand_over.close_sockets()
-            parts.limiter.is_stopping = True
-            await parts.server.stop(drain_s=LEAVE_S, is_awaited=_ends_soon)
-        self._log.info("stopped")
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    # Shutdown
-
-    def _take_signals(self) -> None:
-        def stop() -> None:
-            (self._at_once if self._stop.is_set() else self._stop).set()
-
-        def hang_up() -> None:
-            self._spawn(self._parts.hand_over.hang_up())
-
-        for number in ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup(1) has SIGHUP ignored
-                reaction = hang_up if number == signal.SIGHUP else stop
-                self._loop.add_signal_handler(number, reaction)
-
-    async def _leave_to_successor(self) -> None:
-        """Stop what the new process continues."""
-        for part in (self._parts.pages, self._parts.pod_events):
-            if part is not None:
-                await part.stop()
-
-    async def _stop_consumers(self) -> None:
-        await self._leave_to_successor()
-        for part in (self._parts.recorder, self._parts.history, self._parts.tracer):
-            if part is not None:
-                await part.stop()
-
-    async def _drain(self) -> None:
-        """Wait for work under way, while everything but new pulls is served as before.
-
-        Closing the socket at once would make every call of kubelet fail for as long as a pull
-        takes.
-        """
-        limit_s, parts = self._settings.drain_timeout_s, self._parts
-        ended = parts.limiter.queue.book.ended
-        self._log.info("stopping", drain="no limit" if limit_s is None else limit_s)
-        await self._wait(self._is_pulling_or_copying, limit_s)
-        if limit_s == 0:
-            return
-        # Streams still report the end of a pull.
-        if ended:
-            left_s = ended[-1].ended + WATCHED_S - self._loop.time()
-            await self._wait(lambda: bool(parts.streams.open_count), max(left_s, 0.0))
-        await self._wait(lambda: any(map(_ends_soon, parts.server.open_paths())), CALLS_S)
-
-    def _is_pulling_or_copying(self) -> bool:
-        parts = self._parts
-        is_pulling = any(path in PULL_PATHS for path in parts.server.open_paths())
-        old = parts.hand_over.predecessor
-        return is_pulling or bool(old and old.pulls) or bool(parts.copies.snapshot())
-
-    async def _finish(self) -> None:
-        """Wait for work that the new process does not take over, and for all clients to reconnect.
-
-        By then, all connections here have exceeded gRPC's maximum age.
-        """
-        parts, until = self._parts, self._loop.time() + clients.AGE_S * (1 + JITTER) + LEFT_S
-        await self._wait(
-            lambda: bool(
-                parts.limiter.queue.book.running
-                or parts.copies.snapshot()
-                or parts.streams.open_count
-                or parts.tokens.outstanding(self._loop.time())
-                or any(map(ends, parts.server.open_paths()))
-            ),
-            self._settings.drain_timeout_s,
-        )
-        await self._wait(lambda: self._loop.time() < until, None)
-
-    async def _wait(self, is_busy: Callable[[], bool], limit_s: float | None) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while is_busy() and not self._at_once.is_set():
-                    with contextlib.suppress(TimeoutError):
-                        await asyncio.wait_for(self._at_once.wait(), _POLL_S)
-
-    # While it serves
-
-    async def _look_at_runtime(self) -> None:
-        """Warn if the runtime does not answer: it may be starting, or the path is wrong."""
-        upstream = self._parts.upstream
-        if not await upstream.is_reached(_LOOK_S):
-            answer = await version(upstream, _LOOK_S)
-            reason = answer.message.rpartition(": ")[2]
-            self._log.warning("no_runtime", upstream=self._settings.upstream, reason=reason)
-
-    async def _keep_alive(self, socket: str, interval_s: float) -> None:
-        """Notify systemd's watchdog regularly while calls get through.
-
-        It is also notified while the runtime hangs, since a restart of the proxy would not help.
-        """
-        timeout_s, parts = interval_s / 2, self._parts
-        while not parts.hand_over.successor_pid:
-            here = Upstream(socket)
-            if await answers(here, timeout_s) or not await answers(parts.upstream, timeout_s):
-                notify("WATCHDOG=1", self._environ)
-            await here.close()
-            await asyncio.sleep(interval_s)
 
 
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     async def serve() -> None:
-        await App(settings, environ).run()
+        await assembled(settings, environ).run()
 
     raise_file_limit()
     with Log(LOGGER).of_library("asyncio"):

@@ -19,8 +19,7 @@ The two processes exchange JSON objects, one per line::
     new: {"call": "take-over"}
     old: {"pid": 7, "folders": ["cri.sock.k3x_9a2b", …], "streams": "IP:PORT"}
     new: {"socket": "/run/…", "port": true}   where it listens; whether it needs the stream port
-    old: {"running": […], "waiting": 3, "failures": […]}
-                                           it gives out no more slots and has released the port
+    old: {"running": […], "waiting": 3}    it gives out no more slots and has released the port
     new: {"serving": true}                 new clients reach the new process
     old: {}                                it forwards its waiting calls
     old: {"ended": 7, "error": "…"}        once per running pull; a null error means given up
@@ -45,15 +44,16 @@ from typing import Any, Final
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
 from pycrictl.ownprogram import is_running, start_orphan
+from pycrictl.progress.reference import canonical
 from pycrictl.proxy.events import (
+    Emit,
     Event,
-    Events,
     HandedOver,
     HandOverFailed,
     PullEnded,
     TookOver,
 )
-from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
+from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
@@ -110,8 +110,7 @@ class HandOver:
     """Takes over from an old process, if there is one, and later hands over to a new one.
 
     A consumer of events: a new process needs the ends of pulls that run here. Once it serves,
-    ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are the CRI socket and the admin
-    socket.
+    ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are the CRI's and the admin's.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class HandOver:
         limiter: PullLimiter,
         streams: StreamServer[PullTarget],
         server: CriServer,
-        events: Events,
+        emit: Emit,
         log: Log,
         stop: asyncio.Event,
     ) -> None:
@@ -132,8 +131,7 @@ class HandOver:
         self._streams = streams
         self._book = limiter.queue.book
         self._server = server
-        self._emit = events.emit
-        events.consumers.append(self._pull_ended)
+        self._emit = emit
         self._log = log
         self._stop = stop
         self._loop = asyncio.get_running_loop()
@@ -252,8 +250,7 @@ class HandOver:
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
         waiting = len(queue.in_line())
-        failures = self._book.handed_over()
-        lines.send({"running": running, "waiting": waiting, "failures": failures})
+        lines.send({"running": running, "waiting": waiting})
         answer = await lines.receive(STEP_S)
         if answer is None or not answer.get("serving"):
             lines.send({"error": "it took too long"})
@@ -279,7 +276,7 @@ class HandOver:
         self._stop.set()
         return ""
 
-    def _pull_ended(self, event: Event) -> None:
+    def __call__(self, event: Event) -> None:
         if not (isinstance(event, PullEnded) and self._lines):
             return
         call = event.call
@@ -348,22 +345,16 @@ class Predecessor:
         state = await self._next(STEP_S)
         if state is None:
             raise RemoteProtocolError("the proxy ended before it handed over")
-        now, queue = asyncio.get_running_loop().time(), self._limiter.queue
-        for document in state["running"]:
-            pod = document["pod"]
-            self.pulls[document["pull"]] = self._limiter.count(
-                document["image"],
-                began_s=now - document["started"],
-                asked=document["asked"],
-                pod=PodKey(*map(str, pod)) if pod else None,
-                runtime_handler=document["runtimeHandler"],
-                takes_slot=document["takesSlot"],
+        for pull in state["running"]:
+            self.pulls[pull["pull"]] = self._limiter.count(
+                PullKey(canonical(pull["image"]), pull["runtimeHandler"]),
+                pull["image"],
+                started=pull["started"],
+                asked=pull["asked"],
+                pod=PodKey(*map(str, pull["pod"])) if pull["pod"] else None,
+                is_present=not pull["takesSlot"],
             )
-        for failure in state.get("failures", ()):
-            pod = failure["pod"]
-            key = PodKey(*map(str, pod)) if pod else None
-            queue.book.inherit({**failure, "pod": key})
-        queue.is_held = bool(state["waiting"])
+        self._limiter.queue.is_held = bool(state["waiting"])
         return int(state["waiting"])
 
     async def serving(self) -> None:

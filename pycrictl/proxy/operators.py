@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,14 @@ from pycrictl.errors import ConfigError
 from pycrictl.kube.kubelet import find_kubelet
 from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
-from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.limiter_status import (
     containerd_document,
     kubelet_document,
     status_document,
 )
-from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
@@ -39,15 +39,14 @@ class Operators:
     """Answers the admin calls in ``calls``."""
 
     settings: ProxySettings
-    queue: PullQueue
     limiter: PullLimiter
-    layers: LayerPoller
     upstream: Upstream
+    copies: CopyService
+    hand_over: HandOver
     log: Log
-    copies: Callable[[], list[dict[str, Any]]]
-    predecessor: Callable[[], dict[str, Any] | None]
 
     def __post_init__(self) -> None:
+        self._queue = self.limiter.queue
         self._limit_origin = self.settings.limit_origin
 
     @property
@@ -61,17 +60,17 @@ class Operators:
         }
 
     async def _status(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        await self.layers.refresh()
+        await self.limiter.layers.refresh()
         return {
             **status_document(
-                self.queue,
+                self._queue,
                 now=asyncio.get_running_loop().time(),
                 wall_s=time.time(),
-                seen=self.layers.seen,
+                seen=self.limiter.layers.seen,
                 limit_origin=self._limit_origin,
             ),
-            "predecessor": self.predecessor(),
-            "copies": self.copies(),
+            "predecessor": self.hand_over.status(),
+            "copies": self.copies.snapshot(),
             "kubelet": await asyncio.to_thread(self._kubelet),
             "containerd": await self._containerd(),
         }
@@ -80,8 +79,8 @@ class Operators:
         limit = request.get("limit")
         if type(limit) is not int or not 0 <= limit <= MAX_COUNT:
             raise ValueError(f"the limit must be a number from 0 to {MAX_COUNT}")
-        before = self.queue.limit
-        self.queue.set_limit(limit, now=asyncio.get_running_loop().time())
+        before = self._queue.limit
+        self._queue.set_limit(limit, now=asyncio.get_running_loop().time())
         self._limit_origin = "pull-limiter set"
         self.log.info("limit", limit=limit, before=before)
         return {"limit": limit, "before": before}

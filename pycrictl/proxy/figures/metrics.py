@@ -9,7 +9,6 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter as Counter_
-from dataclasses import dataclass
 from typing import Any, Final
 
 from prometheus_client import Gauge, Histogram, ProcessCollector
@@ -61,8 +60,6 @@ _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromCon
 _SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
 _STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
 TIMEOUT_S: Final = 2.0
-FRESH_S: Final = 1.0
-"""How long a response of the runtime is reused."""
 
 _REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
 
@@ -89,39 +86,22 @@ def method_class(path: str) -> str:
     return "status" if name.endswith(_STATUS_ENDINGS) and name[:6] != "Update" else "change"
 
 
-@dataclass(frozen=True)
-class MetricSources:
-    queue: PullQueue
-    copies: CopyService
-    slots: Slots[Any]
-    tokens: Tokens
-    streams: StreamServer[Any]
-    health: Health
-
-
-class Health:
-    """Checks the runtime with a Version call; any response of its own means healthy."""
-
-    def __init__(self, upstream: Upstream) -> None:
-        self._upstream = upstream
-        self._asked_at = -FRESH_S
-        self._problem = ""
-        self._lock = asyncio.Lock()
-
-    async def problem(self) -> str:
-        loop = asyncio.get_running_loop()
-        async with self._lock:
-            if loop.time() - self._asked_at >= FRESH_S:
-                answer = await version(self._upstream, TIMEOUT_S)
-                is_down = answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED)
-                self._problem = answer.message if is_down else ""
-                self._asked_at = loop.time()
-        return self._problem
-
-
 class Metrics:
-    def __init__(self, sources: MetricSources) -> None:
-        self._sources = sources
+    """A consumer of events; ``pages`` shows what it counted."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        queue: PullQueue,
+        copies: CopyService,
+        slots: Slots[Any],
+        tokens: Tokens,
+        streams: StreamServer[Any],
+    ) -> None:
+        self._upstream = upstream
+        self._slots = slots
+        self._tokens = tokens
+        self._streams_server = streams
         self._calls: Counter_[tuple[str, ...]] = Counter_()
         page = self._page = MetricsPage("pycrictl_")
         registry = self.registry = page.registry
@@ -129,70 +109,48 @@ class Metrics:
         counter, gauge = page.counter, page.gauge
 
         def by_size(name: str, text: str) -> Histogram:
-            return Histogram(
-                f"pycrictl_{name}",
-                text,
-                ["image_size_in_bytes"],
-                buckets=PULL_BUCKETS_S,
-                registry=registry,
-            )
+            label = "image_size_in_bytes"
+            name = f"pycrictl_{name}"
+            return Histogram(name, text, [label], buckets=PULL_BUCKETS_S, registry=registry)
 
-        build = Gauge(
-            "pycrictl_build_info", "The program.", ["version", "python"], registry=registry
-        )
-        build.labels(__version__, platform.python_version()).set(1)
+        build = ("pycrictl_build_info", "The program.", ["version", "python"])
+        Gauge(*build, registry=registry).labels(__version__, platform.python_version()).set(1)
         self._up = gauge("upstream_up", "Whether the runtime answered just now.")
 
-        self._pulls = counter(
-            "pulls", "PullImage calls that are over, by outcome and gRPC code.", "outcome", "code"
-        )
-        self._joined = counter(
-            "pulls_joined", "PullImage calls that waited for an equal one, which succeeded."
-        )
-        self._waited = by_size(
-            "pull_wait_seconds", "Time from a PullImage call to its slot, by size of the image."
-        )
-        self._pulled = by_size(
-            "pull_duration_seconds", "Time that the runtime took for a pull, by size of the image."
-        )
-        self._bytes = counter(
-            "pull_bytes",
-            "Bytes of layers that pulls downloaded, found on the node, and unpacked.",
-            "phase",
-        )
+        over = "PullImage calls that are over, by outcome and gRPC code."
+        self._pulls = counter("pulls", over, "outcome", "code")
+        joined = "PullImage calls that waited for an equal one, which succeeded."
+        self._joined = counter("pulls_joined", joined)
+        waited = "Time from a PullImage call to its slot, by size of the image."
+        self._waited = by_size("pull_wait_seconds", waited)
+        pulled = "Time that the runtime took for a pull, by size of the image."
+        self._pulled = by_size("pull_duration_seconds", pulled)
+        moved = "Bytes of layers that pulls downloaded, found on the node, and unpacked."
+        self._bytes = counter("pull_bytes", moved, "phase")
         for phase in ("downloaded", "reused", "extracted"):
             self._bytes.labels(phase)
-        queue, book = sources.queue, sources.queue.book
+        book = queue.book
         gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
         gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
         gauge("pull_slots", "The limit of parallel pulls; 0 for none.", lambda: queue.limit)
         gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)
 
-        self._copies = counter(
-            "copies", "Copies that are over, by direction and end.", "direction", "end"
-        )
+        over = "Copies that are over, by direction and end."
+        self._copies = counter("copies", over, "direction", "end")
         self._copy_bytes = counter("copy_bytes", "Bytes of copies that succeeded.", "direction")
-        gauge(
-            "copies_running",
-            "Copies that are made or about to be.",
-            lambda: len(sources.copies.snapshot()),
-        )
+        running = "Copies that are made or about to be."
+        gauge("copies_running", running, lambda: len(copies.snapshot()))
         self._streams = counter("streams", "Streams that are over, by kind and end.", "kind", "end")
-        gauge(
-            "streams_open",
-            "Open connections for progress and copies.",
-            lambda: sources.streams.open_count,
-        )
+        is_open = "Open connections for progress and copies."
+        gauge("streams_open", is_open, lambda: streams.open_count)
         self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
         for end in ("taken", "failed"):  # an alert detects a first one only after a 0
             self._handovers.labels(end)
         self._refused_pulls: Counter_[str] = Counter_()
-        page.counted(
-            "calls", "Calls that are over, by class and code.", self._calls.copy, "class", "code"
-        )
-        page.counted(
-            "refused", "What was refused, by the limit that it met.", self._refused, "limit"
-        )
+        over = "Calls that are over, by class and code."
+        page.counted("calls", over, self._calls.copy, "class", "code")
+        refused = "What was refused, by the limit that it met."
+        page.counted("refused", refused, self._refused, "limit")
 
     # Events
 
@@ -236,12 +194,11 @@ class Metrics:
         self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
 
     def _refused(self) -> dict[tuple[str, ...], int]:
-        sources = self._sources
         others = {
-            "stream_urls": sources.tokens.refused,
-            "stream_connections": sources.streams.dropped.count,
+            "stream_urls": self._tokens.refused,
+            "stream_connections": self._streams_server.dropped.count,
         }
-        found = self._refused_pulls + sources.slots.refused + Counter_(others)
+        found = self._refused_pulls + self._slots.refused + Counter_(others)
         return {(limit,): number for limit, number in found.items()}
 
     # Pages
@@ -250,7 +207,7 @@ class Metrics:
         return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
 
     async def _metrics(self) -> Page:
-        self._up.set(not await self._sources.health.problem())
+        self._up.set(not await self._problem())
         # Takes some milliseconds, which must not delay calls.
         body = await asyncio.to_thread(self._page.text)
         return Page(200, body, CONTENT_TYPE)
@@ -259,5 +216,10 @@ class Metrics:
         return Page(200, b"ok\n")
 
     async def _ready(self) -> Page:
-        problem = await self._sources.health.problem()
+        problem = await self._problem()
         return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
+
+    async def _problem(self) -> str:
+        """Return why the runtime does not answer; empty if it does."""
+        answer = await version(self._upstream, TIMEOUT_S)
+        return answer.message if answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED) else ""

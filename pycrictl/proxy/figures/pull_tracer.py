@@ -24,7 +24,7 @@ from pycrictl.errors import StreamError
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.proxy.events import CopyEnded, Event, PullRecorded
 from pycrictl.servicelog import Log
-from pycrictl.streaming.loop import in_thread
+from pycrictl.streaming.loop import end_tasks, in_thread
 
 SEND_S: Final = 2.0
 """How long an ended span waits, so that others are sent with it."""
@@ -84,14 +84,13 @@ class PullTracer:
         end_span(span, error=error, attributes=known)
         self._ended.append(span)
         if self._sending is None:
-            self._sending = asyncio.get_running_loop().create_task(self._send(SEND_S))
+            self._sending = asyncio.get_running_loop().create_task(self._send_all())
 
     async def stop(self) -> None:
         if self._sending is not None:
-            self._sending.cancel()
-            self._sending = None
+            await end_tasks([self._sending])
         if self._ended:
-            await self._send(0.0)
+            await self._send()
 
     def _begin(self, request: CallRequest) -> CallRequest:
         parent = Context.parse(request.trace)
@@ -105,8 +104,13 @@ class PullTracer:
         others = [field for field in request.metadata if field[0] != TRACEPARENT]
         return replace(request, metadata=(*others, (TRACEPARENT, trace)))
 
-    async def _send(self, after_s: float) -> None:
-        await asyncio.sleep(after_s)
+    async def _send_all(self) -> None:
+        while self._ended:
+            await asyncio.sleep(SEND_S)
+            await self._send()
+        self._sending = None
+
+    async def _send(self) -> None:
         spans = list(self._ended)
         self._ended.clear()
         try:
@@ -117,6 +121,3 @@ class PullTracer:
             self._has_complained = True
         else:
             self._has_complained = False
-        self._sending = None
-        if self._ended and after_s:  # meanwhile
-            self._sending = asyncio.get_running_loop().create_task(self._send(SEND_S))

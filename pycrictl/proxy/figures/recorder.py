@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,17 +24,17 @@ from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.servicelog import Log
-from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.loop import end_tasks, in_thread
 
 STOP_S: Final = 2.0
 """How long the shutdown of the proxy waits for lookups and for writes, each."""
 
 MAX_WAITING: Final = 1000
-"""How many records are queued while the disk hangs; more are dropped."""
+"""How many records wait for the disk, or for another attempt; more are dropped."""
 
 
-class _Work:
-    """Tasks that the shutdown awaits, but not for long."""
+class _Consumer:
+    """Its work is done in tasks, which the shutdown awaits, but not for long."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -50,17 +50,14 @@ class _Work:
         await end_tasks(self._tasks)
 
 
-@dataclass(eq=False)
-class PullRecorder:
+class PullRecorder(_Consumer):
     """A consumer of ``PullEnded``; emits ``PullRecorded``."""
 
-    layers: LayerPoller
-    lookup: RuntimeLookup
-    emit: Emit
-
-    def __post_init__(self) -> None:
-        self._work = _Work()
-        self.stop = self._work.stop
+    def __init__(self, layers: LayerPoller, lookup: RuntimeLookup, emit: Emit) -> None:
+        super().__init__()
+        self._layers = layers
+        self._lookup = lookup
+        self._emit = emit
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, PullEnded) or event.call.is_elsewhere:
@@ -69,20 +66,20 @@ class PullRecorder:
         record = PullRecord.of(call, wall_s=time.time())
         # Of equal pulls, only the first has downloaded anything.
         if record.outcome is CallOutcome.PULLED and not record.is_joined:
-            self._work.begin(self._complete(record, call))
+            self.begin(self._complete(record, call))
         else:
-            self.emit(PullRecorded(call, record))
+            self._emit(PullRecorded(call, record))
 
     async def _complete(self, record: PullRecord, call: PullCall) -> None:
         found: dict[str, Any] = {}
         try:
             found = await self._find_out(record.image, call)
         finally:
-            self.emit(PullRecorded(call, replace(record, **found)))
+            self._emit(PullRecorded(call, replace(record, **found)))
 
     async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
         elapsed_s = asyncio.get_running_loop().time() - (call.started or call.ended)
-        pull = await self.layers.ended(canonical(image), time.time() - elapsed_s)
+        pull = await self._layers.ended(canonical(image), time.time() - elapsed_s)
         if pull is not None:
             size_bytes = sum(layer.total for layer in pull.layers)
             return {
@@ -94,52 +91,43 @@ class PullRecorder:
             }
         with contextlib.suppress(CallFailed):
             request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=image))
-            answer = await self.lookup.call("ImageStatus", request)
+            answer = await self._lookup.call("ImageStatus", request)
             return {"size_bytes": answer.image.size or None}
         return {}
 
 
-class HistoryWriter:
-    """A consumer of ``PullRecorded``: appends the last attempt of each pull to the history.
-
-    Its thread does not keep the process alive if a disk hangs: nothing waits for its pool.
-    """
+class HistoryWriter(_Consumer):
+    """A consumer of ``PullRecorded``: appends the last attempt of each pull to the history."""
 
     def __init__(self, folder: str, *, log: Log) -> None:
+        super().__init__()
         self._folder = Path(folder)
         self._log = log
-        self._work = _Work()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="history")
-        self._waiting = 0
+        self._disk = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._has_complained = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, PullRecorded):
-            self._work.begin(self._keep(event.call, event.record))
+        if isinstance(event, PullRecorded) and len(self._tasks) < MAX_WAITING:
+            self.begin(self._keep(event.call, event.record))
 
     async def stop(self) -> None:
         self._stopping.set()
-        await self._work.stop()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        await super().stop()
 
     async def _keep(self, call: PullCall, record: PullRecord) -> None:
         if not record.outcome.is_good:  # another attempt may follow
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ATTEMPT_GAP_S):
                     await self._stopping.wait()
-        if call.is_continued or self._waiting >= MAX_WAITING:
+        if call.is_continued:
             return
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(self._thread, history.append, self._folder, record)
-        except OSError as exc:
-            if not self._has_complained:
-                reason = (exc.strerror or str(exc)).lower()
-                self._log.warning("no_history", folder=str(self._folder), error=reason)
-            self._has_complained = True
-        else:
-            self._has_complained = False
-        finally:
-            self._waiting -= 1
+        problem = ""
+        async with self._disk:
+            try:
+                await in_thread(partial(history.append, self._folder, record))
+            except OSError as exc:
+                problem = (exc.strerror or str(exc)).lower()
+        if problem and not self._has_complained:
+            self._log.warning("no_history", folder=str(self._folder), error=problem)
+        self._has_complained = bool(problem)

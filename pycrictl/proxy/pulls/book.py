@@ -14,10 +14,9 @@ from __future__ import annotations
 from asyncio import Event
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
@@ -204,29 +203,6 @@ class Book:
             if pod in (None, call.pod):
                 found.setdefault(call.image, [call])
         return sorted(found.values(), key=lambda calls: calls[0].ticket)
-
-    def inherit(self, failure: Mapping[str, Any]) -> None:
-        """Remember a failed call of an earlier process (``handed_over``)."""
-        pod, reference = failure["pod"], failure["reference"]
-        pull = QueuedPull(0, PullKey(failure["image"]), takes_slot=True, reference=reference)
-        call = PullCall(0, pull, pod, reference, reference, failure["ended"])
-        call.end, call.ended = CallState.FAILED, failure["ended"]
-        call.attempt, call.error = failure["attempts"], failure["error"]
-        self.ended.append(call)
-
-    def handed_over(self) -> list[dict[str, Any]]:
-        """Return the final failures for the next process, the oldest first."""
-        return [
-            {
-                "pod": call.pod,
-                "image": call.image,
-                "reference": call.reference,
-                "ended": call.ended,
-                "attempts": call.attempt,
-                "error": call.error,
-            }
-            for call in reversed(self.failures())
-        ]
 
     def failures(self) -> list[PullCall]:
         """Return the last final failure of each pod and image, the newest first."""

@@ -17,7 +17,7 @@ import contextlib
 import itertools
 import time
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -29,7 +29,7 @@ from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import PodKey, RuntimeLookup, pod_key
+from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.wire.codes import (
@@ -134,29 +134,12 @@ class PullLimiter:
         finally:
             self.layers.end(call.ticket)
 
-    def count(
-        self,
-        name: str,
-        *,
-        began_s: float,
-        asked: float,
-        pod: PodKey | None,
-        runtime_handler: str,
-        takes_slot: bool,
-    ) -> PullCall:
-        """Count a pull of another process, begun ``began_s`` seconds ago, until ``uncount``."""
-        now = self._loop.time()
-        call = self.queue.submit(
-            next(self._tickets),
-            PullKey(canonical(name), runtime_handler),
-            now=now,
-            pod=pod,
-            reference=name,
-            asked=asked,
-            started=now - began_s,
-            is_present=not takes_slot,
-        )
-        self.layers.begin(call.ticket, Expected(name, time.time() - began_s))
+    def count(self, key: PullKey, reference: str, **pull: Any) -> PullCall:
+        """Count a pull of another process (see ``PullQueue.submit``), until ``uncount``."""
+        now, ticket = self._loop.time(), next(self._tickets)
+        call = self.queue.submit(ticket, key, now=now, reference=reference, **pull)
+        began_s = time.time() - (now - pull["started"])
+        self.layers.begin(ticket, Expected(reference, began_s))
         return call
 
     def uncount(self, call: PullCall, error: str | None) -> None:

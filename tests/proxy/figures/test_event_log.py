@@ -23,7 +23,7 @@ from pycrictl.proxy.events import (
 )
 from pycrictl.proxy.figures.event_log import NAMES, EventLog
 from pycrictl.proxy.figures.history import CallOutcome
-from pycrictl.proxy.figures.metrics import Metrics, MetricSources
+from pycrictl.proxy.figures.metrics import Metrics
 from pycrictl.proxy.pulls.book import PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.serve.stream_server import StreamServer
@@ -51,8 +51,7 @@ def metrics() -> Metrics:
     tokens = Tokens()
     streams = StreamServer[str](tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
     copies = cast(Any, SimpleNamespace(snapshot=list))
-    sources = MetricSources(PullQueue(1), copies, Slots(), tokens, streams, cast(Any, None))
-    return Metrics(sources)
+    return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)
 
 
 def told(names: dict[type[Event], str], caplog: pytest.LogCaptureFixture) -> tuple[str, list[str]]:
