@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 import h11
@@ -19,7 +20,6 @@ MAX_HEAD_BYTES: Final = 16384
 """The longest request head accepted."""
 
 SWITCHING_PROTOCOLS: Final = 101
-LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 def headers_of(event: h11.Request | h11.Response | h11.InformationalResponse) -> Headers:
@@ -49,7 +49,6 @@ class Request:
 
     method: str
     target: str = field(repr=False)
-    minor_version: int
     headers: Headers = field(repr=False)
 
     @property
@@ -59,33 +58,48 @@ class Request:
         return "websocket" in upgrade and "upgrade" in connection
 
 
-def parse_request(head: bytes) -> Request:
-    """Parse a request's head; RemoteProtocolError if it is malformed or announces a body."""
-    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
-    try:
-        connection.receive_data(head)
-        event = connection.next_event()
-    except h11.RemoteProtocolError:
-        event = None
-    if not isinstance(event, h11.Request) or not event.http_version.startswith(b"1."):
-        raise RemoteProtocolError("not an HTTP/1.1 request")
-    headers = headers_of(event)
-    if len(headers.get_all("Host")) != 1:
-        raise RemoteProtocolError("an HTTP request needs one Host")
-    if tokens(headers, "Transfer-Encoding") or set(tokens(headers, "Content-Length")) - {"0"}:
-        raise RemoteProtocolError("an HTTP request with a body")
-    method, target = event.method.decode("ascii"), event.target.decode("ascii")
-    return Request(method, target, int(event.http_version[2:]), headers)
+class Exchange:
+    """A server's side: one request, and its response."""
 
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD_BYTES)
 
-def serialize_response(
-    status: int, reason: str, headers: Iterable[tuple[str, str]], body: bytes = b""
-) -> bytes:
-    """Return the bytes of a response: its head, and its body if there is one."""
-    lines = [f"HTTP/1.1 {status} {reason}", *(f"{name}: {value}" for name, value in headers)]
-    return "\r\n".join([*lines, "", ""]).encode("ascii") + body
+    @property
+    def early(self) -> bytes:
+        """The bytes that have arrived after the head of the request."""
+        return bytes(self._http.trailing_data[0])
 
+    def receive(self, data: bytes) -> Request | None:
+        """Read bytes; return the request once its head is complete.
 
-def chunk(data: bytes) -> bytes:
-    """Return one chunk of a body (RFC 9112, 7.1); ``data`` must not be empty."""
-    return b"%x\r\n%b\r\n" % (len(data), data)
+        A malformed head, or one that announces a body, raises RemoteProtocolError.
+        """
+        try:
+            self._http.receive_data(data)
+            event = self._http.next_event()
+        except h11.RemoteProtocolError:
+            raise RemoteProtocolError("not an HTTP/1.1 request") from None
+        if event is h11.NEED_DATA:
+            return None
+        if not isinstance(event, h11.Request) or not event.http_version.startswith(b"1."):
+            raise RemoteProtocolError("not an HTTP/1.1 request")
+        headers = headers_of(event)
+        if len(headers.get_all("Host")) != 1:
+            raise RemoteProtocolError("an HTTP request needs one Host")
+        if tokens(headers, "Transfer-Encoding") or set(tokens(headers, "Content-Length")) - {"0"}:
+            raise RemoteProtocolError("an HTTP request with a body")
+        return Request(event.method.decode("ascii"), event.target.decode("ascii"), headers)
+
+    def head(self, status: HTTPStatus, headers: Iterable[tuple[str, str]]) -> bytes:
+        """Return the head of the response, after which the connection is closed."""
+        fields = [*headers, ("Cache-Control", "no-store"), ("Connection", "close")]
+        response = h11.Response(status_code=status, reason=status.phrase.encode(), headers=fields)
+        return self._http.send(response) or b""
+
+    def body(self, data: bytes) -> bytes:
+        """Return the bytes for a part of the body: a chunk, unless its length was given."""
+        return self._http.send(h11.Data(data)) or b""
+
+    def end(self) -> bytes:
+        """Return the bytes for the end of the body."""
+        return self._http.send(h11.EndOfMessage()) or b""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import h11
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from websockets.datastructures import Headers
 
 from pycrictl.errors import RemoteProtocolError
-from pycrictl.wire.http1 import LAST_CHUNK, chunk, parse_request, serialize_response, tokens
+from pycrictl.wire.http1 import Exchange, Request, tokens
 
 
 def test_header_lists() -> None:
@@ -16,13 +18,20 @@ def test_header_lists() -> None:
     assert tokens(headers, "Missing") == []
 
 
+def parse(text: bytes) -> Request | None:
+    return Exchange().receive(text)
+
+
 def head(*fields: str, line: str = "GET /x HTTP/1.1") -> bytes:
     return "\r\n".join([line, "Host: a:1", *fields, "", ""]).encode("iso-8859-1")
 
 
 def test_a_request() -> None:
-    request = parse_request(head("X-Thing:  two words ", "Accept: */*"))
-    assert (request.method, request.target, request.minor_version) == ("GET", "/x", 1)
+    exchange, text = Exchange(), head("X-Thing:  two words ", "Accept: */*")
+    assert exchange.receive(text[:20]) is None
+    request = exchange.receive(text[20:] + b"more")
+    assert request is not None
+    assert (request.method, request.target, exchange.early) == ("GET", "/x", b"more")
     assert request.headers.get("x-thing") == "two words"
     assert not request.wants_websocket
 
@@ -30,7 +39,8 @@ def test_a_request() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        b"",
+        b"\x16\x03\x01" * 10 + b"\r\n\r\n",
+        b"GET /" + b"x" * 20_000,
         b"GET /x HTTP/2.0\r\nHost: a\r\n\r\n",
         b"GET /x HTTP/1.1\r\n\r\n",
         b"GET /x HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -40,11 +50,11 @@ def test_a_request() -> None:
 )
 def test_what_is_no_request(text: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
-        parse_request(text)
+        parse(text)
 
 
 def test_no_secret_in_its_text() -> None:
-    assert "secret" not in repr(parse_request(head(line="GET /secret HTTP/1.1")))
+    assert "secret" not in repr(parse(head(line="GET /secret HTTP/1.1")))
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=5))
@@ -52,8 +62,10 @@ def test_a_client_reads_an_answer(parts: list[bytes]) -> None:
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method="GET", target="/", headers=[("Host", "a")]))
     client.send(h11.EndOfMessage())
-    answer = serialize_response(200, "OK", [("Transfer-Encoding", "chunked")])
-    client.receive_data(answer + b"".join(map(chunk, parts)) + LAST_CHUNK)
+    exchange = Exchange()
+    assert exchange.receive(head()) is not None
+    answer = exchange.head(HTTPStatus.OK, [("Content-Type", "text/plain")])
+    client.receive_data(answer + b"".join(map(exchange.body, parts)) + exchange.end())
     body = b""
     while not isinstance(event := client.next_event(), h11.EndOfMessage):
         body += event.data if isinstance(event, h11.Data) else b""

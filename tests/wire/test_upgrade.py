@@ -8,7 +8,7 @@ from websockets.datastructures import Headers
 from pycrictl.errors import RemoteProtocolError
 from pycrictl.streaming.opening import Opening
 from pycrictl.streaming.target import parse_url
-from pycrictl.wire.http1 import ResponseHead, parse_request
+from pycrictl.wire.http1 import Exchange, ResponseHead
 from pycrictl.wire.upgrade import ClientHandshake, accepted
 
 # The example of RFC 6455, 1.3.
@@ -78,7 +78,9 @@ def test_bad_answers(answer: ResponseHead) -> None:
 def test_what_the_server_answers_is_what_the_client_takes(protocol: str) -> None:
     client = ClientHandshake(["v5", "v4"])
     lines = [f"{name}: {value}" for name, value in [*client.headers, ("User-Agent", "ü")]]
-    asked = parse_request("\r\n".join(["GET /x HTTP/1.1", "Host: a:1", *lines, "", ""]).encode())
+    text = "\r\n".join(["GET /x HTTP/1.1", "Host: a:1", *lines, "", ""])
+    asked = Exchange().receive(text.encode())
+    assert asked is not None
     assert asked.wants_websocket
     head = accepted(asked.headers.raw_items(), protocol)
     assert head is not None

@@ -26,12 +26,11 @@ from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.units import quote
 from pycrictl.wire import limits
-from pycrictl.wire.http1 import MAX_HEAD_BYTES, Request, parse_request, serialize_response
+from pycrictl.wire.http1 import MAX_HEAD_BYTES, Exchange, Request
 
 PAGE_S: Final = 30.0
 """Timeout for making and sending a page."""
 
-_HEAD_END: Final = b"\r\n\r\n"
 _RETRY_S: Final = 0.1
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: reset; nothing stays in the kernel
 
@@ -43,16 +42,14 @@ class Page(NamedTuple):
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
 
-    def response(self) -> bytes:
-        headers = [
-            ("Content-Type", self.content_type),
-            ("Content-Length", str(len(self.body))),
-            ("Cache-Control", "no-store"),
-            ("Connection", "close"),
-        ]
+    def response(self, http: Exchange, *, has_body: bool = True) -> bytes:
+        size = str(len(self.body))
+        headers = [("Content-Type", self.content_type), ("Content-Length", size)]
         if self.status == HTTPStatus.METHOD_NOT_ALLOWED:
             headers.append(("Allow", "GET"))
-        return serialize_response(self.status, HTTPStatus(self.status).phrase, headers, self.body)
+        return http.head(HTTPStatus(self.status), headers) + (
+            http.body(self.body) if has_body else b""
+        )
 
 
 class RequestRefused(Exception):
@@ -62,6 +59,7 @@ class RequestRefused(Exception):
 
 
 MakePage: TypeAlias = Callable[[], Awaitable[Page]]
+Work: TypeAlias = Coroutine[Any, Any, None]
 
 
 class HttpServer:
@@ -81,12 +79,10 @@ class HttpServer:
         listener.listen(limits.BACKLOG)
         self._listeners[listener] = self._loop.create_task(self._accept(listener))
 
-    def _route(
-        self, request: Request, sock: socket.socket, early: bytes
-    ) -> Coroutine[Any, Any, None]:
+    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
         """Return the coroutine that serves a request on ``sock`` and closes it.
 
-        ``early`` is the data after the head. Raises ``RequestRefused`` or RemoteProtocolError.
+        Raises ``RequestRefused``.
         """
         raise NotImplementedError
 
@@ -145,14 +141,14 @@ class HttpServer:
             sock.setblocking(False)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            http, request = Exchange(), None
             try:
                 async with asyncio.timeout(limits.HEAD_S):
-                    head, early = await self._head(sock)
+                    request = await self._request(sock, http)
+                work = self._route(request, http, sock)
             except TimeoutError:
                 self.dropped(why="no request")
                 return
-            try:
-                work = self._route(parse_request(head), sock, early)
             except RemoteProtocolError:
                 page = RequestRefused(HTTPStatus.BAD_REQUEST).page
             except RequestRefused as refused:
@@ -163,24 +159,20 @@ class HttpServer:
                 del self._waiting[task]
                 await work
                 return
+            has_body = request is None or request.method != "HEAD"
             async with asyncio.timeout(limits.HEAD_S):
-                await self._loop.sock_sendall(sock, page.response())
+                await self._loop.sock_sendall(sock, page.response(http, has_body=has_body))
                 # Closing now would make the kernel drop the response if the client still sends.
                 sock.shutdown(socket.SHUT_WR)
                 while await self._loop.sock_recv(sock, MAX_HEAD_BYTES):
                     pass
                 sock.close()
 
-    async def _head(self, sock: socket.socket) -> tuple[bytes, bytes]:
-        """Return the head of a request, unless that is too long, and what follows it."""
-        data = b""
-        while _HEAD_END not in data and len(data) <= MAX_HEAD_BYTES:
-            more = await self._loop.sock_recv(sock, MAX_HEAD_BYTES)
-            if not more:
-                raise ConnectionResetError
-            data += more
-        head, end, early = data.partition(_HEAD_END)
-        return head + end, early
+    async def _request(self, sock: socket.socket, http: Exchange) -> Request:
+        while data := await self._loop.sock_recv(sock, MAX_HEAD_BYTES):
+            if (request := http.receive(data)) is not None:
+                return request
+        raise ConnectionResetError
 
 
 def _reset(sock: socket.socket) -> None:
@@ -201,21 +193,19 @@ class PageServer(HttpServer):
         self.listen(listener)
         return Address(address.host, listener.getsockname()[1])
 
-    def _route(
-        self, request: Request, sock: socket.socket, early: bytes
-    ) -> Coroutine[Any, Any, None]:
+    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
         make = self._pages.get(request.target.partition("?")[0])
         if make is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND)
         if request.method != "GET":
             raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
-        return _send(sock, make)
+        return _send(sock, http, make)
 
 
-async def _send(sock: socket.socket, make: MakePage) -> None:
+async def _send(sock: socket.socket, http: Exchange, make: MakePage) -> None:
     with sock, suppress(OSError):  # the client has disconnected or does not read
         async with asyncio.timeout(PAGE_S):
-            data = (await make()).response()
+            data = (await make()).response(http)
             await asyncio.get_running_loop().sock_sendall(sock, data)
 
 

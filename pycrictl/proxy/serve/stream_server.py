@@ -15,10 +15,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from websockets import protocol
@@ -26,13 +26,13 @@ from websockets.frames import CloseCode
 
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.proxy.events import Emit, StreamEnded
-from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, listening, places
+from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, Work, listening, places
 from pycrictl.proxy.serve.tokens import COPY_PATH, Tokens
 from pycrictl.servicelog import Log
 from pycrictl.serviceoptions import Address
 from pycrictl.streaming.loop import end_tasks
 from pycrictl.wire import limits
-from pycrictl.wire.http1 import LAST_CHUNK, Request, chunk, serialize_response
+from pycrictl.wire.http1 import Exchange, Request
 from pycrictl.wire.upgrade import accepted
 
 STUCK_S: Final = 60.0
@@ -97,21 +97,21 @@ class StreamServer(HttpServer, Generic[TargetT]):
             if is_elsewhere(target):
                 task.cancel()
 
-    def _route(
-        self, request: Request, sock: socket.socket, early: bytes
-    ) -> Coroutine[Any, Any, None]:
+    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
         """Redeem the token of a valid request, and return the coroutine that serves it."""
         self._check(request)
         target, now = request.target, self._loop.time()
         if not self._tokens.is_valid(target, now=now):
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        if not target.startswith(COPY_PATH):
-            form = _form(request)
-            return self._serve(sock, form, self._tokens.redeem(target, now=now), early)
-        answer = _handshake(request, STREAM_PROTOCOL)
-        if early:
-            raise RequestRefused(HTTPStatus.BAD_REQUEST)
-        return _copy(sock, self._tokens.redeem(target, now=now), answer)
+        form: _Lines | _Messages = _Lines(http)
+        if target.startswith(COPY_PATH):
+            answer = _handshake(request, STREAM_PROTOCOL)
+            if http.early:
+                raise RequestRefused(HTTPStatus.BAD_REQUEST)
+            return _copy(sock, self._tokens.redeem(target, now=now), answer)
+        if request.wants_websocket:
+            form = _Messages(_handshake(request))
+        return self._serve(sock, form, self._tokens.redeem(target, now=now), http.early)
 
     def _check(self, request: Request) -> None:
         """Refuse requests that another site's page could cause, directly or by DNS rebinding."""
@@ -198,14 +198,6 @@ async def _copy(sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
 # The two forms of a progress stream
 
 
-def _form(request: Request) -> _Messages | _Lines:
-    if not request.wants_websocket:
-        if not request.minor_version:  # HTTP/1.0 has no chunks
-            raise RequestRefused(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
-        return _Lines()
-    return _Messages(_handshake(request))
-
-
 def _handshake(request: Request, *protocols: str) -> bytes:
     answer = accepted(request.headers.raw_items(), *protocols)
     if answer is None:
@@ -217,21 +209,18 @@ class _Lines:
     kind = "http"
     is_over = is_answered = False
 
+    def __init__(self, http: Exchange) -> None:
+        self._http = http
+
     def head(self) -> bytes:
-        headers = [
-            ("Content-Type", "application/x-ndjson"),
-            ("Cache-Control", "no-store"),
-            ("Connection", "close"),
-            ("Transfer-Encoding", "chunked"),
-        ]
-        return serialize_response(200, "OK", headers)
+        return self._http.head(HTTPStatus.OK, [("Content-Type", "application/x-ndjson")])
 
     def record(self, text: str) -> bytes:
-        return chunk(text.encode() + b"\n")
+        return self._http.body(text.encode() + b"\n")
 
     def end(self, *, is_whole: bool) -> bytes:
-        """Return the last chunk of the body, or nothing if the body is cut short."""
-        return LAST_CHUNK if is_whole else b""
+        """Return the end of the body, or nothing if the body is cut short."""
+        return self._http.end() if is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
         return b""
