@@ -71,10 +71,9 @@ class LayerPoller:
         self._seen: dict[str, PullState] = {}
         self._forgotten: set[str] = set()
         self._others: dict[str, float] = {}
-        self._looked_at = 0.0
+        self._looked_at = self._left_at = 0.0
         self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
         self._wanted = asyncio.Event()
         self._looked = asyncio.Event()
         self._connection: _RuntimeWatch | None = None
@@ -125,10 +124,7 @@ class LayerPoller:
         self._watchers += 1
         self._node_watchers += whole_node
         try:
-            if self._timer is not None:
-                self._timer.cancel()
-                self._timer = None
-            if self._task is None:
+            if self._task is None or self._task.done():
                 self._looked = asyncio.Event()  # a task that is ending may still set its own
                 self._task = asyncio.create_task(self._run(self._looked))
             self._wanted.set()
@@ -140,8 +136,7 @@ class LayerPoller:
         finally:
             self._watchers -= 1
             self._node_watchers -= whole_node
-            if not self._watchers and self._task is not None:
-                self._timer = asyncio.get_running_loop().call_later(LINGER_S, self._stop_polling)
+            self._left_at = asyncio.get_running_loop().time()
 
     async def refresh(self) -> None:
         """Wait until the state of running pulls is at most one poll old."""
@@ -154,25 +149,22 @@ class LayerPoller:
         return await self._ask(lambda one: one.watcher.ended(image, began_s))
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._stop_polling()
+        if self._task is not None:
+            self._task.cancel()
         async with self._lock:
             self._disconnect()
         self._executor.shutdown(wait=False)
 
-    def _stop_polling(self) -> None:
-        self._timer = None
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-
     async def _run(self, looked: asyncio.Event) -> None:
+        time = asyncio.get_running_loop().time
         try:
-            while self._can_see:
+            while self._can_see and (self._watchers or time() < self._left_at + LINGER_S):
                 if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
-                    await self._wanted.wait()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(LINGER_S):
+                            await self._wanted.wait()
+                    continue
                 is_well = await self._look() is not None
                 looked.set()
                 self.on_look()

@@ -43,7 +43,6 @@ HEARTBEAT_S: Final = 10.0
 PACE_S: Final = 0.2
 """The shortest time between two batches of reports."""
 
-_CLOCK_STEP_S: Final = 1.0
 _SETTLE_S: Final = ATTEMPT_GAP_S
 """Minimum time that a new stream stays open, since the pod's next pull may be about to begin."""
 
@@ -84,8 +83,6 @@ class PullProgress:
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        starts = partial(expected_starts, self.queue, self.layers.seen)
-        self._reporter = Reporter(self.queue.book, self.layers.seen, self.layers.others, starts)
 
     async def handle(self, request: CallRequest) -> Answer:
         try:
@@ -107,12 +104,15 @@ class PullProgress:
         """Yield messages in batches until nothing is left to pull; the first has everything."""
         writer = MessageWriter()
         opened_at = sent_at = self._loop.time()
+        offset_s = time.time() - opened_at
+        layers, queue = self.layers, self.queue
+        starts = partial(expected_starts, queue, layers.seen)
+        reporter = Reporter(queue.book, layers.seen, layers.others, starts, offset_s)
         async with self.layers.watching(whole_node=target.pod is None):
             while True:
                 now = self._loop.time()
-                self._set_clock(time.time() - now)
-                until = self._reporter.busy_until(target.pod, now=now)
-                batch = writer.changes(self._reporter.pulls(target, now=now, since=opened_at))
+                until = reporter.busy_until(target.pod, now=now)
+                batch = writer.changes(reporter.pulls(target, now=now, since=opened_at))
                 if not batch and not writer.last:
                     batch = [NOTHING]  # at once, so that a reader need not wait for the end
                     writer.last = NOTHING
@@ -125,10 +125,6 @@ class PullProgress:
                     return
                 await asyncio.sleep(PACE_S)
                 await self.notifier.wait(1.0)
-
-    def _set_clock(self, offset_s: float) -> None:
-        if abs(offset_s - self._reporter.wall_offset_s) > _CLOCK_STEP_S:
-            self._reporter = replace(self._reporter, wall_offset_s=offset_s)
 
 
 # The pulls of a stream; pure

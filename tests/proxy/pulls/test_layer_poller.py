@@ -172,7 +172,7 @@ def test_what_was_seen_last_is_not_shown_to_who_comes_later(
         async with bench.poller.watching():
             await until(lambda: bool(items_of(bench.poller)))
         made.download(0, 900, at_s=time.time())
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(2 * layer_poller.POLL_INTERVAL_S)
         async with bench.poller.watching():
             assert [one.progress for one in items_of(bench.poller)] == [900]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -137,10 +136,8 @@ def test_what_is_refused(fake: FakeServer, start: Start) -> None:
     assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
 
 
-def followed(
-    fake: FakeServer, count: int, *, started: float | None, heard: Callable[[], object] = list
-) -> list[list[str]]:
-    """Return the first batches about a pull; call ``heard`` after each."""
+def followed(fake: FakeServer, count: int) -> list[list[str]]:
+    """Return the first batches about a pull that waits."""
 
     async def run() -> list[list[str]]:
         notifier, queue = Notifier(), PullQueue(1)
@@ -155,13 +152,11 @@ def followed(
         )
         target = PullTarget(PodKey("default", "web", "u1"))
         book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
-        book.line[0].started = started
         book.begin(1, book.line[0], pod=target.pod, reference="a", now=0.0)
         found = []
         async with contextlib.aclosing(progress.follow(target)) as batches:
             async for batch in batches:
                 found.append(batch)
-                heard()
                 if len(found) == count:
                     break
         await layers.close()
@@ -170,29 +165,12 @@ def followed(
     return asyncio.run(run())
 
 
-@pytest.fixture
-def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_heartbeat_repeats_the_last_record(
+    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams.HEARTBEAT_S", 0.5)
-
-
-@pytest.mark.usefixtures("quick_heartbeat")
-def test_a_heartbeat_repeats_the_last_record(fake: FakeServer) -> None:
-    batches = followed(fake, 3, started=None)
+    batches = followed(fake, 3)
     assert batches == [batches[0]] * 3
     (message,) = batches[0]
     fields = {"image": "a", "progress": 0, "total": 0, "phase": "waiting", "queue_position": 1}
     assert json.loads(message) == fields
-
-
-@pytest.mark.usefixtures("quick_heartbeat")
-def test_the_start_of_a_pull_follows_the_wall_clock(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wall_s = time.time
-
-    def step() -> None:
-        monkeypatch.setattr(time, "time", lambda: wall_s() + 3600)
-
-    (before,), (after,) = followed(fake, 2, started=1.0, heard=step)
-    began = [json.loads(message)["started"] for message in (before, after)]
-    assert began[1] - began[0] == pytest.approx(3600, abs=1)
