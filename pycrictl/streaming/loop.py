@@ -16,19 +16,13 @@ from pycrictl.signals import ENDING, REPEAT_S, ending, undisturbed
 T = TypeVar("T")
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    def __del__(self) -> None:
-        with suppress(AttributeError):  # its constructor failed: there were no descriptors left
-            super().__del__()
-
-
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return a new loop; no signal interrupts its construction.
 
     Once a signal ends the program, the loop no longer reports errors of its tasks.
     """
     with undisturbed():
-        loop = _Loop()
+        loop = asyncio.SelectorEventLoop()
         loop.set_exception_handler(_report)
     return loop
 

@@ -10,25 +10,20 @@ import asyncio
 import os
 import select
 import stat
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from queue import SimpleQueue
 from typing import Final, Protocol, TextIO
 
 from pycrictl.environ import descriptor_of, write_pieces
 from pycrictl.errors import StreamError
 from pycrictl.streaming.bytestream import ByteStream
-from pycrictl.streaming.loop import end_tasks
+from pycrictl.streaming.loop import end_tasks, in_thread
 from pycrictl.streaming.terminal import DetachKeys, Terminal
 from pycrictl.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
 from pycrictl.wire.command import Channel, ExitReported, RemoteCommand
 
 PIECE_BYTES: Final = 256 << 10
-HELD_BYTES: Final = 1 << 20
-"""Most output queued for its descriptor before reading from the peer pauses."""
-
 _KEPT_BYTES: Final = 4 << 20
 _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 
@@ -46,7 +41,7 @@ class ByteSink(Protocol):
     """Where a command's output goes."""
 
     async def write(self, *pieces: _Piece) -> None:
-        """Write pieces in order; wait while too many bytes are queued."""
+        """Write pieces in order; wait for what was written before."""
 
 
 class Input:
@@ -87,7 +82,7 @@ class Output:
     """Writes bytes to a standard stream of any kind; a ``ByteSink``.
 
     A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
-    shared with other programs must not be made non-blocking.
+    shared with other programs must not be made non-blocking. Meanwhile the next bytes arrive.
 
     Several sessions may share an output. Call ``finish``, or the last bytes may be lost.
     """
@@ -95,11 +90,8 @@ class Output:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._fd = descriptor_of(stream)
-        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._held_bytes = 0
-        self._error: OSError | None = None
-        self._progress = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
         self._may_wait = False
         if self._fd is not None:
             stream.flush()
@@ -108,56 +100,27 @@ class Output:
             self._may_wait = not (stat.S_ISREG(mode) or is_device)
 
     async def write(self, *pieces: _Piece) -> None:
-        if self._may_wait:
-            self._hold(b"".join(pieces))  # a copy, as a view may keep a larger buffer alive
-            await self._until_held(HELD_BYTES)
-        else:
+        if not self._may_wait:
             self._write(list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)])
+            return
+        async with self._turn:
+            await self._written()
+            data = b"".join(pieces)  # a copy, as a view may keep a larger buffer alive
+            self._writing = asyncio.create_task(in_thread(lambda: self._write([data])))
 
     async def finish(self) -> None:
-        await self._until_held(0)
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread = None
+        async with self._turn:
+            await self._written()
 
-    async def _until_held(self, limit_bytes: int) -> None:
-        while self._error is None and self._held_bytes > limit_bytes:
-            self._progress.clear()
-            await self._progress.wait()
-        if self._error is not None:
-            raise self._error
-
-    def _hold(self, data: bytes) -> None:
-        if self._thread is None:
-            loop = asyncio.get_running_loop()
-            # Not joined at the end of the program: it may hang in a write that nobody reads.
-            self._thread = threading.Thread(target=self._run, args=(loop,), daemon=True)
-            self._thread.start()
-        self._held_bytes += len(data)
-        self._queue.put(data)
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
 
     def _write(self, pieces: list[_Piece]) -> None:
         if self._fd is None:
             self._stream.write(b"".join(pieces).decode(errors="replace"))
         else:
             write_pieces(self._fd, pieces)
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        while (data := self._queue.get()) is not None:
-            error = None
-            try:
-                self._write([data])
-            except OSError as exc:
-                error = exc
-            try:
-                loop.call_soon_threadsafe(self._written, len(data), error)
-            except RuntimeError:  # the loop is closed, and nobody waits
-                return
-
-    def _written(self, size_bytes: int, error: OSError | None) -> None:
-        self._held_bytes -= size_bytes
-        self._error = self._error or error
-        self._progress.set()
 
 
 @dataclass(frozen=True, slots=True)

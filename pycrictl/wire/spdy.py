@@ -6,7 +6,7 @@ payload's length (24) follow. A stream is opened by SYN_STREAM, which ends with 
 accepted by SYN_REPLY, and ended either separately in each direction (a frame with FIN each) or in
 both at once (RST_STREAM). A protocol violation by the peer ends the connection.
 
-Five decisions, the first four because the peer is Go's spdystream library in every runtime:
+Six decisions, the first four because the peer is Go's spdystream library in every runtime:
 
 1. *No data before the reply.* The draft allows it, but spdystream discards such data. So
    nothing can be sent until all streams are accepted.
@@ -18,6 +18,8 @@ Five decisions, the first four because the peer is Go's spdystream library in ev
    stream was reset.
 4. *The peer opens no streams.* A runtime has no reason to.
 5. *The peer's headers are not read.* Nothing needs them, so they are not even decompressed.
+6. *The dictionary for headers is not used* (draft 3, 2.6.10.1): the few headers of a stream are
+   short, and zlib asks for a dictionary only if the sender has used it.
 """
 
 from __future__ import annotations
@@ -53,35 +55,6 @@ HeaderFields = tuple[tuple[str, str], ...]
 """Names in lower case with their values, in ISO 8859-1."""
 
 
-def _dictionary() -> bytes:
-    """Build the dictionary of draft 3, 2.6.10.1: words with their lengths, then text."""
-    words = (
-        "options head post put delete trace accept accept-charset accept-encoding accept-language"
-        " accept-ranges age allow authorization cache-control connection content-base"
-        " content-encoding content-language content-length content-location content-md5"
-        " content-range content-type date etag expect expires from host if-match"
-        " if-modified-since if-none-match if-range if-unmodified-since last-modified location"
-        " max-forwards pragma proxy-authenticate proxy-authorization range referer retry-after"
-        " server te trailer transfer-encoding upgrade user-agent vary via warning"
-        " www-authenticate method get status 200_OK version HTTP/1.1 url public set-cookie"
-        " keep-alive origin"
-    )
-    text = (
-        "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505"
-        "203 Non-Authoritative Information204 No Content301 Moved Permanently400 Bad Request"
-        "401 Unauthorized403 Forbidden404 Not Found500 Internal Server Error501 Not Implemented"
-        "503 Service UnavailableJan Feb Mar Apr May Jun Jul Aug Sept Oct Nov Dec 00:00:00 "
-        "Mon, Tue, Wed, Thu, Fri, Sat, Sun, GMTchunked,text/html,image/png,image/jpg,image/gif,"
-        "application/xml,application/xhtml+xml,text/plain,text/javascript,publicprivatemax-age="
-        "gzip,deflate,sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0."
-    )
-    entries = (word.replace("_", " ").encode() for word in words.split(" "))
-    return b"".join(_LONG.pack(len(entry)) + entry for entry in entries) + text.encode()
-
-
-DICTIONARY: Final = _dictionary()
-
-
 class Kind(IntEnum):
     """Types of control frames."""
 
@@ -109,7 +82,7 @@ class SpdyChannels(Channels):
         self._opening = set(self._channels)
         self._receiving: set[int] = set()
         self._sending: set[int] = set()
-        compressor = zlib.compressobj(zdict=DICTIONARY)
+        compressor = zlib.compressobj()
         for channel, fields in headers.items():
             # All blocks of a connection go through one zlib stream, flushed after each.
             block = compressor.compress(_packed(fields)) + compressor.flush(zlib.Z_SYNC_FLUSH)

@@ -10,14 +10,14 @@ from typing import TextIO
 
 import pytest
 
-from pycrictl.streaming.pump import HELD_BYTES, PIECE_BYTES, Input, Output
+from pycrictl.streaming.pump import PIECE_BYTES, Input, Output
 from tests.streaming.servers import run
 
 
 def test_a_slow_pipe_holds_the_writer_back_and_loses_nothing() -> None:
     """The event loop must keep running meanwhile: the reader needs it."""
     reading, writing = os.pipe()
-    data = os.urandom(HELD_BYTES * 4)
+    data = os.urandom(4 << 20)
 
     async def copy() -> bytes:
         with os.fdopen(reading) as source, os.fdopen(writing, "w") as target:

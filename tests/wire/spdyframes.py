@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import NamedTuple
 
-from pycrictl.wire.spdy import DICTIONARY, HeaderFields, Kind
+from pycrictl.wire.spdy import HeaderFields, Kind
 
 FIN = 1
 
@@ -61,7 +61,7 @@ class FrameEncoder:
     """Encodes the frames of one direction of a connection."""
 
     def __init__(self) -> None:
-        self._compressor = zlib.compressobj(zdict=DICTIONARY)
+        self._compressor = zlib.compressobj()
 
     def encode(self, frame: Frame) -> bytes:
         match frame:
@@ -85,7 +85,7 @@ class FrameDecoder:
     """Decodes the complete frames of one direction of a connection."""
 
     def __init__(self) -> None:
-        self._decompressor = zlib.decompressobj(zdict=DICTIONARY)
+        self._decompressor = zlib.decompressobj()
         self._buffer = b""
 
     def receive_data(self, data: bytes) -> list[Frame]:

@@ -333,9 +333,8 @@ def of(events: list[Event], channel: Channel) -> bytes:
 def test_recorded_by_containerd(
     exchange: str, streams: Streams, expected: tuple[bytes, bytes, int | None], piece_bytes: int
 ) -> None:
-    """The recorded responses yield these events, and the client starts as recorded."""
+    """The recorded responses yield these events."""
     command = remote_command("spdy", V4, streams)
-    ours = b"".join(command.connection.data_to_send())
     events: list[Event] = []
     for side, data in RECORDED[exchange]:
         if side == "s":
@@ -347,7 +346,6 @@ def test_recorded_by_containerd(
     (outcome,) = (event for event in events if isinstance(event, ExitReported))
     outputs = of(events, Channel.STDOUT), of(events, Channel.STDERR)
     assert (*outputs, outcome.exit_code) == expected
-    assert ours == RECORDED[exchange][0][1]
     if exchange == "missing-command":
         assert "executable file not found" in outcome.message
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from itertools import pairwise
 
 import pytest
@@ -18,7 +17,7 @@ from pycrictl.wire.channels import (
     ChannelsOpened,
     Event,
 )
-from pycrictl.wire.spdy import DICTIONARY, MAX_CONTROL_BYTES, Kind, SpdyChannels
+from pycrictl.wire.spdy import MAX_CONTROL_BYTES, Kind, SpdyChannels
 from tests.wire.remote import SpdyServer
 from tests.wire.spdyframes import (
     Data,
@@ -51,12 +50,6 @@ class Peer(SpdyServer[Event]):
 def encoded(*frames: Frame) -> bytes:
     encoder = FrameEncoder()
     return b"".join(map(encoder.encode, frames))
-
-
-def test_the_dictionary_is_the_protocols() -> None:
-    # Its length, and its checksum, which zlib writes at the start of every stream.
-    assert len(DICTIONARY) == 1423
-    assert zlib.adler32(DICTIONARY) == 0xE3C6A7C2
 
 
 # Frames
