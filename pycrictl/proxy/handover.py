@@ -44,7 +44,6 @@ from typing import Any, Final
 from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
 from pycrictl.foreign import parse
 from pycrictl.ownprogram import is_running, start_orphan
-from pycrictl.progress.reference import canonical
 from pycrictl.proxy.events import (
     Emit,
     Event,
@@ -53,7 +52,7 @@ from pycrictl.proxy.events import (
     PullEnded,
     TookOver,
 )
-from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
@@ -347,8 +346,8 @@ class Predecessor:
             raise RemoteProtocolError("the proxy ended before it handed over")
         for pull in state["running"]:
             self.pulls[pull["pull"]] = self._limiter.count(
-                PullKey(canonical(pull["image"]), pull["runtimeHandler"]),
                 pull["image"],
+                pull["runtimeHandler"],
                 started=pull["started"],
                 asked=pull["asked"],
                 pod=PodKey(*map(str, pull["pod"])) if pull["pod"] else None,

@@ -134,9 +134,10 @@ class PullLimiter:
         finally:
             self.layers.end(call.ticket)
 
-    def count(self, key: PullKey, reference: str, **pull: Any) -> PullCall:
+    def count(self, reference: str, runtime_handler: str, **pull: Any) -> PullCall:
         """Count a pull of another process (see ``PullQueue.submit``), until ``uncount``."""
         now, ticket = self._loop.time(), next(self._tickets)
+        key = PullKey(canonical(reference), runtime_handler)
         call = self.queue.submit(ticket, key, now=now, reference=reference, **pull)
         began_s = time.time() - (now - pull["started"])
         self.layers.begin(ticket, Expected(reference, began_s))
