@@ -12,7 +12,6 @@ from contextlib import closing
 from pycrictl.copy.archive.archives import BeginAnew, StreamArchive, TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import Census
-from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
@@ -30,17 +29,13 @@ def copy_from(
         open_destination(THIS_MACHINE, local) as destination,
         method.read(path, rules, watch, follow=follow) as archive,
     ):
+        if archive.tree is None:  # ``pieces`` counts the bytes
+            watch = watch._replace(on_bytes=lambda _: None)
         while True:
             try:
-                return put(
-                    archive,
-                    destination,
-                    rules,
-                    watch if archive.tree is not None else watch._replace(on_bytes=lambda _: None),
-                    check=archive.check,
-                )
+                return put(archive, destination, rules, watch, check=archive.check)
             except BeginAnew as exc:
-                watch.note(exc.message)
+                watch.note(f"{exc.message}: starting over")
 
 
 def copy_to(
@@ -69,16 +64,6 @@ def pack_from(
     Each piece is valid until the next is requested.
     """
     with method.read(path, rules, watch, follow=follow) as archive:
-        while not archive.is_whole:
-            census = Census(rules)
-            with Spool() as spool:
-                try:
-                    spool.fill(census.through(archive.pieces()))
-                except BeginAnew as exc:
-                    watch.note(exc.message)
-                    continue
-                yield from spool.pieces()
-                return census.summary
         census = Census(rules)
         with closing(archive.pieces()) as pieces:
             yield from census.through(pieces)

@@ -72,7 +72,7 @@ def test_candidates(full: Cluster, plugin: Plugin, words: list[str], wanted: lis
         (["-n", "shop", "web-1:/et"], [":2"]),
         (["shop/web-1:/a", "b", "-c", ""], ["app", ":4"]),
         (["a", "web-1:/a", "-n", "shop", "--container="], ["--container=app", ":4"]),
-        (["--res"], ["--resume", ":4"]),
+        (["--ret"], ["--retries", ":4"]),
         (["--progress", "p"], ["plain", ":4"]),
         (["--context", ""], ["x", ":4"]),
     ],

@@ -45,7 +45,7 @@ def container(world: InCluster) -> Distroless:
 def _nothing_is_left(world: InCluster) -> Iterator[None]:
     yield
     world.link.bytes_per_s = 0
-    assert (world.archives, world.plugin.kept, world.proxies) == ([], [], [])
+    assert (world.archives, world.proxies) == ([], [])
 
 
 @pytest.mark.parametrize("server", ["proxy", "runtime"])
@@ -137,5 +137,5 @@ def test_a_container_that_dies(world: InCluster, tmp_path: Path) -> None:
 def test_nothing_is_half_done_when_somebody_is_killed(world: InCluster, proxy: Proxy) -> None:
     """A sample of ``make kills``; other tests kill processes during a copy, too."""
     kills = Kills(world, proxy, seed=1)
-    assert kills.run(3, ("resumed", "agent", "proxy")) == []
+    assert kills.run(3, ("client", "agent", "proxy")) == []
     assert sum(tally.completed for tally in kills.tallies.values()) > 0

@@ -1,8 +1,7 @@
 """Copies by kubectl, with one process killed at a random moment: ``make kills``.
 
-The victims are the plugin (abandoned, or resumed with ``--resume``), its ``kubectl proxy``, the API
-server, the agent, the node's proxy, containerd and the container. In all cases, the exit status
-must be 0 only if the copy is complete, the destination must be complete or unchanged, and in the
+The victims are the plugin, its ``kubectl proxy``, the API server, the agent, the node's proxy,
+containerd and the container. In all cases, the exit status must be 0 only if the copy is complete, the destination must be complete or unchanged, and in the
 end no session, archive, stage, spool file, slot, process or folder may be left.
 """
 
@@ -32,9 +31,7 @@ from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
 from tools.torture.kills import LATEST, Tally, held, read
 
-VICTIMS: Final = (
-    *("client", "resumed", "kubectl", "api server", "agent", "proxy", "runtime", "container"),
-)
+VICTIMS: Final = (*("client", "kubectl", "api server", "agent", "proxy", "runtime", "container"),)
 OUTLIVED: Final = ("kubectl", "api server", "agent")
 """Victims whose death a running copy survives."""
 
@@ -68,7 +65,6 @@ class Kills:
         self.tallies: dict[str, Tally] = {}
         self._lifetime_s = lifetime_s
         self._count = self._begun = 0
-        self._old: set[str] = set()
         self._local = world.folder / "local"
         self._make_content(self._local)
         self._start_agent()
@@ -121,7 +117,6 @@ class Kills:
         flags = self.random.choice(([], ["-a"]))
         target, before = self._prepare(way, kind)
         share, by_bytes = self.random.random(), self.random.random() < 2 / 3
-        self._old = set(self.world.plugin.kept)
         self._begun = self.world.link.passed
         due = self._begun + share * self._size_bytes(kind)
         process = self._start(way, kind, *flags)
@@ -129,16 +124,14 @@ class Kills:
             settled(lambda: self.world.link.passed > due or process.poll() is not None)
         else:
             time.sleep(share * LATEST * self._duration_s)
-        is_moving = process.poll() is None and self._is_moving(way)
+        is_moving = process.poll() is None and self._is_moving()
         tally.phases["moving" if is_moving else "rest"] += 1
         self._kill(victim, process)
         ended = self._end(process)
-        if victim == "resumed":
-            ended = self._end(self._start(way, kind, *flags, "--resume"))
         if victim != "client":
             settled(lambda: stages_in(target.parent) == [])
         faults = self._judge(victim)
-        goes_on = victim == "resumed" or (is_moving and victim in OUTLIVED)
+        goes_on = is_moving and victim in OUTLIVED
         if goes_on and ended.status and "moving the copy into place" not in ended.stderr:
             faults.append("it did not go on")
         unit = "of its bytes" if by_bytes else "of its time"
@@ -150,14 +143,9 @@ class Kills:
     def _size_bytes(self, kind: str) -> int:
         return sum(map(len, self._content[kind].values()))
 
-    def _is_moving(self, way: str) -> bool:
+    def _is_moving(self) -> bool:
         """Return whether bytes of a copy have arrived while it is not over yet."""
-        with suppress(FileNotFoundError):
-            if way == "to":
-                return self.world.link.passed > self._begun + MOVING_BYTES
-            parts = self.world.plugin.state.glob("*.part")
-            return any(path.stat().st_size for path in parts if path.name not in self._old)
-        return False
+        return self.world.link.passed > self._begun + MOVING_BYTES
 
     def _measure(self, way: str, kind: str) -> float:
         """Return how long an undisturbed copy takes."""
@@ -199,7 +187,7 @@ class Kills:
 
     def _kill(self, victim: str, process: subprocess.Popen[bytes]) -> None:
         match victim:
-            case "client" | "resumed":
+            case "client":
                 process.kill()
             case "kubectl":
                 for pid in self.world.proxies:
@@ -245,13 +233,11 @@ class Kills:
         """Return what is left at the end, once everything that is kept for a while has expired."""
         faults = []
         plugin, store = self.world.plugin, self.world.store
-        for path in (*plugin.state.iterdir(), *plugin.runtime.iterdir()):
+        for path in plugin.runtime.iterdir():
             os.utime(path, (1, 1))  # as if it were long ago
         ended = self._end(self._start("to", "file"))  # it sweeps
         if ended.status:
             faults.append(f"a last copy failed: {ended.stderr}")
-        if plugin.kept:
-            faults.append(f"the plugin keeps {plugin.kept}")
         if found := list(plugin.runtime.iterdir()):
             faults.append(f"folders of kubectl are left: {found}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Annotated
 
@@ -32,10 +31,6 @@ def container_cp(
     ] = "",
     namespace: cluster_names.Namespace = None,
     form: copying.CopyForm,
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Continue the same copy where a killed program left off."),
-    ] = False,
     retries: Annotated[
         int | None,
         typer.Option(
@@ -62,15 +57,12 @@ def container_cp(
     request = spec.parse(
         sources, destination, form="POD:PATH or NAMESPACE/POD:PATH", adds_slash=False
     )
-    local = request.sources if isinstance(request, spec.CopyTo) else [request.destination]
     opened = partial(
         in_cluster,
         options=app.handed_on,
         environ=app.env.environ,
         namespace=namespace or "",
         container=container,
-        local=[os.fsdecode(one.path) for one in local],
         retries=retries,
-        resume=resume,
     )
     raise typer.Exit(copying.carry_out(app, request, form.options(), form, opened))

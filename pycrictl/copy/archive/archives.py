@@ -33,7 +33,6 @@ class Outgoing:
             None: any that matches ``pattern``.
         check: called after the last piece, or the copy of ``tree``; raises if it was cut off.
         tree: the source of the archive, if it is accessible: copying that directly is faster.
-        is_whole: whether ``pieces`` never raises ``BeginAnew``; if it may, spool it first.
         kind, pattern: as in ``Incoming``.
     """
 
@@ -41,19 +40,16 @@ class Outgoing:
     name: bytes | None
     check: Callable[[], object] = lambda: None
     tree: Source | None = None
-    is_whole: bool = True
     kind: SourceKind | None = SourceKind.DIRECTORY
     pattern: bytes | None = None
 
 
-def from_server(
-    path: bytes, pieces: Callable[[], Generator[memoryview, None, None]], *, is_whole: bool = True
-) -> Outgoing:
+def from_server(path: bytes, pieces: Callable[[], Generator[memoryview, None, None]]) -> Outgoing:
     """Return the archive that a server makes of a path, which expands wildcards in it."""
     text = take_apart(path)
     if has_wildcards(path):
-        return Outgoing(pieces, None, is_whole=is_whole, kind=None, pattern=text.name)
-    return Outgoing(pieces, b"." if text.wants_contents else text.name, is_whole=is_whole)
+        return Outgoing(pieces, None, kind=None, pattern=text.name)
+    return Outgoing(pieces, b"." if text.wants_contents else text.name)
 
 
 class BeginAnew(CopyError):

@@ -1,19 +1,19 @@
 """Copying by the API of the agents: a session at the node, and its bytes in pieces.
 
-1. This module measures the archive (into a container), records the copy (``saved``), and creates
-   a session under a name of its own, so that even an interrupted creation can be cancelled.
+1. This module measures the archive (into a container), and creates a session under a name of its
+   own, so that even an interrupted creation can be cancelled.
 2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
    ``agent.copies.handlers`` checks ``create pods/exec`` as well and forwards to the agent of the
-   pod's node (``forwarding``), which finds the container and checks quotas and disk space
-   (``service``). Out of a container, the archive is made in the spool meanwhile.
+   pod's node (``forwarding``), which finds the container and checks quotas and disk space. Out of a
+   container, the archive is made in the spool meanwhile.
 3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
    since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
-   acknowledges what it has. After an interruption either end reconnects and continues
-   from the last acknowledgement (``OverApi``; at the node ``copy.transfer.serving``).
+   acknowledges what it has. After an interruption the client reconnects and continues from the last
+   acknowledgement.
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 
-A session is in the agent's memory and ends with the agent; the client then starts over with a note.
+A session is in the agent's memory and ends with the agent; the copy then starts over with a note.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ import os
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from typing import Any, Final, NoReturn
 
 from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing, from_server
@@ -36,7 +35,6 @@ from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.messages import (
     Acknowledgement,
     Arriving,
-    Content,
     Event,
     ResumableProtocol,
     StatusText,
@@ -56,7 +54,6 @@ from pycrictl.errors import (
 from pycrictl.foreign import count, mapping, parsed, text
 from pycrictl.kubectl import api_errors
 from pycrictl.kubectl.copies.api import CopyApi, Forgotten, Lost, RetryPolicy, error_of
-from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.kubectl.kubectl_proxy import KubectlProxy
 from pycrictl.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.kubectl.program import Kubectl
@@ -71,8 +68,6 @@ FINISH_RETRIES: Final = 5
 MAX_SESSIONS: Final = 10
 """Maximum number of sessions for one copy: agents may end or lose them."""
 
-_ANEW: Final = "the agent no longer knows the copy, as after a restart: starting over"
-
 ABANDON_S: Final = 5.0
 """Time limit for abandoning the session at the end of the program."""
 
@@ -82,19 +77,20 @@ class OverApi:
     """A ``Method`` for one copy of one pod, with its session at the agent, or successive ones.
 
     Attributes:
-        record: the copy as far as it is known; its spec contains the container.
+        container: empty for the pod's default.
     """
 
     api: CopyApi
-    record: CopyRecord
-    saved: Saved
+    container: str
     retry_policy: RetryPolicy
-    resume: bool = False
     name = "cluster"
+    _session: str = ""
+    _sessions: int = 0
+    _spec: dict[str, Any] = field(default_factory=dict)
     _watch: Watch = field(init=False)
-    _left: int = MAX_SESSIONS
-    _shown: int = 0
+    _expected_bytes: int = 0
     _reached: int = 0
+    _shown: int = 0
     _has_bytes: int = 0
     _sign_s: float = 0.0
 
@@ -105,18 +101,20 @@ class OverApi:
         options = {"archive": rules.archive, "followLinks": follow, "early": True}
 
         def pieces() -> Generator[memoryview, None, None]:
+            if not self._session:
+                self._begin_anew()
             try:
                 yield from self._received()
             except Forgotten as exc:
-                self._begin_anew(exc)
-                raise BeginAnew(_ANEW) from None
+                self._session = ""
+                raise BeginAnew(exc.message) from None
             except StreamError as exc:
                 raise ConnectError(exc.message, hint=exc.hint) from exc
             self._finish()
 
-        with self._session(path, {"direction": "From", "options": options}, watch):
+        with self._begun(path, {"direction": "From", "options": options}, watch):
             try:
-                yield from_server(path, pieces, is_whole=False)
+                yield from_server(path, pieces)
             except StreamError as exc:  # the archive is invalid
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
@@ -125,7 +123,7 @@ class OverApi:
         options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
         asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
         path = address(path, archive.kind)
-        with self._session(path, {**asked, "options": options}, watch):
+        with self._begun(path, {**asked, "options": options}, watch):
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
             while found is None:
@@ -133,84 +131,48 @@ class OverApi:
                     self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
                     found = self._committed()
                 except Forgotten as exc:
-                    self._begin_anew(exc)
-                    watch.note(_ANEW)
+                    watch.note(f"{exc.message}: starting over")
+                    self._begin_anew()
         return _report(found, watch) or sent.summary
 
-    # The session
-
     @contextmanager
-    def _session(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
-        """Begin or resume a session; end it unless a failed connection lets it be resumed."""
-        spec = {**self.record.spec, **asked, "path": os.fsdecode(path)}
-        self.record, self._watch = replace(self.record, spec=spec), watch
-        if not (self.resume and self._take_up()):
-            self._begin()
+    def _begun(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
+        """Begin a session, and abandon it if the copy fails."""
+        self._watch = watch
+        self._spec = {"container": self.container, **asked, "path": os.fsdecode(path)}
+        self._begin()
         try:
             yield
-        except BaseException as exc:
-            if isinstance(exc, PycrictlError) and not isinstance(exc, CopyError | NotFound):
-                self.saved.touch()  # retries are used up, but the copy can be resumed
-                self.saved.release()
-                exc.hint = exc.hint or "rerun with --resume within 15 minutes to continue"
-                raise
-            self._abandon()
-            raise
-        self.saved.remove()
-
-    def _begin(self) -> None:
-        session = os.urandom(16).hex()
-        self.saved.keep(replace(self.record, session=session))
-        try:
-            self.saved.expected_bytes = _expected(self.api.begin(self.record.spec, session))
-        except _REFUSALS:
-            self.saved.remove()
-            raise
         except BaseException:
             self._abandon()
             raise
 
-    def _begin_anew(self, why: Forgotten) -> None:
-        self._left -= 1
-        if not self._left:
-            raise why
-        self.saved.remove()
-        self._reached = 0
+    def _begin(self) -> None:
+        self._session, self._reached = os.urandom(16).hex(), 0
+        self._sessions += 1
+        try:
+            status = _status(self.api.begin(self._spec, self._session))
+        except _REFUSALS:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+        self._expected_bytes = count(status.get("size", status.get("expectedSize")))
+
+    def _begin_anew(self) -> None:
+        if self._sessions == MAX_SESSIONS:
+            raise CopyError(f"the agent has lost the copy {MAX_SESSIONS} times")
         self.retry_policy.call(self._begin)  # a restarted agent may not be reachable yet
 
-    def _take_up(self) -> bool:
-        """Resume the session of a program that was killed or gave up, if possible."""
-        saved = self.saved
-        if not saved.take_up(self.record):
-            self._watch.note("there is no interrupted copy to resume: starting over")
-            return False
-        is_same = saved.record.spec == self.record.spec
-        failure, why = None, "the interrupted copy is gone"
-        with suppress(Lost):
-            found = self.retry_policy.call(lambda: self.api.get(saved.record.session))
-            if is_same and _status(found).get("phase") in ("Measuring", "Transferring"):
-                saved.expected_bytes = _expected(found)
-                return True
-            failure = _failure(found)
-            if not is_same:
-                why = "the source has changed since the copy was interrupted"
-        self._abandon()
-        if failure is not None:
-            raise failure
-        self._watch.note(f"{why}: starting over")
-        return False
-
     def _abandon(self) -> None:
-        with suppress(PycrictlError):
-            self.api.abandon(self.saved.record.session, timeout_s=ABANDON_S)
-        self.saved.remove()
-
-    # The transfer
+        if self._session:
+            with suppress(PycrictlError):
+                self.api.abandon(self._session, timeout_s=ABANDON_S)
 
     def _send(self, archive: Incoming, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
         protocol = ResumableProtocol(is_client=True, is_sender=True)
-        with self.api.open(self.saved.record.session, 0) as link:
+        with self.api.open(self._session, 0) as link:
             self._take(next_event(link, protocol))
             offset = self._has_bytes
             if offset > size_bytes:
@@ -235,28 +197,18 @@ class OverApi:
             raise StreamError(f"the agent was silent for {self.api.idle_s:g} s")
 
     def _received(self) -> Iterator[memoryview]:
-        """Yield the saved bytes, then receive, save and yield the rest; report the size once known.
-
-        Archives for standard output are not saved: it is unknown how much of one was consumed.
-        """
+        """Yield the pieces as they arrive; report the size once it is known."""
         on_total = self._watch.on_total or ignore
-        saved, arriving = self.saved, Arriving()
-        if saved.record.local != "-":
-            for piece in saved.arrived():
-                arriving.take(Content(piece))
-                yield piece
-        if saved.expected_bytes:
-            on_total(saved.expected_bytes)
-        self._progressed(arriving.offset)
+        if self._expected_bytes:
+            on_total(self._expected_bytes)
+        arriving = Arriving()
         protocol = ResumableProtocol(is_client=True, is_sender=False)
         while not arriving.is_whole:
             try:
-                with self.api.open(saved.record.session, arriving.offset) as link:
-                    for content in receive(
+                with self.api.open(self._session, arriving.offset) as link:
+                    yield from receive(
                         link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
-                    ):
-                        saved.append(content, arriving.offset - len(content))
-                        yield content
+                    )
             except PycrictlError as exc:
                 self.retry_policy.back_off(exc)
         on_total(arriving.offset)
@@ -264,7 +216,6 @@ class OverApi:
     def _progressed(self, offset: int) -> None:
         if offset > self._reached:
             self._reached = offset
-            self.saved.touch()
             self.retry_policy.renew()
         if offset > self._shown:
             self._watch.on_bytes(offset - self._shown)
@@ -273,14 +224,11 @@ class OverApi:
     # The end of the copy
 
     def _committed(self) -> dict[str, Any]:
-        """Make the node move the copy into place, and wait until it has.
-
-        ``Forgotten``: the agent no longer has the session, and has changed nothing.
-        """
+        """Make the node move the copy into place, and wait until it has."""
         is_asked = False
         while True:
             try:
-                found = self.api.commit(self.saved.record.session)
+                found = self.api.commit(self._session)
             except Forgotten:
                 if not is_asked:
                     raise
@@ -292,9 +240,11 @@ class OverApi:
                 is_asked = True
                 self.retry_policy.back_off(exc)
                 continue
-            if (failure := _failure(found)) is not None:
-                raise failure
-            if _status(found).get("phase") != "Committing":
+            status = _status(found)
+            if status.get("phase") == "Failed":
+                message = text(status.get("message")) or "the agent does not say why"
+                raise Lost(message) if status.get("code") == 410 else CopyError(message)
+            if status.get("phase") != "Committing":
                 return found
             is_asked = True
             self.retry_policy.renew()
@@ -305,7 +255,7 @@ class OverApi:
         found: dict[str, Any] = {}
         with suppress(PycrictlError):  # all data has already arrived
             retry_policy = RetryPolicy(ignore, retries=FINISH_RETRIES)
-            found = retry_policy.call(lambda: self.api.commit(self.saved.record.session))
+            found = retry_policy.call(lambda: self.api.commit(self._session))
         _report(found, self._watch)
 
 
@@ -318,9 +268,7 @@ def in_cluster(
     environ: Mapping[str, str],
     namespace: str,
     container: str,
-    local: Sequence[str],
     retries: int | None,
-    resume: bool,
 ) -> Iterator[tuple[OverApi]]:
     """Yield the method for a container in a cluster. Only the main thread may call it.
 
@@ -328,7 +276,6 @@ def in_cluster(
         options: of kubectl.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
-        local: the side outside the container, as typed; several sources, or one path.
 
     Raises:
         UsageError: the name of the namespace, pod or container is invalid.
@@ -340,38 +287,18 @@ def in_cluster(
     check_name("a pod", path.container)
     check_name("a container", container)
     kubectl = Kubectl(options, note)
-    record = CopyRecord(
-        tuple(sha256(os.fsencode(one)).hexdigest() for one in options),  # there may be a token
-        namespace or namespace_of(kubectl),
-        path.container,
-        "\n".join(one if one == "-" else os.path.abspath(one) for one in local),  # noqa: PTH100 (of a final slash, too)
-        {"container": container},
-    )
     try:
-        with KubectlProxy(kubectl, environ) as proxy, closing(Saved(environ, note)) as saved:
-            api = CopyApi(proxy.target, record.namespace, record.pod)
-            yield (OverApi(api, record, saved, RetryPolicy(note, retries=retries), resume),)
+        with KubectlProxy(kubectl, environ) as proxy:
+            api = CopyApi(proxy.target, namespace or namespace_of(kubectl), path.container)
+            yield (OverApi(api, container, RetryPolicy(note, retries=retries)),)
     except Unimplemented as exc:
         raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
-
-
-def _failure(found: dict[str, Any]) -> CopyError | None:
-    status = _status(found)
-    if status.get("phase") != "Failed":
-        return None
-    message = text(status.get("message")) or "the agent does not say why"
-    return Lost(message) if status.get("code") == 410 else CopyError(message)
 
 
 def _status(found: dict[str, Any]) -> dict[str, Any]:
     if not (status := mapping(found.get("status"))):
         raise RemoteProtocolError("the agent did not return a copy")
     return status
-
-
-def _expected(found: dict[str, Any]) -> int:
-    status = _status(found)
-    return count(status.get("size", status.get("expectedSize")))
 
 
 def _report(found: dict[str, Any], watch: Watch) -> Summary | None:

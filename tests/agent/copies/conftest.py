@@ -32,7 +32,6 @@ class Plugin:
 
     Attributes:
         environ: its environment variables.
-        state: where it saves copies.
         runtime: where its socket folders are.
     """
 
@@ -41,7 +40,6 @@ class Plugin:
         programs.mkdir(exist_ok=True)
         (programs / "kubectl-container_cp").write_text(_SCRIPT)
         (programs / "kubectl-container_cp").chmod(0o755)
-        self.state = folder / "state/pycrictl/copies"
         self.runtime = Path(tempfile.mkdtemp(prefix="run-"))
         self.environ = {
             **kubectl.environ,
@@ -59,11 +57,6 @@ class Plugin:
         how: dict[str, Any] = {"capture_output": True, "timeout": LIMIT_S, "check": False}
         command = ["kubectl", "container-cp", *words]
         return subprocess.run(command, env=self.environ, input=stdin, **how)
-
-    @property
-    def kept(self) -> list[str]:
-        """The names of the files that copies have saved."""
-        return sorted(one.name for one in self.state.iterdir()) if self.state.exists() else []
 
 
 def spooled(folder: Path) -> list[Path]:

@@ -205,4 +205,4 @@ def test_out_of_a_node(work: Workstation) -> None:
             work.agent.engine.make = make
             # The archive of "DIR/." has no top-level entry, and neither have those of the corpus.
             work.out("/to/.", work.here / name / "dest")
-    assert (work.notes, work.kept, list(work.there.iterdir())) == ([], [], [])
+    assert (work.notes, list(work.there.iterdir())) == ([], [])

@@ -26,7 +26,6 @@ from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError, Exhausted, PycrictlError
 from pycrictl.kubectl.copies.api import Lost
-from pycrictl.kubectl.copies.saved import CopyRecord
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.agent.copies.small import Make, Write
 from tests.copy.hostile import FILE, member
@@ -133,47 +132,17 @@ def test_a_container_that_is_replaced(work: Workstation) -> None:
     assert [*work.there.iterdir(), *work.left()] == []
 
 
-@pytest.mark.parametrize("is_replaced", [True, False])
-def test_a_client_killed_before_it_knew_the_size(work: Workstation, is_replaced: bool) -> None:
-    """The copy is resumed, but not with another container."""
-    back = work.here / "g"
-    (work.there / "f").write_bytes(CONTENT)
-    work.method()
-    spec = {**FROM, "options": {"archive": False, "followLinks": False, "early": True}}
-    work.saved.keep(CopyRecord((), "shop", "web", str(back), spec, "a" * 32))
-    work.saved.release()
-    work.api.begin(spec, "a" * 32)
-    work.resume = True
-    if is_replaced:
-        work.container.pods = {"e" * 64: "pod1"}
-        with pytest.raises(Lost, match="was stopped or replaced since the copy began"):
-            work.out("/to/f", back)
-        assert not back.exists()
-    else:
-        work.out("/to/f", back)
-        assert back.read_bytes() == CONTENT
-    assert [note for note in work.notes if "starting over" in note] == []
-    assert work.left() == []
-
-
 def test_the_agent_stays_away(work: Workstation) -> None:
-    """The copy ends after its retries; with --resume it starts over with a restarted agent."""
+    """The copy ends after its retries, and the agent discards its part."""
     content = os.urandom(16 * MIB)
     (work.here / "f").write_bytes(content)
     work.retries = 3
     work.relay.bytes_per_s = 16 * MIB  # otherwise the copy may end first
     with pytest.raises(PycrictlError) as caught, work.meanwhile(5 * MIB, work.agent.stop):
         work.into(work.here / "f", "/to")
-    assert "--resume" in (caught.value.hint or "")
-    assert [len(work.kept), *work.left()] == [1, *work.kept]
-    work.agent.start()
-    work.relay.bytes_per_s = 0
-    work.resume = True
-    work.into(work.here / "f", "/to")
-    assert (work.there / "f").read_bytes() == content
-    assert work.left() == []
-    work.into(work.here / "f", "/to")
-    assert "starting over" in work.notes[-1]
+    assert " broke: " in caught.value.message
+    assert [note for note in work.notes if note.endswith("; retrying")]
+    assert [*work.there.iterdir(), *work.left()] == []
 
 
 # Killed agents and clients
@@ -233,10 +202,6 @@ def test_clients_that_are_killed_leave_nothing_for_long(way: str, work: Workstat
     wait_until(lambda: stages_in(work.container.root) == [])
     sweep_root(THIS_MACHINE)  # as the next copy does
     assert [one.name for one in work.there.iterdir()] == ["f"]
-    # Files that these clients have saved are removed by a later client.
-    for kept in work.kept:
-        os.utime(work.state / "pycrictl/copies" / kept, (1, 1))
-    work.method()
     wait_until(lambda: work.left() == [])
 
 
@@ -268,7 +233,7 @@ def test_the_quota_of_the_disk(work: Workstation) -> None:
     # The excess is found before the answer, or when the bytes are requested.
     with pytest.raises((Exhausted, CopyError), match="of its disk"):
         work.out("/to/f", work.here / "g")
-    assert (agent.audits, work.kept) == (["refused", "failed"], [])
+    assert agent.audits == ["refused", "failed"]
 
 
 def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.kubectl.copies.api import CopyApi, RetryPolicy
 from pycrictl.kubectl.copies.over_api import OverApi
-from pycrictl.kubectl.copies.saved import CopyRecord, Saved
 from pycrictl.streaming.target import Target
 from tests.agent.copies.conftest import spooled
 from tests.agent.copies.relay import Relay
@@ -39,13 +38,12 @@ class Client:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.state = folder, folder / "state"
+        self.folder = folder
         self.notes: list[str] = []
         self.skipped: list[Skipped] = []
         self.totals: list[int] = []
         self.bytes = 0
         self.retries: int | None = 50
-        self.resume = False
         self.api = self.api_of("shop", "web")
         self.watch = Watch(self._count, self.skipped.append, self.totals.append, self.notes.append)
 
@@ -56,16 +54,14 @@ class Client:
         socket = str(self.folder / "relay")
         return CopyApi(lambda path: Target("http", "localhost", 80, path, socket), namespace, pod)
 
-    def method(self, local: Path | str = "-") -> OverApi:
-        self.saved = Saved({"XDG_STATE_HOME": str(self.state)}, self.notes.append)
-        record = CopyRecord((), "shop", "web", str(local), {})
+    def method(self) -> OverApi:
         retry_policy = RetryPolicy(
             self.notes.append, retries=self.retries, sleep=lambda _: time.sleep(0.02)
         )
-        return OverApi(self.api, record, self.saved, retry_policy, resume=self.resume)
+        return OverApi(self.api, "", retry_policy)
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
-        method = self.method(local)
+        method = self.method()
         return ends.copy_to(method, [os.fsencode(local)], path.encode(), Rules(**rules), self.watch)
 
     def write(self, archive: Incoming, path: str = "/to", /, **rules: Any) -> Summary:
@@ -73,13 +69,8 @@ class Client:
         return self.method().write(archive, path.encode(), Rules(**rules), self.watch)
 
     def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
-        method, to = self.method(local), os.fsencode(local)
+        method, to = self.method(), os.fsencode(local)
         return ends.copy_from(method, path.encode(), to, Rules(), self.watch, follow=follow)
-
-    @property
-    def kept(self) -> list[str]:
-        """The names of the files that copies have saved."""
-        return sorted(one.name for one in self.state.glob("pycrictl/copies/*"))
 
 
 class Workstation(Client):
@@ -147,4 +138,4 @@ class Workstation(Client):
     def left(self) -> list[Path | str]:
         """Return the files that both sides still have on disk, including stages."""
         stages = stages_in(self.here, self.container.root)
-        return [*spooled(self.folder / "store"), *self.kept, *stages]
+        return [*spooled(self.folder / "store"), *stages]
