@@ -163,15 +163,12 @@ def contents(top: Path) -> dict[str, str]:
     return {str(path.relative_to(top)): path.read_text("latin-1") for path in files}
 
 
-def check_wildcards(
-    out: Callable[[str, Path], object], inside: Path, top: str, here: Path, *, is_deep: bool = True
-) -> None:
+def check_wildcards(out: Callable[[str, Path], object], inside: Path, top: str, here: Path) -> None:
     """Check what wildcards in a path of a container mean.
 
     Args:
         out: copies a path of the container to a local one.
         inside, top: a directory of the container, from outside and inside.
-        is_deep: whether wildcards are found in all parts of a path.
     """
     names = ("a.log", "b.log", "d/x", "[1]", ".hidden")
     for name in names:
@@ -186,11 +183,10 @@ def check_wildcards(
     for pattern, why in (("*.log", "not a directory|no directory"), ("z*", "no such file")):
         with pytest.raises(PycrictlError, match=why):
             out(f"{top}/t/{pattern}", here / "none")
-    if is_deep:
-        out(f"{top}/*/d/[!a]", here / "deep")
-        assert (here / "deep").read_text() == "d/x"
-        out(f"{top}/t/*/", here / "new-d")
-        assert contents(here / "new-d") == {"x": "d/x"}
+    out(f"{top}/*/d/[!a]", here / "deep")
+    assert (here / "deep").read_text() == "d/x"
+    out(f"{top}/t/*/", here / "new-d")
+    assert contents(here / "new-d") == {"x": "d/x"}
     assert not (here / "none").exists()
     assert stages_in(here) == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,8 @@ from pycrictl.copy.exec.remote import Remote
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.cri.calls.client import CriClient
 from pycrictl.errors import CopyError
-from tests.copy.trees import UNWATCHED, stages_in
-from tests.waiting import WAIT_S, settled, wait_until
+from tests.copy.trees import UNWATCHED
+from tests.waiting import wait_until
 
 from .copying import METHODS, Cp, Start, processes_below
 from .images import busybox, busybox_files
@@ -97,28 +96,3 @@ def test_tar_that_is_killed(
             ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()
     assert info.value.hint == 'anything that had arrived was left in "/tmp/new"'
-
-
-@pytest.mark.parametrize("direction", ["in", "out"])
-@pytest.mark.parametrize("programs", ["busybox", "debian"])
-def test_no_program_outlives_this_one_in_the_container(
-    start_container: Start, folder: Path, programs: str, direction: str
-) -> None:
-    system = [Path("/usr", name) for name in ("bin", "sbin", "lib", "lib64")]
-    mounts = [(path, f"/{path.name}:ro") for path in system if path.exists()]
-    cp = start_container("exec", mounts=mounts if programs == "debian" else ())
-    words: tuple[str | Path, ...] = ("C:/root/big", folder / "new")
-    if direction == "in":
-        words = (huge(folder / "big"), "C:/tmp/new")
-    else:
-        huge(cp.root / "root/big")
-    for number, more_s in ((signal.SIGKILL, 0.3), (signal.SIGINT, 0.0)):
-        with cp.start(*words) as process:
-            wait_until(lambda: tars(cp))
-            time.sleep(more_s)
-            process.send_signal(number)
-            process.communicate(timeout=WAIT_S)
-        is_over = settled(lambda: processes_below(cp.root) == {})
-        assert is_over, (number, more_s, processes_below(cp.root))
-        assert not (folder / "new").exists()
-    assert stages_in(folder) == []  # each copy removes what a killed one before it left

@@ -1,8 +1,9 @@
 """Copies by kubectl, with one process killed at a random moment: ``make kills``.
 
 The victims are the plugin, its ``kubectl proxy``, the API server, the agent, the node's proxy,
-containerd and the container. In all cases, the exit status must be 0 only if the copy is complete, the destination must be complete or unchanged, and in the
-end no session, archive, stage, spool file, slot, process or folder may be left.
+containerd and the container. In all cases, the exit status must be 0 only if the copy is complete,
+the destination must be complete or unchanged, and in the end no session, archive, stage, spool
+file, slot, process or folder may be left.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ class Scene:
             swept = self._program.end()
             if swept.status:
                 tally.faults.append(f"nothing could be cleared up: {swept}")
-        faults = self._judge(victim, ended, into)
+        faults = self._judge(victim, ended, into, way.method)
         what = f"{way.kind} {way.direction} at {share:.0%}"
         tally.add(ended, into, before, complete, faults, what)
         if victim == "container":
@@ -318,7 +318,7 @@ class Scene:
             return "end"
         return "unnamed" if spools(pid) or self.spools() else "begin"
 
-    def _judge(self, victim: str, ended: Ended, into: Path) -> list[str]:
+    def _judge(self, victim: str, ended: Ended, into: Path, method: str) -> list[str]:
         """Return what is left but should not be."""
         faults = []
         # In a dead container nothing can be run; stages that stay there must be reported.
@@ -333,7 +333,8 @@ class Scene:
         if not settled(lambda: len(self.spools()) <= len(self.proxy.copies)):
             faults.append(f"spool files are left: {self.spools()}")
         # containerd closes a program's input by a call, which it cannot make when it is killed.
-        has_end = victim in ("client", "proxy")
+        # Out of a container, a tar that nobody reads from stays in it.
+        has_end = victim in ("client", "proxy") and method != "exec"
         root = Path(f"/proc/{self.pid}/root")
         if has_end and not settled(lambda: not processes_below(root)):
             programs = processes_below(root)

@@ -25,7 +25,6 @@ class Cleaner:
     Args:
         rules: what the user allows; metadata that is not kept is reset in the new archive.
         name: the required name of its only file or directory; None: any number of entries.
-        pattern: with wildcards, that the names of these must match; None for none.
         top: the new name of that file or directory.
         unpacks: whether ``tar`` in a container unpacks it: directories are then writable at first,
             and repeated at the end with their final mode and time; long names are written in a
@@ -42,12 +41,11 @@ class Cleaner:
         *,
         name: bytes | None,
         top: bytes,
-        pattern: bytes | None = None,
         unpacks: bool,
     ) -> None:
         self.summary = Summary()
         self.of_1970 = 0
-        self.judge = Judge(rules, single=name is not None, name=name, pattern=pattern)
+        self.judge = Judge(rules, single=name is not None, name=name)
         self._needs_any = name is not None
         self._watch = watch
         self._top = () if top == b"." else (top,)

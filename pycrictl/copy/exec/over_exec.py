@@ -16,7 +16,6 @@ from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.remote import CommandResult, Remote
-from pycrictl.copy.exec.watchdog import watched
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import (
@@ -56,11 +55,11 @@ class OverExec:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        remote = self._remote
-        matches = self._matches(path, follow=follow)
-        if len(matches) == 1:
-            path = _join(path.rpartition(b"/")[0] or b"/", matches[0])
-        text, is_several = take_apart(path), len(matches) > 1
+        remote, text = self._remote, take_apart(path)
+        if has_wildcards(path) and remote.look(text.path) is Existing.NOTHING:
+            raise Unimplemented(
+                "tar in the container expands no wildcards", hint="--method node can do it"
+            )
         is_gnu = b"GNU tar" in remote.run("tar", "--version").stdout
         is_entered = text.wants_directory or (
             follow and remote.look(text.path, follow=True) is Existing.DIRECTORY
@@ -73,23 +72,17 @@ class OverExec:
         elif follow and not is_entered:
             words.append("-h")  # the source is a file: there are no other links
         parent, _, base = text.path.rpartition(b"/")
-        folder, members = parent or b"/", [b"./" + name for name in matches or [base]]
-        if is_entered:
-            folder, members = text.path, [b"."]
-        top = b"." if text.wants_contents or is_several else text.name
-        name = None if is_several else b"." if is_entered else top
-        pattern = base if is_several else None
-        cleaner = Cleaner(
-            rules._replace(archive=True), watch, name=name, top=top, pattern=pattern, unpacks=False
-        )
+        folder, member = (text.path, b".") if is_entered else (parent or b"/", b"./" + base)
+        words += ("-C", os.fsdecode(folder), "--", os.fsdecode(member))
+        top = b"." if text.wants_contents else text.name
+        name = b"." if is_entered else top
+        cleaner = Cleaner(rules._replace(archive=True), watch, name=name, top=top, unpacks=False)
 
         def packed() -> Generator[bytes, None, None]:
-            remote.refuse_kernel_file_system(folder if is_several else text.path)
-            with watched(remote) as mark:
-                where = ["-C", os.fsdecode(folder) + mark, "--", *map(os.fsdecode, members)]
-                with remote.stream(*words, *where, stdin=False) as tar:
-                    yield from in_large_pieces(tar.pieces())
-                    _check_packed(tar.ended(), path, is_gnu=is_gnu, on_skip=watch.on_skip)
+            remote.refuse_kernel_file_system(text.path)
+            with remote.stream(*words, stdin=False) as tar:
+                yield from in_large_pieces(tar.pieces())
+                _check_packed(tar.ended(), path, is_gnu=is_gnu, on_skip=watch.on_skip)
 
         def pieces() -> Generator[memoryview, None, None]:
             with closing(packed()) as archive:
@@ -99,26 +92,7 @@ class OverExec:
                 entries = plural(cleaner.of_1970, "entry has", "entries have")
                 watch.note(f"{entries} the time 1970-01-01, to which BusyBox moves earlier times")
 
-        kind = SourceKind.ARCHIVE if is_several else SourceKind.DIRECTORY
-        yield Outgoing(pieces, None if is_several else top, kind=kind)
-
-    def _matches(self, path: bytes, *, follow: bool) -> list[bytes]:
-        """Return the names that a path with wildcards matches; none if it exists as it is."""
-        text = take_apart(path)
-        if not has_wildcards(path) or self._remote.look(text.path) is not Existing.NOTHING:
-            return []
-        parent, _, pattern = text.path.rpartition(b"/")
-        if has_wildcards(parent) or text.wants_directory or follow:
-            raise Unimplemented(
-                "programs in the container only expand wildcards in the last part of a path,"
-                " and follow no links then",
-                hint="--method node can do it",
-            )
-        words = [os.fsdecode(parent) or "/", "-mindepth", "1", "-maxdepth", "1"]
-        hidden = [] if pattern.startswith(b".") else ["!", "-name", ".*"]
-        names = ["-name", os.fsdecode(pattern), *hidden, "-print0"]
-        found = self._remote.run("find", *words, *names).stdout.split(b"\0")
-        return sorted(path.rpartition(b"/")[2] for path in found if path)
+        yield Outgoing(pieces, top)
 
     def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
         if rules.no_clobber:

@@ -8,22 +8,24 @@ from __future__ import annotations
 import asyncio  # noqa: TID253 (this module is loaded only for this method)
 import errno
 import os
+import select
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.spec import Existing, not_running
 from pycrictl.copy.tree.commit import kind_of_mode
+from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.cri import sessions
 from pycrictl.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
-from pycrictl.streaming.loop import end_tasks, new_loop
-from pycrictl.streaming.pump import Ends
+from pycrictl.streaming.loop import new_loop
+from pycrictl.streaming.pump import Ends, Input, Output
 from pycrictl.streaming.remote_command import Choice, run_command
 from pycrictl.units import quote
 from pycrictl.wire.command import ExitReported, Streams
@@ -44,7 +46,6 @@ _ERRNOS["resource busy"] = errno.EBUSY  # musl's wording
 _STALL_S: Final = 3.0
 """The interval at which ``on_stall`` is called while a program stalls."""
 
-_QUEUE_PIECES: Final = 4
 _END_S: Final = 5.0
 
 _SHORT_S: Final = 60
@@ -81,9 +82,9 @@ class ProgramMissing(Unimplemented):
 
 
 class Running:
-    """A running program in a container. Leaving the ``with`` block closes the connection.
+    """A running program in a container, with a pipe to its input or from its output.
 
-    The connection has a thread of its own, so the caller can be interrupted.
+    The connection has an event loop in a thread of its own. Leaving the ``with`` block closes it.
 
     Attributes:
         on_stall: called repeatedly during a stall, with its length in seconds; its errors are
@@ -103,47 +104,39 @@ class Running:
         self.stderr = bytearray()
         self._program = program
         self._noted = ""
-        self._input = _QueuedInput()
-        self._output: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
-        ends = Ends(
-            stdout=_ToFunction(self._keep if stdin else self._output.put),
-            stderr=_ToFunction(self._keep),
-            stdin=self._input if stdin else None,
-            note=self._give_up,
-        )
+        self._outcome: ExitReported | None = None
+        self._error: Exception | None = None
+        reading, writing = os.pipe()
+        self._fd, theirs = (writing, reading) if stdin else (reading, writing)
+        os.set_blocking(self._fd, False)
         self._loop = new_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        pipe = open(theirs, "r" if stdin else "w")  # noqa: PTH123 (a descriptor)
+        self._task = self._loop.create_task(self._run(begin, pipe, stdin=stdin))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
-        self._task = self._call(_started(begin(ends)))
 
     def __enter__(self) -> Running:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(TimeoutError):  # a hung connection stays until this program ends
-            asyncio.run_coroutine_threadsafe(_end_all(), self._loop).result(_END_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_END_S)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-    def wait_for_streams(self) -> None:
-        """Wait until the streams of a program with input are open, or it has failed.
-
-        From then on the runtime starts it even if this program is killed.
-        """
-        self._call(self._until_over(self._input.is_read.wait()))
+        self._close()
+        with suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join(_END_S)  # a hung connection stays until this program ends
 
     def pieces(self) -> Iterator[bytes]:
-        while (piece := self._call(self._until_over(self._output.get()))) is not None:
-            yield piece
-        while not self._output.empty():
-            yield self._output.get_nowait()
+        while data := self._retry(select.POLLIN, partial(os.read, self._fd, CHUNK_BYTES)):
+            yield data
 
     def send(self, data: bytes) -> bool:
         """Send input; return False if the program has ended and more input would be lost."""
-        self._call(self._until_over(self._input.queue.put(data)))
-        return not self._task.done()
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self._retry(select.POLLOUT, partial(os.write, self._fd, rest)) :]
+        except BrokenPipeError:
+            return False
+        return True
 
     def ended(self) -> CommandResult:
         """Close the input of the program, and wait for its exit.
@@ -152,37 +145,65 @@ class Running:
             StreamError: the connection broke before the exit status was known.
             PycrictlError: the program could not be started.
         """
-        self.send(b"")
-        self._call(asyncio.wait({self._task}))
-        outcome = None if self._task.cancelled() else self._task.result()
-        if outcome is None:
-            raise StreamError(self._noted or "the connection ended before the outcome was known")
-        if outcome.exit_code is None:
-            raise CopyError(f"cannot run {self._program} in the container: {outcome.message}")
-        return CommandResult(outcome.exit_code, b"", bytes(self.stderr))
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        self._close()
         stalled_s = 0.0
-        while True:
-            try:
-                return future.result(_STALL_S)
-            except TimeoutError:
-                if future.done():
-                    raise
+        while self._thread.is_alive():
+            self._thread.join(_STALL_S)
             stalled_s += _STALL_S
-            self.on_stall(stalled_s)
+            if self._thread.is_alive():
+                self.on_stall(stalled_s)
+        if self._error is not None:
+            raise self._error
+        if self._outcome is None:
+            raise StreamError(self._noted or "the connection ended before the outcome was known")
+        if self._outcome.exit_code is None:
+            message = self._outcome.message
+            raise CopyError(f"cannot run {self._program} in the container: {message}")
+        return CommandResult(self._outcome.exit_code, b"", bytes(self.stderr))
 
-    async def _until_over(self, action: Coroutine[Any, Any, T]) -> T | None:
-        acting = asyncio.create_task(action)
-        await asyncio.wait({acting, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        if acting.done():
-            return acting.result()
-        acting.cancel()
-        return None
+    def _retry(self, wanted: int, act: Callable[[], T]) -> T:
+        """Read or write as soon as the pipe is ready."""
+        poll, stalled_s = select.poll(), 0.0
+        poll.register(self._fd, wanted)
+        while True:
+            while not poll.poll(_STALL_S * 1000):
+                stalled_s += _STALL_S
+                self.on_stall(stalled_s)
+            with suppress(BlockingIOError):
+                return act()
 
-    async def _keep(self, data: bytes) -> None:
-        self.stderr += data[: _MAX_STDERR_BYTES - len(self.stderr)]
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    # In the thread
+
+    def _serve(self) -> None:
+        try:
+            self._outcome = self._loop.run_until_complete(self._task)
+        except asyncio.CancelledError:
+            pass
+        except Exception as exc:
+            self._error = exc
+        finally:
+            self._loop.close()
+
+    async def _run(
+        self,
+        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        pipe: TextIO,
+        *,
+        stdin: bool,
+    ) -> ExitReported | None:
+        with pipe:
+            kept = _Kept(self.stderr)
+            if stdin:
+                return await begin(Ends(kept, kept, Input(pipe), note=self._give_up))
+            output = Output(pipe)
+            ended = await begin(Ends(output, kept, note=self._give_up))
+            await output.finish()
+            return ended
 
     def _give_up(self, noted: str) -> None:
         """Cancel a run that will not end by itself, for example if its input cannot be closed."""
@@ -190,37 +211,14 @@ class Running:
         self._task.cancel()
 
 
-class _ToFunction:
-    """Output to a function."""
+class _Kept(NamedTuple):
+    """Keeps the start of an output."""
 
-    def __init__(self, take: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
-        self._take = take
+    kept: bytearray
 
     async def write(self, *pieces: bytes | memoryview) -> None:
-        await self._take(b"".join(pieces))
-
-
-class _QueuedInput:
-    """Input from a queue; an empty piece marks its end."""
-
-    def __init__(self) -> None:
-        self.queue: asyncio.Queue[bytes] = asyncio.Queue(_QUEUE_PIECES)
-        self.is_read = asyncio.Event()
-
-    async def read(self) -> bytes:
-        self.is_read.set()
-        return await self.queue.get()
-
-
-async def _started(coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-    task = asyncio.create_task(coroutine)
-    task.add_done_callback(lambda _: task.cancelled() or task.exception())  # marks it as retrieved
-    return task
-
-
-async def _end_all() -> None:
-    """End all tasks but this one, as they could log errors later."""
-    await end_tasks(task for task in asyncio.all_tasks() if task is not asyncio.current_task())
+        for piece in pieces:
+            self.kept.extend(piece[: _MAX_STDERR_BYTES - len(self.kept)])
 
 
 @dataclass(eq=False)

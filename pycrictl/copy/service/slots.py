@@ -1,8 +1,8 @@
-"""Slots for the copies of a node, and space on its disk, divided among pods and users.
+"""Slots for the copies of a node, and space on its disk, shared by pods and users.
 
 Excess requests are refused at once; none waits. A copy has its slot from the request that begins it
-until it is over and its threads have ended. If a slot or space is missing, another copy that rests
-is ended, or one of a user who has more than half.
+until it is over and its threads have ended. A user has at most half of the slots. If a slot or
+space is missing, another copy that rests is ended.
 """
 
 from __future__ import annotations
@@ -113,41 +113,43 @@ class Slots(Generic[H]):
             )
 
     async def take(self, copy: H) -> None:
-        """Give a copy a slot, if need be by ending another copy."""
-        pod, owns = copy.pod, self._number_of
+        """Give a copy a slot, if need be by ending another copy that rests."""
         self._require_space(copy.size_bytes, copy.size_bytes - self.held_bytes)
         while True:
-            in_pod, taken = sum(one.pod == pod for one in self._held), self.taken
+            in_pod, taken = sum(one.pod == copy.pod for one in self._held), self.taken
+            owned = sum(one.owner == copy.owner for one in self._held)
             is_full = 0 < self._copies_per_pod <= in_pod
+            has_many = copy.owner is not None and owned >= MAX_COPIES // 2
             # As with tokens: a pod may not use up all slots, so some are left for others.
-            if not is_full and in_pod < MAX_COPIES - taken:
+            if not (is_full or has_many) and in_pod < MAX_COPIES - taken:
                 copy.moved_s = self.clock()
                 with self._lock:
                     self._held[copy] = 0
                 return
-            # A pod gets at most half of all slots, and one user must not have all of these.
-            half = (MAX_COPIES if is_full else taken) // 2
-            if not await self._make_room(copy, lambda owner: owns(owner) > half, is_full=is_full):  # noqa: B023 (called at once)
+            pod, owner = copy.pod if is_full else None, copy.owner if has_many else None
+            if not await self._make_room(copy, pod=pod, owner=owner):
                 break
         self.refused["copies_per_pod" if is_full else "copies"] += 1
-        shown = quote(short_id(pod))
+        shown = quote(short_id(copy.pod))
         if is_full:
             raise _exhausted(
                 f"pod {shown} has {plural(in_pod, 'copy', 'copies')} under way,"
                 " the quota ContainerCopiesPerPod;"
             )
+        if has_many:
+            raise _exhausted(f"this user has {owned} copies under way, half of all;")
         raise _exhausted(
             f"{taken} copies are under way, {in_pod} of them of pod {shown};"
             " that is its share of all;"
         )
 
     async def hold(self, copy: H, size_bytes: int) -> None:
-        """Reserve this much space in all for a copy, if need be by ending another one."""
+        """Reserve this much space in all for a copy, if need be by ending another that rests."""
         while True:
             try:
                 self.hold_now(copy, size_bytes)
             except Exhausted:
-                if not await self._make_room(copy, self._has_more_space):
+                if not await self._make_room(copy):
                     raise
             else:
                 return
@@ -176,44 +178,24 @@ class Slots(Generic[H]):
             raise _exhausted("there is not enough space for the copy on the node's disk;")
 
     async def _make_room(
-        self, copy: H, has_too_much: Callable[[object], bool], *, is_full: bool = False
+        self, copy: H, *, pod: str | None = None, owner: object | None = None
     ) -> bool:
-        """End a copy to make room for another one; return whether one could be ended.
-
-        Args:
-            copy: the copy that needs the room.
-            has_too_much: returns whether another user's copies may be ended while they progress.
-            is_full: end only a copy of the same pod.
-        """
-        now = self.clock()
-        candidates = [
-            other
-            for other in self._live()
-            if other is not copy
-            and other.state in (State.WAITING, State.COPYING)
-            and (not is_full or other.pod == copy.pod)
-            and (
-                now - other.moved_s >= REST_S
-                or (other.owner != copy.owner and has_too_much(other.owner))
-            )
-        ]
-        if not candidates:
+        """End a resting copy, of this pod or owner if one is given; return whether there is one."""
+        with self._lock:
+            resting = [
+                other
+                for other in self._held
+                if other is not copy
+                and other.state in (State.WAITING, State.COPYING)
+                and pod in (None, other.pod)
+                and owner in (None, other.owner)
+                and self.clock() - other.moved_s >= REST_S
+            ]
+        if not resting:
             return False
-        oldest = min(candidates, key=lambda other: other.moved_s)
+        oldest = min(resting, key=lambda other: other.moved_s)
         await self.expire(oldest, "another copy needs its place")
         return True
-
-    def _number_of(self, owner: object) -> int:
-        return sum(copy.owner == owner for copy in self._live())
-
-    def _has_more_space(self, owner: object) -> bool:
-        with self._lock:
-            held_bytes = sum(size for copy, size in self._held.items() if copy.owner == owner)
-        return 0 < self._disk_limit_bytes < 2 * held_bytes
-
-    def _live(self) -> list[H]:
-        with self._lock:
-            return [copy for copy in self._held if not copy.state.is_over]
 
 
 def check_folder(folder: str) -> None:

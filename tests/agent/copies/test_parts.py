@@ -106,16 +106,6 @@ def test_what_rests_gives_way() -> None:
     assert node.gone == [first]
 
 
-def test_more_than_half_of_the_space() -> None:
-    node = Node(limit_bytes=200 * MIB)
-    many = [node.begin(MALLORY) for _ in range(2)]
-    for one in many:
-        node.hold(one, 80 * MIB)
-        node.now_s += 1
-    node.hold(node.begin(JANE), 80 * MIB)
-    assert node.gone == many[:1]
-
-
 def test_a_part_of_the_disk_stays_free() -> None:
     node = Node()
     node.free_bytes = RESERVE_BYTES + 10 * MIB
@@ -129,26 +119,22 @@ def test_a_part_of_the_disk_stays_free() -> None:
     node.slots.hold_now(hers, 9 * MIB)  # holding less always works
 
 
-def test_more_than_half_of_the_places() -> None:
+def test_half_of_all_slots_are_for_others() -> None:
+    """A user gets at most half of all slots, and so does a pod, unless copies rest."""
     node = Node()
-    many = [node.begin(MALLORY, f"p{number % 6}") for number in range(48)]
-    node.now_s += 1
-    for number in range(MAX_COPIES - len(many)):
-        node.begin(MALLORY, f"q{number}")
-    node.begin(JANE)
-    assert node.gone == many[:1], "what has rested longest gives way, and no more than that"
-    with pytest.raises(Exhausted, match="64 copies are under way"):
+    many = [node.begin(MALLORY, f"p{number}") for number in range(MAX_COPIES // 2)]
+    with pytest.raises(Exhausted, match="this user has 32 copies under way, half of all"):
         node.begin(MALLORY, "other")
-
-
-def test_half_of_all_places_in_one_pod() -> None:
-    """A pod gets at most half of all slots, and one user must not keep all of these."""
-    node = Node()
-    many = [node.begin(MALLORY) for _ in range(MAX_COPIES // 2)]
     node.begin(JANE)
+    node.now_s += REST_S
+    node.begin(MALLORY, "other")
     assert node.gone == many[:1]
+
+    node = Node()
+    for number in range(MAX_COPIES // 2):
+        node.begin(f"user {number}")
     with pytest.raises(Exhausted, match="its share of all"):
-        node.begin(MALLORY)
+        node.begin(JANE)
 
 
 def test_what_rests_in_the_pod_gives_way() -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,7 +14,6 @@ import pytest
 from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import CommandResult, Remote, Running
-from pycrictl.copy.exec.watchdog import watchdog
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -26,8 +22,7 @@ from pycrictl.streaming.pump import Ends
 from pycrictl.wire.command import ExitReported
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
-from tests.copy.trees import KEEP, PLAIN, check_wildcards, contents, listing, stages_in
-from tests.waiting import wait_until
+from tests.copy.trees import KEEP, PLAIN, contents, listing, stages_in
 
 if TYPE_CHECKING:
     from pycrictl.cri.calls.client import CriClient
@@ -42,17 +37,13 @@ class Copies(Remote):
     Attributes:
         tar: output and exit status of a fake ``tar``; None runs the real one. The fake reads no
             input; if its status is 0, it is as if the runtime had lost the real status.
-        delay_s: how long it takes to open the streams of a program with input.
-        begun: the programs requested before such streams were opened.
     """
 
     def __init__(self) -> None:
         super().__init__(NOBODY, "c")
         self.method = OverExec(self)
         self.tar: CommandResult | None = None
-        self.delay_s = 0.0
         self.commands: list[tuple[str, ...]] = []
-        self.begun: list[tuple[str, ...]] = []
         self.skipped: list[Skipped] = []
         self.counted: list[int] = []
         self.watch = Watch(self.counted.append, self.skipped.append)
@@ -78,9 +69,6 @@ class Copies(Remote):
         self._note(command)
 
         async def begin(ends: Ends) -> ExitReported:
-            if stdin:
-                await asyncio.sleep(self.delay_s)
-                self.begun += self.commands
             ended = self.tar or await run_here(command, ends)
             await ends.stdout.write(ended.stdout)
             await ends.stderr.write(ended.stderr)
@@ -115,7 +103,7 @@ def test_there_and_back_with_gnu_programs(copies: Copies, tree: Path, tmp_path: 
     assert copies.skipped == []
     assert sum(copies.counted) > 0
     assert stages_in(tmp_path) == []
-    assert {command[0] for command in copies.commands} == {"tar", "stat", "xargs"}
+    assert {command[0] for command in copies.commands} == {"tar", "stat"}
 
 
 def test_a_directory_that_is_there_keeps_its_mode(copies: Copies, tmp_path: Path) -> None:
@@ -143,9 +131,12 @@ def test_paths_that_look_like_options(copies: Copies, tmp_path: Path) -> None:
 
 def test_wildcards(copies: Copies, tmp_path: Path) -> None:
     inside = tmp_path / "inside"
-    check_wildcards(copies.copy_from, inside, str(inside), tmp_path / "here", is_deep=False)
-    with pytest.raises(Unimplemented, match="only expand wildcards in the last part"):
-        copies.copy_from(inside / "*/x", tmp_path)
+    inside.mkdir()
+    (inside / "[1]").write_text("1")
+    copies.copy_from(inside / "[1]", tmp_path / "exact")  # there is a file of exactly this name
+    assert (tmp_path / "exact").read_text() == "1"
+    with pytest.raises(Unimplemented, match="expands no wildcards"):
+        copies.copy_from(inside / "*", tmp_path)
 
 
 def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> None:
@@ -231,46 +222,3 @@ def test_a_tar_that_does_not_read(
     with pytest.raises(CopyError, match=line):
         copies.copy_to(tmp_path / "f", tmp_path / "out")
     assert sum(copies.counted) < 1 << 30
-
-
-def test_tar_does_not_begin_before_what_is_to_end_it(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "f").write_text("content")
-    copies.delay_s = 0.3
-    copies.copy_from(tmp_path / "f", tmp_path / "new")
-    assert (tmp_path / "new").read_text() == "content"
-    begun = {command[:2] for command in copies.begun}
-    assert ("xargs", "-0") in begun
-    assert ("tar", "-c") not in begun
-
-
-def test_what_bears_the_mark_ends(tmp_path: Path) -> None:
-    """With pkill (procps); tests on the node cover start-stop-daemon (BusyBox, Debian)."""
-    (tmp_path / "bin").mkdir()
-    for name in ("xargs", "find", "grep", "sleep", "pkill"):
-        if (program := shutil.which(name, path="/usr/bin:/usr/sbin")) is None:
-            pytest.skip(f"there is no {name} here")
-        (tmp_path / "bin" / name).symlink_to(program)
-    (tmp_path / "f").write_bytes(bytes(1_000_000))
-    marks = ("/.//.//./././/.", "/.//.//././././.")
-    tars = [
-        subprocess.Popen(["tar", "-cf-", "-C", f"{tmp_path}{mark}", "f"], stdout=subprocess.PIPE)
-        for mark in marks
-    ]
-    try:
-        with subprocess.Popen(
-            [tmp_path / "bin/xargs", *watchdog(marks[0])[1:]],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env={"PATH": str(tmp_path / "bin")},
-        ) as dog:
-            time.sleep(0.3)
-            assert [tar.poll() for tar in tars] == [None, None]
-            assert dog.stdin is not None
-            dog.stdin.close()
-            wait_until(lambda: tars[0].poll() is not None)
-        assert [tar.poll() for tar in tars] == [-signal.SIGKILL, None]
-    finally:
-        for tar in tars:
-            tar.kill()
-            tar.communicate()
