@@ -147,9 +147,6 @@ class _Arrival:
         verdict = self._judge.judge(entry)
         item = verdict if isinstance(verdict, AcceptedEntry) else None
         try:
-            replaced = self._judge.replaced
-            if replaced is not None and replaced.before is not None and self._stage is not None:
-                self._stage.drop(replaced.path, replaced.before)
             if item is not None:
                 self._make(item, fill)
         except OSError as exc:

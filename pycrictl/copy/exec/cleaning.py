@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.rules.outcome import Summary, unkept_note
-from pycrictl.copy.rules.policy import Judge, Rules, Skipped, ambiguous, take_apart
+from pycrictl.copy.rules.policy import Judge, Rules, Skipped, take_apart
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
 from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
@@ -20,7 +20,7 @@ from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 
 class Cleaner:
-    """Turns the bytes of an archive into those of a clean one. Duplicate names are refused.
+    """Turns the bytes of an archive into those of a clean one.
 
     Args:
         rules: what the user allows; metadata that is not kept is reset in the new archive.
@@ -83,8 +83,6 @@ class Cleaner:
     def _judged(self, entry: Entry) -> Entry | None:
         """Return the entry to write; None if it is left out."""
         verdict = self.judge.judge(entry)
-        if self.judge.replaced is not None:
-            raise ambiguous(entry.name)
         name = self._renamed(entry.name)
         if isinstance(verdict, Skipped):
             if self._unpacks or verdict.rule != "outward-link":

@@ -77,15 +77,15 @@ class Summary:
     kept: int = 0
     skipped: int = 0
 
-    def count(self, entry: Entry | AcceptedEntry, times: int = 1) -> None:
-        """Count an entry, unless it is a device or pipe; ``times`` is -1 for a removed one."""
+    def count(self, entry: Entry | AcceptedEntry) -> None:
+        """Count an entry, unless it is a device or pipe."""
         if entry.kind is EntryType.DIRECTORY:
-            self.directories += times
+            self.directories += 1
         elif entry.kind is EntryType.SYMLINK:
-            self.links += times
+            self.links += 1
         elif entry.kind in (EntryType.FILE, EntryType.HARDLINK):
-            self.files += times
-            self.size_bytes += times * entry.size_bytes
+            self.files += 1
+            self.size_bytes += entry.size_bytes
 
 
 _NUMBERS: Final = tuple(field.name for field in fields(Summary))

@@ -81,16 +81,6 @@ class Skipped(NamedTuple):
     reason: str
 
 
-class Replaced(NamedTuple):
-    """An entry that a later one of the same name replaces: the last one counts, as in tar.
-
-    ``before`` is the kind of the earlier one; None if that was skipped.
-    """
-
-    path: Path
-    before: EntryType | None
-
-
 class Judge:
     """Judges the entries of one copy, one after another.
 
@@ -102,7 +92,6 @@ class Judge:
 
     Attributes:
         top: the name of the top, ``.`` if the archive has none. Known after the first entry.
-        replaced: the earlier entry that the last one replaces; remove it first.
         unkept: how many entries have a ``time`` that cannot be kept.
     """
 
@@ -120,12 +109,10 @@ class Judge:
         self.top: bytes | None = name if single else b"."
         self.entries = 0
         self.size_bytes = 0
-        self.replaced: Replaced | None = None
         self.unkept: Counter[str] = Counter()
         # Keyed by the path as one string, which takes less memory than a tuple.
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
-        self._filled: set[bytes] = set()  # directories that are not empty
 
     def judge(self, entry: Entry) -> AcceptedEntry | Skipped:
         """Decide about one entry."""
@@ -236,21 +223,17 @@ class Judge:
                 raise _refusal(
                     name, "not-a-directory", "it is below something that is not a directory"
                 )
-            self._filled.add(parent)
             if parent in self._made:
                 break
             self._made[parent] = EntryType.DIRECTORY
         key = b"/".join(path)
-        self.replaced = None
         kind: EntryType | None = None
         if isinstance(verdict, AcceptedEntry):
             kind = EntryType.FILE if verdict.kind is EntryType.HARDLINK else verdict.kind
         if key in self._made and not kind is self._made[key] is EntryType.DIRECTORY:
-            if not path or key in self._filled:
-                rule = "duplicate" if self._made[key] is kind else "type-change"
-                raise _refusal(name, rule, "the same name came before")
-            self.replaced = Replaced(path, self._made[key])
-            self._symlinks.pop(key, None)
+            # In tar the last one counts, but the first may have been sent on already.
+            rule = "duplicate" if self._made[key] is kind else "type-change"
+            raise _refusal(name, rule, "the same name came before")
         self._made[key] = kind
         if isinstance(verdict, AcceptedEntry) and kind is EntryType.SYMLINK:
             self._symlinks[key] = verdict.target
@@ -292,11 +275,6 @@ def stays_inside(target: bytes, *, depth: int) -> bool:
     while ups < len(parts) and parts[ups] == b"..":
         ups += 1
     return ups <= depth and b".." not in parts[ups:]
-
-
-def ambiguous(name: bytes) -> EntryRefused:
-    """Return the error for a repeated name if the first entry cannot be undone."""
-    return _refusal(name, "duplicate", "the same name came before")
 
 
 def _refusal(name: bytes, rule: str, reason: str) -> EntryRefused:

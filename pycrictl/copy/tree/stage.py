@@ -108,20 +108,6 @@ class Stage:
             self._finish(fd, item)
             self._compare(fd, item, item.mode)
 
-    def drop(self, path: Path, kind: EntryType) -> None:
-        """Remove the item made from an entry below the top."""
-        if kind is EntryType.SYMLINK:
-            self.summary.count(self._symlinks.pop(path), -1)
-            return
-        parent, name = self._enter(path[:-1]), path[-1]
-        if (status := parent.lstat(name)) is None:
-            return
-        parent.remove(name)
-        self._directories.pop(path, None)
-        # Content with another hard link still exists.
-        size_bytes = status.st_size if status.st_nlink == 1 else 0
-        self.summary.count(AcceptedEntry(path, kind, size_bytes), -1)
-
     def move(self, name: bytes, *, replaces: bool) -> None:
         """Move the top to an unused name, or over a link or file."""
         late = self._finish_all()

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.errors import EntryRefused, PycrictlError
-from tests.copy.hostile import HONEST, HOSTILE, REPLACED, Case, build_surroundings, snapshot
-from tests.copy.trees import UNWATCHED, Archive, made_in, put_at
+from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
+from tests.copy.trees import Archive, made_in, put_at
 
 
 @pytest.fixture
@@ -61,25 +60,3 @@ def test_taken_whole(dest: Path, case: Case, archive: bool, step: int) -> None:
     assert made_in(dest) == case.made
     assert tuple(each.path for each in skipped) == case.skipped
     assert case is not HONEST["xattrs"] or not os.listxattr(dest / "x")
-
-
-@pytest.mark.parametrize("name", REPLACED)
-def test_no_tar_is_asked_to_take_something_back(name: str) -> None:
-    """Exec refuses repeated names: tar in the container would have to undo the first entry."""
-    cleaner = Cleaner(Rules(), UNWATCHED, name=None, top=b".", unpacks=True)
-    with pytest.raises(EntryRefused, match="the same name came before"):
-        list(cleaner.clean([HONEST[name].data]))
-
-
-COUNTS = {
-    "twice": (1, 2),
-    "twice-deep": (2, 1),
-    "hard-then-file": (2, 3),
-    "hard-then-original": (3, 3),
-}
-
-
-@pytest.mark.parametrize(("name", "counts"), COUNTS.items())
-def test_what_was_replaced_never_counts(tmp_path: Path, name: str, counts: tuple[int, int]) -> None:
-    summary = unpack(HONEST[name], tmp_path, Rules(), [])
-    assert (summary.files, summary.size_bytes) == counts
