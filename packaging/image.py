@@ -107,13 +107,14 @@ def join(output: Path, work: Path, version: str, time_s: int) -> None:
 
     Args:
         output: has the archives of the machines.
-        work: an empty folder.
+        work: a folder to make.
         version: of the program.
         time_s: timestamp of all files.
     """
     archives = {name: _archive(output, version, name) for name in bundle.MACHINES.values()}
     if not all(map(Path.exists, archives.values())):
         return
+    work.mkdir()
     tags: dict[str, list[dict[str, Any]]] = {}
     lists, labels = [], []
     for architecture, archive in archives.items():

@@ -187,8 +187,6 @@ def test_a_client_with_a_network_of_its_own(
     if source == "containerd":  # an older proxy, or one whose folder is not visible
         for path in proxy.socket_path.parent.glob("cri.sock.*/[0-9]*"):
             path.unlink()
-    else:
-        words += ["--source", "cri"]
     alone = ["unshare", "--net", *PROGRAM, "-r", proxy.endpoint, *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     watcher = subprocess.Popen(alone, text=True, **pipes)  # type: ignore[call-overload]  # pipes

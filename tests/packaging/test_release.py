@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from tests.packaging.building import PYTHON, ROOT
+from tests.packaging.building import PYTHON, ROOT, Layout
 
 CHANNELS = ROOT / "packaging" / "channels"
 FILES = {
@@ -32,6 +33,12 @@ sys.path.insert(0, "packaging")
 import release
 release.complete(pathlib.Path(sys.argv[1]), sys.argv[2], commit="c" * 40)
 """
+JOIN = """
+import pathlib, sys
+sys.path.insert(0, "packaging")
+import image
+image.join(*map(pathlib.Path, sys.argv[1:]), "1", 0)
+"""
 VALIDATE = """
 import sys
 from cyclonedx.schema import SchemaVersion
@@ -44,6 +51,27 @@ def release(expression: str, python: str | Path = sys.executable) -> Any:
     command = [str(python), "-c", CALL.format(f"json.dumps({expression})")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
+
+
+def test_one_tag_has_the_images_of_both_machines(tmp_path: Path) -> None:
+    machines = ["amd64", "arm64"]
+    for machine in machines:
+        blobs = tmp_path / machine / "blobs/sha256"
+        blobs.mkdir(parents=True)
+        manifest = json.dumps({"annotations": {"a": "b"}, "for": machine}).encode()
+        digest = hashlib.sha256(manifest).hexdigest()
+        (blobs / digest).write_bytes(manifest)
+        image = {"mediaType": "m", "digest": f"sha256:{digest}", "size": len(manifest)}
+        image["annotations"] = {"org.opencontainers.image.ref.name": "1"}
+        (tmp_path / machine / "index.json").write_text(json.dumps({"manifests": [image]}))
+        archive = tmp_path / f"pycrictl-1-image-{machine}.tar"
+        subprocess.run(["tar", "-C", tmp_path / machine, "-cf", archive, "."], check=True)
+    command = [sys.executable, "-c", JOIN, tmp_path, tmp_path / "joined"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    layout = Layout(tmp_path / "pycrictl-1-image.tar", tmp_path / "unpacked")
+    images = layout.read(layout.tagged()["1"])["manifests"]
+    assert [each["platform"]["architecture"] for each in images] == machines
+    assert [layout.read(each)["for"] for each in images] == machines
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CHANNELS.iterdir()))
