@@ -24,12 +24,12 @@ _NANOSECONDS: Final = {
 _INT64_MAX: Final = 2**63 - 1
 
 # ASCII digits only: str.isdigit and \d also accept other scripts' digits, which Go refuses.
-_DURATION_TERM: Final = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)")
-_INTEGER: Final = re.compile(
+_DURATION_TERM: Final = r"([0-9]*)(?:\.([0-9]*))?([^0-9.+-]+)"
+_INTEGER: Final = (
     r"[+-]?(?:0[xX](?:_?[0-9a-fA-F])+|0[oO](?:_?[0-7])+|0[bB](?:_?[01])+|0(?:_?[0-7])+"
     r"|[1-9](?:_?[0-9])*|0)"
 )
-_SIZE: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)")
+_SIZE: Final = r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)"
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
@@ -58,7 +58,7 @@ def parse_duration(text: str) -> float:
     if re.fullmatch(r"[0-9]+(?:\.[0-9]*)?", rest):
         raise ValueError(f"{quote(text)} has no unit (write {quote(text + 's')} for seconds)")
     total_ns, position = 0, 0
-    while match := _DURATION_TERM.match(rest, position):
+    while match := re.compile(_DURATION_TERM).match(rest, position):
         whole, fraction, unit = match.groups()
         if not (whole or fraction) or unit not in _NANOSECONDS:
             break
@@ -99,7 +99,7 @@ def format_duration(seconds: float) -> str:
 
 def parse_int(text: str) -> int:
     """Read a Go integer literal of 64 bits: ``10 0x1f 0o17 017 0b1 1_000``, signed or not."""
-    if not _INTEGER.fullmatch(text):
+    if not re.fullmatch(_INTEGER, text):
         raise ValueError(f"{quote(text)} is not an integer")
     digits = text.lstrip("+-").replace("_", "").lower()
     octal = len(digits) > 1 and digits.isdigit() and digits[0] == "0"
@@ -170,7 +170,7 @@ def parse_size(text: str) -> int:
     A lower-case ``m`` is refused: elsewhere in Kubernetes it means a thousandth. Fractions of a
     byte are dropped.
     """
-    match = _SIZE.fullmatch(text)
+    match = re.fullmatch(_SIZE, text)
     if not match:
         raise ValueError(f"{quote(text)} is not a size (such as 1024, 500MB or 10Gi)")
     whole, fraction, unit, binary, _ = match.groups()

@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 ABSENT: Final = "<none>"
 MIN_WIDTH: Final = 6
-_COMMA: Final = re.compile(r",(?![^\[\]]*\])")
+_COMMA: Final = r",(?![^\[\]]*\])"
 """A comma outside brackets."""
 
-_DIGITS: Final = re.compile(r"(\d+)", re.ASCII)
+_DIGITS: Final = r"(?a)(\d+)"
 
 
 class Column(NamedTuple):
@@ -66,7 +66,7 @@ class Columns:
     """The columns of ``NAME:PATH,NAME:PATH``; a comma in brackets belongs to its path."""
 
     def __init__(self, text: str) -> None:
-        self._columns = [_column(part) for part in _COMMA.split(text)]
+        self._columns = [_column(part) for part in re.split(_COMMA, text)]
 
     def table(self, documents: Iterable[Document]) -> Table:
         header = tuple(name for name, _ in self._columns)
@@ -132,7 +132,7 @@ def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
     if isinstance(first, float):
         text = f"{first:.9f}"  # as many decimals for all
     order = []
-    for index, part in enumerate(_DIGITS.split(text)):
+    for index, part in enumerate(re.split(_DIGITS, text)):
         digits = part.lstrip("0")
         if part:
             order.append((1, len(digits), digits) if index % 2 else (2, 0, part))

@@ -48,7 +48,7 @@ _KINDS: Final = {
 }
 """Names of the types of values, in messages and in Go."""
 
-_WORD: Final = re.compile(r"\w+(?:['’.:]\w+)*")
+_WORD: Final = r"\w+(?:['’.:]\w+)*"
 
 
 # Printing
@@ -63,7 +63,7 @@ class _Directive(NamedTuple):
     verb: str = "v"
 
 
-_DIRECTIVE: Final = re.compile(r"%([-+# 0]*)([0-9]{0,3})((?:\.[0-9]{0,3})?)(.?)", re.DOTALL)
+_DIRECTIVE: Final = r"(?s)%([-+# 0]*)([0-9]{0,3})((?:\.[0-9]{0,3})?)(.?)"
 _PLAIN: Final = _Directive()
 _VERBS: Final[dict[type, dict[str, Callable[[Any], str] | None]]] = {
     str: {
@@ -146,7 +146,7 @@ def _printf(template: Value, *values: Value) -> str:
             raise ValueError(f"{quote(match[0])} is not supported")
         return _formatted(left.pop(0), directive) if left else f"%!{verb}(MISSING)"
 
-    text = _DIRECTIVE.sub(printed, _text(template))
+    text = re.sub(_DIRECTIVE, printed, _text(template))
     return text + f"%!(EXTRA {', '.join(map(_with_type, left))})" if left else text
 
 
@@ -239,7 +239,7 @@ def _len(value: Value) -> int:
 
 
 def _title(value: Value) -> str:
-    return _WORD.sub(lambda word: word[0][0].title() + word[0][1:], _text(value))
+    return re.sub(_WORD, lambda word: word[0][0].title() + word[0][1:], _text(value))
 
 
 def _text(value: Value) -> str:

@@ -34,19 +34,17 @@ LONGEST_RANGE: Final = 1_000_000
 _TOO_DEEP: Final = "template: :1: nested too deeply"
 _SPACES: Final = " \t\r\n"
 _FIELDS: Final = r"(?:\.[^\W\d]\w*)"
-_WORD: Final = re.compile(
+_WORD: Final = (
     rf"[{_SPACES}]*(?:"
     r"(?P<number>[+-]?\.?[0-9](?:[eEpP][+-]|[\w.])*)"  # a sign belongs to the next number
     rf"|(?P<path>\$\w*{_FIELDS}*|{_FIELDS}+|\.)|(?P<name>[^\W\d]\w*)|(?P<close>\){_FIELDS}*)"
     r"""|(?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)+'|`[^`]*`)|(?P<operator>:=|[=|(,]))"""
 )
-_COMMENT: Final = re.compile(rf"[{_SPACES}]*/\*.*?\*/", re.DOTALL)
-_ESCAPE: Final = re.compile(
-    r"""\\(?:[abfnrtv\\'"]|[0-7]{3}|x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})"""
-)
-_LEFT: Final = re.compile(rf"\{{\{{(-(?=[{_SPACES}]))?")
-_RIGHT: Final = re.compile(rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}")
-_DECLARED: Final = re.compile(r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)")
+_COMMENT: Final = rf"(?s)[{_SPACES}]*/\*.*?\*/"
+_ESCAPE: Final = r"""\\(?:[abfnrtv\\'"]|[0-7]{3}|x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})"""
+_LEFT: Final = rf"\{{\{{(-(?=[{_SPACES}]))?"
+_RIGHT: Final = rf"(?:[{_SPACES}]+(-))?[{_SPACES}]*}}}}"
+_DECLARED: Final = r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)"
 
 
 class TemplateError(UsageError):
@@ -138,16 +136,16 @@ class _Parser:
         """
         text, position, trims = self.text, 0, False
         while True:
-            left = _LEFT.search(text, position)
+            left = re.compile(_LEFT).search(text, position)
             copied = text[position : left.start() if left else None]
             copied = copied.lstrip(_SPACES) if trims else copied
             yield copied.rstrip(_SPACES) if left and left[1] else copied
             if not left:
                 return
-            comment = _COMMENT.match(text, left.end())
+            comment = re.compile(_COMMENT).match(text, left.end())
             words, position = [], (comment or left).end()
-            while not (right := _RIGHT.match(text, position)):
-                word = _WORD.match(text, position)
+            while not (right := re.compile(_RIGHT).match(text, position)):
+                word = re.compile(_WORD).match(text, position)
                 if word is None:
                     raise self.syntax_error(position, left.end())
                 kind = word.lastgroup or ""
@@ -237,7 +235,7 @@ class _Parser:
     def declarations(self, max_variables: int) -> tuple[Sequence[str], bool]:
         """Parse ``$a :=``, ``$a =`` or ``$a, $b :=``, if present, at the start of a pipeline."""
         start = self.next.position
-        match = _DECLARED.match(self.text, start)
+        match = re.compile(_DECLARED).match(self.text, start)
         if not match:
             return (), False
         names = [name for name in match.group(1, 2) if name]
@@ -314,7 +312,7 @@ class _Parser:
         if word.text[0] == "`":
             return word.text[1:-1].replace("\r", "")
         try:
-            if word.kind == "string" and "\\" not in _ESCAPE.sub("", word.text):
+            if word.kind == "string" and "\\" not in re.sub(_ESCAPE, "", word.text):
                 text = ast.literal_eval(word.text)
                 return ord(text) if word.text[0] == "'" else text
             with suppress(ValueError):

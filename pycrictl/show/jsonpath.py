@@ -125,20 +125,19 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r"}
 _QUOTED: Final = r"""(?s:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+\")"""
 """Matches quoted text; like all expressions here, in linear time."""
 
-_CONSTANT: Final = re.compile(r"true|false|[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+_CONSTANT: Final = r"true|false|[+-]?[0-9]{1,15}(?:\.[0-9]{1,15})?"
 """Matches a constant without quotes."""
 
 _INTEGER: Final = r"-?[0-9]{1,15}"
-_TEXT: Final = re.compile(_QUOTED)
-_NAME: Final = re.compile(r"(?s:[^.,\[\]${}@ ()=<>!&|\t\n\\]|\\.)*+")
-_BARE_NAME: Final = re.compile(r"\s*([^\W\d][^\s,\]]*)\s*[,\]]")
-_SELECTOR: Final = re.compile(
+_NAME: Final = r"(?s:[^.,\[\]${}@ ()=<>!&|\t\n\\]|\\.)*+"
+_BARE_NAME: Final = r"\s*([^\W\d][^\s,\]]*)\s*[,\]]"
+_SELECTOR: Final = (
     rf"\s*(?:(?P<all>\*)|(?P<text>{_QUOTED})|"
     rf"(?P<bounds>(?:{_INTEGER})?(?::(?:{_INTEGER})?){{1,2}}|{_INTEGER}))\s*(?P<end>[,\]])"
 )
-_FILTER: Final = re.compile(r"\s*\?\(\s*")
-_OPERATOR: Final = re.compile(r"\s*([=!<>]=|[<>])\s*")
-_FILTER_END: Final = re.compile(r"\s*\)\s*\]")
+_FILTER: Final = r"\s*\?\(\s*"
+_OPERATOR: Final = r"\s*([=!<>]=|[<>])\s*"
+_FILTER_END: Final = r"\s*\)\s*\]"
 
 
 class JsonPath:
@@ -194,12 +193,12 @@ class JsonPath:
 
     def _bracket(self, *, can_filter: bool) -> Step:
         self._position += 1
-        if can_filter and _FILTER.match(self._text, self._position):
+        if can_filter and re.compile(_FILTER).match(self._text, self._position):
             return (self._filter(),)
         selectors: list[Selector] = []
         end = ","
         while end == ",":
-            found = _SELECTOR.match(self._text, self._position)
+            found = re.compile(_SELECTOR).match(self._text, self._position)
             if found is None:
                 raise self._not_a_selector()
             self._position = found.end()
@@ -210,7 +209,7 @@ class JsonPath:
     def _not_a_selector(self) -> JsonPathError:
         if "]" not in self._text[self._position :]:
             return JsonPathError(f'"]" is missing in {quote(self._given)}')
-        if bare := _BARE_NAME.match(self._text, self._position):
+        if bare := re.compile(_BARE_NAME).match(self._text, self._position):
             return self._error(f"{quote(bare[1])} in brackets must be quoted")
         return self._unexpected()
 
@@ -218,7 +217,7 @@ class JsonPath:
         self._take(_FILTER)
         left = self._operand()
         operator, right = "", left
-        if _OPERATOR.match(self._text, self._position):
+        if re.compile(_OPERATOR).match(self._text, self._position):
             operator = self._take(_OPERATOR)[1]
             right = self._operand()
         self._take(_FILTER_END)
@@ -228,14 +227,16 @@ class JsonPath:
         if self._next() in ("$", "@", "."):
             return self._read(at_top=False, is_operand=True)
         is_text = self._next() in ("'", '"')
-        value = _unquoted(self._take(_TEXT)[0]) if is_text else _constant(self._take(_CONSTANT)[0])
+        value = (
+            _unquoted(self._take(_QUOTED)[0]) if is_text else _constant(self._take(_CONSTANT)[0])
+        )
         return lambda *_: (value,)
 
     def _next(self) -> str:
         return self._text[self._position : self._position + 1]
 
-    def _take(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        found = pattern.match(self._text, self._position)
+    def _take(self, pattern: str) -> re.Match[str]:
+        found = re.compile(pattern).match(self._text, self._position)
         if found is None:
             raise self._unexpected()
         self._position = found.end()
@@ -279,8 +280,8 @@ def _selector(found: re.Match[str]) -> Selector:
 MAX_NESTING: Final = 50
 """Maximum nesting of ``range`` in a template."""
 
-_ACTION: Final = re.compile(rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}")
-_RANGE: Final = re.compile(r"range(?=[\s.$@\[]|$)")
+_ACTION: Final = rf"\{{((?s:{_QUOTED}|\\.|[^}}'\"\\])*+)\}}"
+_RANGE: Final = r"range(?=[\s.$@\[]|$)"
 
 
 Node = Callable[[Any, Any], Iterator[str]]
@@ -323,7 +324,7 @@ def _parts(text: str) -> Iterator[tuple[str, bool]]:
     position = 0
     while (start := text.find("{", position)) >= 0:
         yield text[position:start], False
-        action = _ACTION.match(text, start)
+        action = re.compile(_ACTION).match(text, start)
         if action is None:
             raise JsonPathError(f'"}}" is missing in {quote(text)}')
         yield action[1].strip(), True
@@ -345,9 +346,9 @@ def _parsed(
             if not re.fullmatch(_QUOTED, part):
                 raise JsonPathError(f"{quote(part)} is not a quoted text")
             nodes.append(partial(_text, _unquoted(part)))
-        elif _CONSTANT.fullmatch(part):
+        elif re.fullmatch(_CONSTANT, part):
             nodes.append(partial(_text, compact_json(_constant(part))))
-        elif _RANGE.match(part):
+        elif re.match(_RANGE, part):
             if depth == MAX_NESTING:
                 raise JsonPathError("{range} is nested too deeply")
             path = JsonPath(part[len("range") :], aliases=aliases, at_top=not depth)

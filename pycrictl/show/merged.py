@@ -7,6 +7,7 @@ behind ``HOST |`` as they come. Text of hosts is escaped here, whatever they did
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -82,7 +83,7 @@ class Merged:
             label = f"\x1b[{_COLOURS[self._hosts.index(host) % len(_COLOURS)]}m{label}\x1b[0m"
         is_bare = bool(self._records[host])  # empty lines between tables
         texts = (
-            CONTROL.sub(lambda c: escape(c[0]), line.decode(errors="replace")) for line in lines
+            re.sub(CONTROL, lambda c: escape(c[0]), line.decode(errors="replace")) for line in lines
         )
         out.write("".join(f"{label} {text}\n" for text in texts if text or not is_bare))
         out.flush()

@@ -32,7 +32,7 @@ _UNSHOWN_PREFIXES: Final = {"Signal": "SIGNAL_"}
 """Prefixes that crictl omits from the names of an enum's values."""
 
 _INT64: Final = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)
-_LONE_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_LONE_SURROGATE: Final = r"[\ud800-\udfff]"
 
 
 def message_document(message: Message) -> Document:
@@ -111,7 +111,7 @@ def _sound(value: Any, depth: int = 0) -> Any:
     if depth > MAX_NESTING:
         raise ValueError("nested too deeply")
     if isinstance(value, str):
-        return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", value)
+        return re.sub(_LONE_SURROGATE, "\N{REPLACEMENT CHARACTER}", value)
     if isinstance(value, dict):
         return {_sound(key): _sound(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):

@@ -33,7 +33,7 @@ MOST_FITTED: Final = 24
 CLEAR_SCREEN: Final = "\x1b[2J\x1b[H"
 """Clears a terminal and moves to its upper left corner."""
 
-CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 """Controls other than tabs and line breaks."""
 
 
@@ -151,7 +151,7 @@ def write_lines(lines: Iterable[str], out: TextIO) -> None:
 
 def write_text(text: str, out: TextIO) -> None:
     """Write a template's output and a line break; escape controls except line breaks and tabs."""
-    out.write(CONTROL.sub(lambda match: escape(match[0]), text) + "\n")
+    out.write(re.sub(CONTROL, lambda match: escape(match[0]), text) + "\n")
 
 
 def write_block(block: Block, out: TextIO, *, gap: str = " ") -> None:

@@ -45,8 +45,8 @@ _LONGEST_S: Final = 1e9
 """Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
 
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
-_HTTP_STATUS: Final = re.compile(r"Received http2 header with status: (\d+)")
-_OVERSIZE: Final = re.compile(r"larger than max \(\d+ vs\. (\d+)\)")
+_HTTP_STATUS: Final = r"Received http2 header with status: (\d+)"
+_OVERSIZE: Final = r"larger than max \(\d+ vs\. (\d+)\)"
 
 
 class GrpcChannel:
@@ -192,12 +192,12 @@ class GrpcCall:
         code, details = self._call.code().value[0], self._call.details() or ""
         # Only gRPC's text distinguishes a status of the server from an unreachable server.
         obstacle = None
-        if http := _HTTP_STATUS.search(details):
+        if http := re.search(_HTTP_STATUS, details):
             obstacle = web_server(http[1])
         elif code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
             obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
-        found = _OVERSIZE.search(details) if code == codes.RESOURCE_EXHAUSTED else None
+        found = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
         self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
 
 

@@ -22,8 +22,8 @@ LOG_LIMIT_CHARS: Final = 16 * 1024
 # kubectl stores the whole manifest here, including the values of environment variables.
 _MANIFEST_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
-_USERINFO: Final = re.compile(r"(https?://)[^/\s@\"']*@")
-_SECRET_PARAMETER: Final = re.compile(
+_USERINFO: Final = r"(https?://)[^/\s@\"']*@"
+_SECRET_PARAMETER: Final = (
     r"(?i)([?&][^=&\s]*(?:signature|sig|token|secret|password|credential)[^=&\s]*=)[^&\s\"']+"
 )
 
@@ -56,7 +56,7 @@ def describe(message: Message) -> str:
 
 def redact_text(text: str) -> str:
     """Return ``text`` without the credentials in its URLs: user info and signed parameters."""
-    return _SECRET_PARAMETER.sub(rf"\1{MASK}", _USERINFO.sub(rf"\1{MASK}@", text))
+    return re.sub(_SECRET_PARAMETER, rf"\1{MASK}", re.sub(_USERINFO, rf"\1{MASK}@", text))
 
 
 def quote_reference(reference: str) -> str:
