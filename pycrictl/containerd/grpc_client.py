@@ -33,6 +33,7 @@ from pycrictl.cri.calls.errmap import to_error
 from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
 
 _KEPT: Final = 256
+_PART_BYTES: Final = 4 * 1024 * 1024
 _READ: Final = "content.v1.Content/Read"
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = "/containerd.services."
@@ -115,10 +116,12 @@ class ContainerdClient:
 
     def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
         """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
-        request = content_pb2.ReadContentRequest(digest=digest, size=size_bytes)
         answer_type = content_pb2.ReadContentResponse
-        for answer in self._messages(_READ, request, answer_type, has_limit=False):
-            yield answer.data
+        for offset in range(0, size_bytes, _PART_BYTES):  # gRPC takes in much at once
+            part_bytes = min(_PART_BYTES, size_bytes - offset)
+            request = content_pb2.ReadContentRequest(digest=digest, offset=offset, size=part_bytes)
+            for answer in self._messages(_READ, request, answer_type, has_limit=False):
+                yield answer.data
 
     def write(
         self, requests: Iterator[content_pb2.WriteContentRequest], *, lease: str

@@ -43,6 +43,7 @@ class ContainerdAccess(RegistryAccess):
         **more: str,
     ) -> None:
         super().__init__(environ, **more)
+        self._version = version
         self._registry = mapping(settings.table.get("registry"))
         self._origin = settings.origins.get("registry", "")
         path = text(self._registry.get("config_path"))
@@ -73,6 +74,8 @@ class ContainerdAccess(RegistryAccess):
             return [own]
         file = folder / "hosts.toml"
         document = read_document(noderoot.locate(str(file)))
+        if self._version < (1, 7):  # reads nothing else outside of the tables of hosts
+            document = {key: document[key] for key in ("server", "host") if key in document}
         if not document:
             found = certificates_in(Path(noderoot.locate(str(folder))))
             return [replace(own, authorities=found[0], identities=found[1])]

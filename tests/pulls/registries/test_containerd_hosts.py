@@ -111,10 +111,17 @@ def test_without_hosts_toml_a_folder_has_certificates(tmp_path: Path) -> None:
     assert own.authorities == (f"{tmp_path}/certs.d/r.test/a.crt",)
 
 
-def test_the_settings_of_a_file_without_a_server_are_the_registrys(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "authorities", "verifies"), [((1, 7), ("/a.pem",), False), ((1, 6), (), True)]
+)
+def test_settings_of_the_registry_itself(
+    tmp_path: Path, version: tuple[int, int], authorities: tuple[str, ...], verifies: bool
+) -> None:
+    """containerd 1.6 ignores them."""
     settings = hosts(tmp_path, "r.test", 'ca = "/a.pem"\nskip_verify = true\n')
-    (own,) = access(tmp_path, settings).endpoints(parse("r.test/a"))
-    assert (own.url(), own.authorities, own.verifies) == ("https://r.test", ("/a.pem",), False)
+    (own,) = access(tmp_path, settings, version).endpoints(parse("r.test/a"))
+    found = own.url(), own.authorities, own.verifies
+    assert found == ("https://r.test", authorities, verifies)
 
 
 def test_registries_of_the_loopback(tmp_path: Path) -> None:
