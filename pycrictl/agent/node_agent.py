@@ -149,8 +149,8 @@ class Agent:
 
         @contextmanager
         def open_client() -> Iterator[CriClient]:
-            with connect() as (runtime, proxy):
-                yield runtime if proxy is None else proxy
+            with connect() as (runtime, _):
+                yield runtime
 
         check_folder(settings.spool_dir)
         slots: Slots[Copy[NodeCopy]] = Slots(

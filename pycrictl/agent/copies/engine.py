@@ -1,8 +1,7 @@
 """The node's part of a copy: finds the container, and reads or writes archives of its files.
 
-The methods are those of ``pycrictl cp``: the calls of KEP-4582 if the runtime or a proxy in front
-of it has them, else the root of the container's first process. Programs of the container are never
-run. All of it blocks.
+Files are accessed through the root of the container's first process. Programs of the container are
+never run. All of it blocks.
 """
 
 from __future__ import annotations
@@ -17,19 +16,14 @@ from pycrictl._proto import cri_pb2
 from pycrictl.agent.copies.requests import CopySpec, Place
 from pycrictl.copy import on_node
 from pycrictl.copy.archive.archives import Incoming
-from pycrictl.copy.method import Method, first_to_serve
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.transfer import Download
-from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import (
-    ConnectError,
-    CopyError,
     FailedPrecondition,
     NotFound,
     PycrictlError,
-    StreamError,
 )
 from pycrictl.units import quote
 
@@ -69,23 +63,12 @@ class Engine:
             on_node.sweep(partial(on_node.locate_here, client))
 
     def pack(self, place: Place, spec: CopySpec, download: Download, watch: Watch) -> Summary:
-        fill = partial(
-            download.fill, path=spec.path, watch=watch, follow=spec.follow_links, spools=True
-        )
-        with self._methods(place) as methods:
-            return first_to_serve(methods, fill)
+        with self._method(place) as method:
+            return download.fill(method, spec.path, watch, follow=spec.follow_links)
 
     def place(self, place: Place, spec: CopySpec, archive: Incoming, watch: Watch) -> Summary:
-        def act(method: Method) -> Summary:
-            try:
-                return method.write(archive, spec.path, spec.rules, watch)
-            except StreamError as exc:
-                if method.name != OverRpc.name:
-                    raise  # the archive is wrong
-                raise ConnectError(exc.message) from exc
-
-        with self._methods(place) as methods:
-            return first_to_serve(methods, act)
+        with self._method(place) as method:
+            return method.write(archive, spec.path, spec.rules, watch)
 
     def _containers(self, **wanted: Any) -> Sequence[cri_pb2.Container]:
         request = cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(**wanted))
@@ -94,17 +77,14 @@ class Engine:
         return found
 
     @contextmanager
-    def _methods(self, place: Place) -> Iterator[list[Method]]:
+    def _method(self, place: Place) -> Iterator[on_node.OnNode]:
         raise_descriptor_limit()
         with self._open_client() as client:
-            container_id = place.container_id
-            locate = partial(on_node.locate_here, client, container_id)
             try:
-                yield [OverRpc(client, container_id), on_node.OnNode(locate)]
-            except (FailedPrecondition, NotFound) as exc:
-                # A proxy's refusal of a path has the same code as that of a stopped container.
+                yield on_node.OnNode(partial(on_node.locate_here, client, place.container_id))
+            except (FailedPrecondition, NotFound):
                 self.check(place)
-                raise CopyError(exc.message, hint=exc.hint) from exc
+                raise
 
 
 def replaced(place: Place) -> FailedPrecondition:

@@ -35,7 +35,7 @@ from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import ConnectError, FailedPrecondition, PycrictlError
+from pycrictl.errors import FailedPrecondition, PycrictlError
 from pycrictl.kube.pods import Pod
 from pycrictl.units import format_moment, quote
 
@@ -82,18 +82,12 @@ class NodeCopies:
     # The door of the copies
 
     def explain(self, copy: Copy[NodeCopy], exc: Exception) -> Refused:
-        why = refused(exc)
-        if isinstance(exc, ConnectError) and copy.is_to:
-            # A proxy of this node has ended, or timed out while the client was disconnected.
-            return Refused(404, f"{why.message}; start the copy again")
-        return why
+        return refused(exc)
 
-    def status(
-        self, copy: Copy[NodeCopy], error: Exception | None, *, is_final: bool = True
-    ) -> bytes:
+    def status(self, copy: Copy[NodeCopy], error: Exception | None) -> bytes:
         if not isinstance(error, Refused):
             return b""  # the client requests it
-        return json.dumps((lasting(error) if is_final else error).document).encode()
+        return json.dumps(lasting(error).document).encode()
 
     def ended(self, copy: Copy[NodeCopy]) -> None:
         about, error = copy.about, getattr(copy.error, "message", "")

@@ -7,11 +7,10 @@ time. It detects damage, not malice: anyone can make bytes with a given checksum
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Final, NamedTuple
 
-from pycrictl.copy.archive.pack import PIECE_BYTES, FilePart, Part, read_part, unread
+from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.tree.places import Source
@@ -21,22 +20,15 @@ from pycrictl.wire.tar.header import Entry
 from pycrictl.wire.tar.reader import EntryStarted, TarReader
 from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
-_combine: Callable[[int, int, int], int] | None
 try:
     from isal.isal_zlib import crc32
-    from isal.isal_zlib import crc32_combine as _combine
 except ImportError:
     from zlib import crc32
 
-    _combine = None
-
-__all__ = ["Census", "Measured", "crc32", "joined", "measure", "report_total", "wrong_checksum"]
+__all__ = ["Census", "Measured", "crc32", "measure", "report_total", "wrong_checksum"]
 
 MAX_ENTRIES: Final = 50_000
 """A larger tree is not walked in advance only to show progress."""
-
-_SHARED_BYTES: Final = 16 * 1024 * 1024
-"""How much of a file two threads checksum together; an interrupted copy waits for both."""
 
 
 class Census:
@@ -95,41 +87,13 @@ def measure(
     """
     census = Census(rules)
     size_bytes = checksum = 0
-    with (
-        closing(unread(source, on_skip, census.count)) as parts,
-        ThreadPoolExecutor(1) as helper,  # joined before any file is closed
-    ):
-        for part in parts:
-            size_bytes += len(part)
+    with closing(pack(source, on_skip=on_skip, on_entry=census.count)) as pieces:
+        for piece in pieces:
+            size_bytes += len(piece)
             if check is not None:
                 check(size_bytes)
-            checksum = _checksum(part, checksum, helper)
+            checksum = crc32(piece, checksum)
     return Measured(size_bytes, checksum, census.summary)
-
-
-def _checksum(part: Part, value: int, helper: ThreadPoolExecutor) -> int:
-    """Add a part to a checksum; two threads share the work on a large one."""
-    if not isinstance(part, FilePart):
-        return crc32(part, value)
-    for start in range(0, len(part), _SHARED_BYTES):
-        end = min(start + _SHARED_BYTES, len(part))
-        if _combine is None or end - start < _SHARED_BYTES:
-            value = _of_range(part, start, end, value)
-            continue
-        middle = (start + end) // 2
-        second = helper.submit(_of_range, part, middle, end, 0)
-        value = _of_range(part, start, middle, value)
-        value = _combine(value, second.result(), end - middle)
-    return value
-
-
-def _of_range(part: FilePart, start: int, end: int, value: int) -> int:
-    buffer = memoryview(bytearray(min(end - start, PIECE_BYTES)))
-    while start < end:
-        done = read_part(part, start, buffer[: end - start])
-        value = crc32(buffer[:done], value)
-        start += done
-    return value
 
 
 def report_total(source: Source, watch: Watch) -> None:
@@ -154,17 +118,6 @@ def report_total(source: Source, watch: Watch) -> None:
         watch.on_total(content_bytes)
     if watch.on_archive is not None:
         watch.on_archive(archive_bytes + content_bytes)
-
-
-def joined(first: int, second: int, second_part: bytes | memoryview) -> int:
-    """Return the checksum of two consecutive parts, given the checksum of each.
-
-    Args:
-        second_part: its content is only read if the checksums cannot be combined.
-    """
-    if _combine is None:
-        return crc32(second_part, first)
-    return _combine(first, second, len(second_part))
 
 
 def wrong_checksum() -> CopyError:

@@ -55,13 +55,13 @@ def pack(
         offset: where to begin; file content before it is not read.
     """
     piece, used = memoryview(bytearray(PIECE_BYTES)), 0
-    with closing(unread(source, on_skip, on_entry)) as parts:
+    with closing(_unread(source, on_skip, on_entry)) as parts:
         for part in parts:
             size_bytes = len(part)
             position = min(offset, size_bytes)
             offset -= position
             while position < size_bytes:
-                done = read_part(part, position, piece[used : used + size_bytes - position])
+                done = _read_part(part, position, piece[used : used + size_bytes - position])
                 position += done
                 used += done
                 if on_bytes is not None and not isinstance(part, bytes):
@@ -73,7 +73,7 @@ def pack(
         yield piece[:used]
 
 
-def read_part(part: Part, position: int, into: memoryview) -> int:
+def _read_part(part: Part, position: int, into: memoryview) -> int:
     """Read some of a part from a position; return the number of bytes."""
     if not isinstance(part, FilePart):
         into[:] = part[position : position + len(into)]
@@ -98,7 +98,7 @@ def file_pieces(fd: int, offset: int, end: int) -> Generator[memoryview, None, N
         offset += count
 
 
-def unread(
+def _unread(
     source: Source, on_skip: OnSkip, on_entry: OnEntry | None
 ) -> Generator[Part, None, None]:
     """Yield the bytes of ``pack`` in parts: headers as ``bytes``, content in its file or zeros."""

@@ -138,11 +138,8 @@ class Door(Protocol[D]):
     def explain(self, copy: Copy[D], exc: Exception) -> Exception:
         """Return the error to report; even a bug ends only one copy."""
 
-    def status(self, copy: Copy[D], error: Exception | None, *, is_final: bool = True) -> bytes:
-        """Return the last word on a connection: the error, or success; empty for none.
-
-        If it is not final, the client may try again.
-        """
+    def status(self, copy: Copy[D], error: Exception | None) -> bytes:
+        """Return the last word on a connection: the error, or success; empty for none."""
 
     def ended(self, copy: Copy[D]) -> None:
         """Note the end of a copy, a refused one included."""
@@ -205,9 +202,6 @@ class Copies(Generic[D]):
         transfer.admit = partial(self._admit, copy)
         transfer.on_progress = partial(self._progressed, copy)
         if isinstance(transfer, Upload):
-            transfer.encode = lambda exc: self._door.status(
-                copy, self._door.explain(copy, exc), is_final=False
-            )
             transfer.on_arrived = partial(self._report, copy, Event.ARRIVED)
             copy.begun.set()
             copy.heard_s = copy.began_s

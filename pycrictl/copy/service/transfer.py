@@ -35,7 +35,7 @@ from pycrictl.copy.transfer.messages import (
 )
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import Exhausted, PycrictlError, RemoteProtocolError, StreamError
+from pycrictl.errors import PycrictlError, RemoteProtocolError, StreamError
 
 HEARTBEAT_S: Final = 10.0
 """The heartbeat interval of resumable copies: clients give up after three times as long."""
@@ -52,8 +52,7 @@ class Transfer:
 
     Attributes:
         protocol: of the connections, at this end.
-        admit: called with the new size before the archive grows; may raise an error, ``Exhausted``
-            if that is too large for now.
+        admit: called with the new size before the archive grows; may raise an error.
         on_progress: called with the number of archive bytes delivered so far.
     """
 
@@ -135,7 +134,6 @@ class Upload(Transfer):
         size_bytes, crc32: of the archive, as announced.
 
     Attributes:
-        encode: encodes an ``Exhausted`` as the status for a client, who may try again.
         on_arrived: called when the archive has arrived whole, and may become visible. With a
             resumable protocol, that is not before ``allow``.
     """
@@ -147,7 +145,6 @@ class Upload(Transfer):
 
     def __init__(self, protocol: CopyProtocol, size_bytes: int, crc32: int) -> None:
         super().__init__(protocol)
-        self.encode: Callable[[Exception], bytes] = lambda _: b""
         self.on_arrived: Callable[[], object] = lambda: None
         self._measured = Measured(size_bytes, crc32, Summary())
         self._is_allowed = not protocol.resumes
@@ -181,13 +178,10 @@ class Upload(Transfer):
                     yield piece
                 arriving.check()
                 is_ended = not protocol.resumes
-            except (StreamError, Exhausted) as exc:
+            except StreamError:
                 self.check_wanted()
                 if not protocol.resumes:
                     raise
-                with suppress(StreamError):
-                    if isinstance(exc, Exhausted):
-                        link.send(STATUS, self.encode(exc))
             if protocol.resumes:
                 self.lose(link)
         arriving.check()

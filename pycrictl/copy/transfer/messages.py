@@ -35,7 +35,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
-from pycrictl.copy.archive.measure import crc32, joined, wrong_checksum
+from pycrictl.copy.archive.measure import crc32, wrong_checksum
 from pycrictl.copy.archive.pack import PIECE_BYTES
 from pycrictl.errors import CopyError, RemoteProtocolError
 from pycrictl.units import plural
@@ -221,13 +221,9 @@ class Arriving:
             raise RemoteProtocolError(f"a piece at offset {offset}, but {self.offset} was expected")
         if self.size_bytes is not None and self.offset + len(data) > self.size_bytes:
             raise RemoteProtocolError(f"more than the {self.size_bytes} announced bytes arrived")
-        if announced is None:
-            self._crc32 = crc32(data, self._crc32)
-        else:
-            found = crc32(data)
-            if found != announced:
-                raise RemoteProtocolError(f"the piece at {offset} was damaged on its way")
-            self._crc32 = joined(self._crc32, found, data)
+        if announced is not None and crc32(data) != announced:
+            raise RemoteProtocolError(f"the piece at {offset} was damaged on its way")
+        self._crc32 = crc32(data, self._crc32)
         self.offset += len(data)
         return data
 

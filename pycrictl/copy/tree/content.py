@@ -1,7 +1,7 @@
 """Copying the content of files, from another file or from a stream, and its holes.
 
-The kernel does the copying, and may let two files of one file system share their content.
-Holes of the source stay holes; in a stream, which has none, long runs of zeros become holes again.
+The kernel does the copying. Holes of the source stay holes; in a stream, which has none, long runs
+of zeros become holes again.
 """
 
 from __future__ import annotations
@@ -116,10 +116,6 @@ def copy_content(
         raise shrunk(shown)
 
 
-def _by_range(source: int, target: int, position: int, count: int) -> int:
-    return os.copy_file_range(source, target, count, position, position)
-
-
 def _by_pages(source: int, target: int, position: int, count: int) -> int:
     os.lseek(target, position, os.SEEK_SET)
     return os.sendfile(target, source, position, count)
@@ -134,9 +130,9 @@ def _by_buffer(source: int, target: int, position: int, count: int) -> int:
     return done
 
 
-_WAYS: Final = (_by_range, _by_pages, _by_buffer)
-"""The kernel copies within one file system, or passes pages from one to another, in two thirds of
-the time that a buffer takes. If the file systems support neither, a buffer is used."""
+_WAYS: Final = (_by_pages, _by_buffer)
+"""The kernel passes pages from one file to another in two thirds of the time that a buffer takes.
+The buffer is for file systems that do not support that."""
 
 
 def write_all(target: int, data: bytes | memoryview, position: int) -> None:

@@ -131,9 +131,7 @@ class CopyService:
             return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
         return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
 
-    def status(
-        self, copy: Copy[CallCopy], error: Exception | None, *, is_final: bool = True
-    ) -> bytes:
+    def status(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:
         if isinstance(error, PycrictlError):
             return encode_failure(error)
         return copy.skips.success(copy.summary)

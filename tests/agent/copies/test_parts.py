@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from zlib import crc32
@@ -38,12 +37,8 @@ from pycrictl.errors import (
 )
 from pycrictl.servicelog import pairs
 from tests.copy.trees import UNWATCHED, Archive
-from tests.proxy.conftest import folder, start
+from tests.fakecri.server import FakeServer
 from tests.proxy.copier import ARCHIVE, MIB, Pretended
-from tests.proxy.program import Program
-from tests.waiting import wait_until
-
-__all__ = ["folder", "start"]
 
 ASKED = Place("shop", "web", "uid1", "main")
 MALLORY, JANE = "mallory", "jane"
@@ -197,15 +192,10 @@ def test_no_advice_that_only_the_node_can_take() -> None:
 
 
 @pytest.mark.root
-def test_by_the_proxy_and_beside_it(
-    container: Pretended,
-    start: Callable[..., Program],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_the_work_of_the_node(
+    fake: FakeServer, container: Pretended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies with options that the CRI calls lack go through /proc instead."""
-    proxy = start()
-    engine = Engine(lambda: CriClient(str(proxy.socket_path), timeout_s=10))
+    engine = Engine(lambda: CriClient(fake.path, timeout_s=10))
     place = engine.find(ASKED)
     engine.check(place)
     to = CopySpec(Direction.TO, b"/to/f", size_bytes=len(ARCHIVE), crc32=crc32(ARCHIVE))
@@ -213,7 +203,8 @@ def test_by_the_proxy_and_beside_it(
         archive = Archive([b"", ARCHIVE])  # from a client that pauses at first
         archive.kind = None
         engine.place(place, spec, archive, UNWATCHED)
-        (container.root / "to/f").write_text("old")
+    assert (container.root / "to/f").exists()
+    (container.root / "to/f").write_text("old")
     download = Download(ResumableProtocol(is_client=False, is_sender=True), str(tmp_path))
     found = bytearray()
     monkeypatch.setattr(download, "write", found.extend)
@@ -221,11 +212,6 @@ def test_by_the_proxy_and_beside_it(
     monkeypatch.setattr(measure, "Judge", lambda *_, **__: pytest.fail("an entry is judged"))
     engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), download, UNWATCHED)
     assert b"old" in found
-
-    def copies() -> list[tuple[str, str]]:
-        return re.findall(r" copy direction=(\w+) .*end=(\w+)", proxy.log())
-
-    wait_until(lambda: copies() == [("to", "done"), ("from", "done")])
     container.pods = {}
     with pytest.raises(FailedPrecondition, match="was stopped or replaced"):
         engine.check(place)

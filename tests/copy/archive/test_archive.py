@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.archive.measure import crc32, joined, measure, report_total
+from pycrictl.copy.archive.measure import measure, report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
@@ -95,11 +95,7 @@ def test_the_directory_of_an_archive_keeps_its_own_mode(tmp_path: Path) -> None:
     assert into.stat().st_mtime_ns == 5 * 10**9
 
 
-@pytest.mark.parametrize("shared_bytes", [16 * MIB, 262_143])
-def test_what_is_measured_is_what_is_packed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_bytes: int
-) -> None:
-    monkeypatch.setattr("pycrictl.copy.archive.measure._SHARED_BYTES", shared_bytes)
+def test_what_is_measured_is_what_is_packed(tmp_path: Path) -> None:
     top = tmp_path / "d"
     top.mkdir()
     for number, size in enumerate((0, 1, 262_143, 262_144, 3 * MIB + 5)):
@@ -139,10 +135,3 @@ def test_measuring_ends_where_it_is_too_much(tmp_path: Path) -> None:
     with open_source(THIS_MACHINE, os.fsencode(tmp_path / "f")) as found:
         with pytest.raises(CopyError, match="more than 1048576 bytes would be copied"):
             measure(found, on_skip=ignore, rules=Rules(max_size_bytes=MIB))
-
-
-@pytest.mark.parametrize("has_isal", [True, False])
-def test_checksums_are_joined(monkeypatch: pytest.MonkeyPatch, has_isal: bool) -> None:
-    if not has_isal:
-        monkeypatch.setattr("pycrictl.copy.archive.measure._combine", None)
-    assert joined(crc32(b"one"), crc32(b"two"), b"two") == zlib.crc32(b"onetwo")
