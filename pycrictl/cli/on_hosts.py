@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
@@ -309,16 +310,22 @@ def _forward(target: _Target, line: CommandLine) -> int:
                     continue
                 for there in re.findall(rb"Forwarding from 127\.0\.0\.1:(\d+) -> ", data):
                     pair = pairs[len(begun)]
-                    begun.append((f"{address}:{pair.local or int(there)}", int(there)))
+                    begun.append((f"{address}:{pair.local or _free_port(address)}", int(there)))
                     ssh.forward(host, *begun[-1])
                     env.stdout.write(f"Forwarding from {begun[-1][0]} -> {pair.remote}\n")
                     env.stdout.flush()
-        except KeyboardInterrupt:
-            pass  # how users end it
+        except KeyboardInterrupt:  # how users end it
+            return ExitCode.OK
         finally:
             for local, there in begun:
                 ssh.forward(host, local, there, ends=True)
     return process.close()
+
+
+def _free_port(address: str) -> int:
+    with socket.socket() as found:
+        found.bind((address, 0))
+        return int(found.getsockname()[1])
 
 
 def _request(

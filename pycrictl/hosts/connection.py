@@ -52,28 +52,22 @@ _LOCATE: Final = (
     f'echo; echo {_ANSWER} "$m" "$a" "$p"'
 )
 _SEND: Final = (
-    f"{_BASE}{_CHECK}d=%(digest)s; n=%(name)s; %(make)s"
-    'gone() { rm -rf "$t"; }; trap "gone; exit 1" HUP INT TERM PIPE; fail() { gone; exit 1; }; '
-    '{ %(unpack)s; } || fail; sum "$t" || { echo "it arrived damaged" >&2; fail; }; '
-    '"$t/pycrictl" --version </dev/null >/dev/null || fail; %(place)s'
-)
-_KEEP: Final = {
-    "make": (
-        'mkdir -p "$b" || exit 1; chmod 700 "$b"; own "$b" ||'
-        ' { echo "$b is a link or another user owns it" >&2; exit 1; }; '
-        't=$(mktemp -d "$b/.host-XXXXXX") || exit 1; '
-    ),
+    f"umask 077; {_CHECK}%(base)s; d=%(digest)s; n=%(name)s; "
+    't=$(mktemp -d "$b/.host-XXXXXX") || exit 1; fail() { rm -rf "$t"; rmdir "$b"; exit 1; }; '
+    'trap "fail 2>/dev/null" HUP INT TERM PIPE; { %(unpack)s; } || fail 2>/dev/null; '
+    'sum "$t" || { echo "it arrived damaged" >&2; fail 2>/dev/null; }; '
+    '"$t/pycrictl" --version </dev/null >/dev/null || fail 2>/dev/null; '
+    'rm -rf "$b/$n"; mv "$t" "$b/$n" || fail 2>/dev/null; '
     # Older copies go when a new one comes, unless they are younger than a day.
-    "place": (
-        'rm -rf "$b/$n"; mv "$t" "$b/$n" || fail; for o in "$b"/[0-9]*-*-* "$b"/.host-*; do '
-        '[ "$o" = "$b/$n" ] || find "$o" -prune -type d -mtime +0 -exec rm -rf {} + ; '
-        f'done 2>/dev/null; echo; echo {_ANSWER} "$b/$n"'
-    ),
-}
-_USE_ONCE: Final = {
-    "make": 't=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1; ',
-    "place": f'echo; echo {_ANSWER} "$t"',
-}
+    'for o in "$b"/[0-9]*-*-* "$b"/.host-*; do [ "$o" = "$b/$n" ] || '
+    'find "$o" -prune -type d -mtime +0 -exec rm -rf {} + ; done 2>/dev/null; '
+    f'echo; echo {_ANSWER} "$b/$n"'
+)
+_CACHE: Final = (
+    f'{_BASE}mkdir -p "$b" || exit 1; chmod 700 "$b"; own "$b" ||'
+    ' { echo "$b is a link or another user owns it" >&2; exit 1; }'
+)
+_SCRATCH: Final = 'b=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1'
 _TAKE: Final = f'umask 077; f=$(mktemp) && cat >"$f" && echo && echo {_ANSWER} "$f"'
 
 
@@ -138,7 +132,7 @@ class Ssh:
             raise HostError(f"the program there has an unusable name: {escape(path)}")
         run = f"%(sudo)s{path} {ENTRY} %(start)s" + (' "$SSH_CONNECTION"' if self._sudo else "")
         if not self._keeps:
-            folder = path.removesuffix("/pycrictl")
+            folder = str(Path(path).parent.parent)
             run = run.replace(path, f"env XDG_CACHE_HOME={folder}/cache {path}")
             run = f"sh -c 'trap : HUP TERM PIPE; {run}; s=$?; rm -rf {folder}; exit $s'"
         way = {"ssh": self._options(host), "name": host.name, "command": run}
@@ -218,7 +212,7 @@ class Ssh:
         if program.is_single:
             unpack = 'cat >"$t/pycrictl" && chmod 700 "$t/pycrictl"'
         values = {"digest": program.digest, "name": program.name, "unpack": unpack}
-        values |= _KEEP if self._keeps else _USE_ONCE
+        values["base"] = _CACHE if self._keeps else _SCRATCH
         try:
             with packed.open("rb") as file:
                 return " ".join(self._answer(host, _SEND % values, file=file, timeout_s=None))

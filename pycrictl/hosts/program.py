@@ -6,7 +6,6 @@ the single-file program, or the archive of the folder.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import os
 import platform
@@ -26,7 +25,7 @@ from pycrictl.units import quote
 
 NAME: Final = "pycrictl"
 RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
-_MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
+_FILE: Final = re.compile(r"-linux-(\w+?)\.(?:bin|tar\.xz)$")
 
 
 @dataclass
@@ -41,7 +40,7 @@ class Program:
     source: Path
     machine: str
 
-    @cached_property
+    @property
     def is_single(self) -> bool:
         return self.source.is_file() and not self.source.name.endswith(".tar.xz")
 
@@ -51,11 +50,9 @@ class Program:
 
         It is the same for a folder and its archive, and any host can compute it of its copy.
         """
-        sums = {}
-        for name, content in self._files():
-            sums[f"./{name}".encode()] = hashlib.sha256(content).hexdigest()
-        lines = [b"%s  %s\n" % (sums[name].encode(), name) for name in sorted(sums)]
-        return hashlib.sha256(b"".join(lines)).hexdigest()
+        sums = {f"./{name}": hashlib.sha256(content).hexdigest() for name, content in self._files()}
+        lines = "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+        return hashlib.sha256(lines.encode()).hexdigest()
 
     @property
     def name(self) -> str:
@@ -67,11 +64,11 @@ class Program:
         """What is sent: the single file, or a tar archive by gzip, made on first use."""
         if self.is_single:
             return self.source
-        self._scratch = tempfile.TemporaryDirectory(prefix="pycrictl-")
-        path = Path(self._scratch.name, "program.tar.gz")
         import tarfile
 
-        with gzip.open(path, "wb", compresslevel=1) as file, tarfile.open(None, "w|", file) as tar:
+        self._scratch = tempfile.TemporaryDirectory(prefix="pycrictl-")
+        path = Path(self._scratch.name, "program.tar.gz")
+        with tarfile.open(path, "w:gz", compresslevel=1) as tar:
             for name, content in self._files():
                 entry = tarfile.TarInfo(name)
                 entry.size, entry.mode = len(content), 0o700 if name == NAME else 0o600
@@ -85,22 +82,17 @@ class Program:
             if self.is_single:
                 yield NAME, self.source.read_bytes()
             elif self.source.is_dir():
-                for file in (self.source / NAME, *sorted((self.source / "lib").rglob("*"))):
+                for file in (self.source / NAME, *(self.source / "lib").rglob("*")):
                     if file.is_file():
                         yield str(file.relative_to(self.source)), file.read_bytes()
             else:
                 with tarfile.open(self.source, "r:xz") as tar:
                     for entry in tar:
                         name = entry.name.partition("/")[2]
-                        if entry.isfile() and re.match(rf"{NAME}$|lib/", name):
-                            content = tar.extractfile(entry)
-                            assert content is not None
-                            yield name, content.read()
-        except OSError as exc:
-            reason = (exc.strerror or str(exc)).lower()
-            raise ConfigError(f"cannot read {quote(str(self.source), 4096)}: {reason}") from None
-        except (tarfile.TarError, EOFError) as exc:
-            text = f"{quote(str(self.source), 4096)} is not the archive of a release: {exc}"
+                        if re.match(rf"{NAME}$|lib/", name) and (file := tar.extractfile(entry)):
+                            yield name, file.read()
+        except (OSError, tarfile.TarError, EOFError) as exc:
+            text = f"cannot read {quote(str(self.source), 4096)}: {str(exc).lower()}"
             raise ConfigError(text) from None
 
 
@@ -118,9 +110,8 @@ class Programs:
             is_folder = (own.parent / "lib").is_dir()
             self.known.append(Program(own.parent if is_folder else own, platform.machine()))
         if not named:
-            stems = [self._folder / f"pycrictl-{__version__}-linux-{m}" for m in _MACHINES.values()]
-            files = [Path(f"{stem}{suffix}") for stem in stems for suffix in (".bin", ".tar.xz")]
-            self.known += [_of_file(file) for file in files if file.is_file()]
+            files = sorted(self._folder.glob(f"pycrictl-{__version__}-linux-*"))
+            self.known += [_of_file(file) for file in files if _FILE.search(file.name)]
 
     def for_machine(self, machine: str) -> Program | None:
         return next((one for one in self.known if one.machine in ("", machine)), None)
@@ -133,5 +124,5 @@ class Programs:
 
 def _of_file(path: Path) -> Program:
     """Return the program in a release's file; the machine is in the file's name, if at all."""
-    match = re.search(r"-linux-(\w+?)\.(?:bin|tar\.xz)$", path.name)
+    match = _FILE.search(path.name)
     return Program(path, match[1] if match else "")

@@ -118,8 +118,13 @@ def run_kept(argv: Sequence[str]) -> int | None:
     for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     start = start_message(argv[0].rpartition("/")[2], label, words, os.environ)
-    end = run(way, start, is_terminal=is_terminal)
+    try:
+        end = run(way, start, is_terminal=is_terminal)
+    except OSError as exc:
+        os.write(2, f"pycrictl: cannot write to standard output: {exc.strerror}\n".lower().encode())
+        return 1
     if not end.is_begun:
         os.unlink(f"{socket}.json")
         return None
@@ -192,9 +197,7 @@ class Process:
         self._terminal, terminal = os.openpty() if is_bound else (-1, -1)
         self._pid = os.fork()
         if not self._pid:
-            if is_bound:
-                os.login_tty(terminal)
-            _become(words, (given, out, err))
+            _become(words, (given, out, err), terminal)
         for descriptor in {given, out, err, terminal} - {-1}:
             os.close(descriptor)
 
@@ -254,9 +257,11 @@ class Process:
         return self._status
 
 
-def _become(words: list[str], streams: Sequence[int] = ()) -> NoReturn:
-    """Turn a new process into ssh."""
+def _become(words: list[str], streams: Sequence[int] = (), terminal: int = -1) -> NoReturn:
+    """Turn a new process into ssh, controlled by a terminal if there is one."""
     try:
+        if terminal >= 0:
+            os.login_tty(terminal)
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -275,15 +280,15 @@ def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
     Args:
         is_shown: whether what comes before the command, such as a question of sudo, is shown.
     """
-    import pty
     import termios
     import tty
 
     saved, size = termios.tcgetattr(0), termios.tcgetwinsize(1)
-    pid, there = pty.fork()
-    if not pid:
-        termios.tcsetwinsize(0, size)
-        _become(words)
+    there, terminal = os.openpty()
+    termios.tcsetwinsize(terminal, size)
+    if not (pid := os.fork()):
+        _become(words, terminal=terminal)
+    os.close(terminal)
 
     def resize(*_: object) -> None:
         termios.tcsetwinsize(there, termios.tcgetwinsize(1))
@@ -296,7 +301,7 @@ def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
         os.write(there, b"\n")
 
     before = held = b""
-    is_begun = False
+    is_begun = is_shown
     signal.signal(signal.SIGWINCH, resize)
     try:
         tty.setraw(0)
@@ -314,8 +319,6 @@ def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
                 break
             if not is_begun:
                 before = (before + data)[-_SEEN_BYTES:]
-                if is_shown:
-                    _write(1, data)
                 _, mark, data = before.partition(BEGUN)
                 is_begun = bool(mark)
             *texts, data = (held + data).split(STOPPED)

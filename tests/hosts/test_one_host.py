@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -73,6 +75,30 @@ def test_global_options_reach_the_host(machines: Hosts, host: Host, fake: FakeSe
 def test_the_host_may_be_named_by_a_variable(machines: Hosts, host: Host) -> None:
     done = machines.run("ps", "-q", environ={"PYCRICTL_HOST": "n1"})
     assert done.stdout == f"{'1' * 64}\n{'2' * 64}\n"
+
+
+def test_a_kept_connection_is_used_at_once(machines: Hosts, host: Host) -> None:
+    """By few modules; also then, outputs may be closed or full, and the program there gone."""
+
+    def run(command: str) -> subprocess.CompletedProcess[str]:
+        client = f"{sys.executable} -X importtime -m pycrictl -H n1"
+        words = ["bash", "-c", f"set -o pipefail; {client} {command}"]
+        return subprocess.run(
+            words, capture_output=True, text=True, check=False, env=machines.environ
+        )
+
+    machines.run("-H", "n1", "ps")
+    done = run("ps -q")
+    assert (done.stdout, done.returncode) == (f"{'1' * 64}\n{'2' * 64}\n", 0)
+    assert not {"typer", "typing"} & {line.split()[-1] for line in done.stderr.splitlines()}
+    assert run("ps --watch | true").returncode == 128 + signal.SIGPIPE
+    done = run("ps > /dev/full")
+    assert "pycrictl: cannot write to standard output: no space left on device" in done.stderr
+    assert done.returncode == 1
+    for folder in host.cache.iterdir():
+        shutil.rmtree(folder)
+    assert run("ps").returncode == 1  # the client of this test has no program to send
+    assert machines.run("-H", "n1", "ps", "-q").returncode == 0
 
 
 def test_standard_input_of_a_loop_is_left_alone(machines: Hosts, host: Host) -> None:

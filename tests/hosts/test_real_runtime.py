@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ import pytest
 from tests.hosts.shell import Shell
 from tests.hosts.sshd import Hosts
 from tests.node.lab import Lab
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -149,3 +153,51 @@ def test_top_shows_all_hosts_and_those_that_are_lost(
         shell.expect("(?s)! a2 .*no connection")
         shell.type("q")
         shell.expect(r"\$ $")
+
+
+def test_images_travel_from_host_to_host(nodes: Hosts, lab: Lab, tmp_path: Path) -> None:
+    image = lab.push(lab.image("travels:1", 40_000_000))
+    assert nodes.run("-H", "n1", "pull", image).returncode == 0
+    archive = tmp_path / "image.tar"
+    done = nodes.run("-H", "n1", "save", "-o", str(archive), image)
+    assert (done.stdout, done.returncode) == ("", 0), done.stderr
+    assert archive.stat().st_size > 40_000_000
+    save, load = (
+        " ".join(nodes.words("-H", *words)) for words in (("n1", "save"), ("n2,n3", "load"))
+    )
+    peak = "/usr/bin/time -f %M"
+    done = subprocess.run(
+        ["sh", "-c", f"{peak} {save} {image} | {peak} {load}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=nodes.environ,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [line.split(" | ")[0] for line in sorted(done.stdout.splitlines())] == ["n2", "n3"]
+    peaks = [int(line) for line in done.stderr.splitlines() if line.isdigit()]
+    assert len(peaks) == 2
+    assert max(peaks) < 60 * 1024
+
+
+def test_ports_of_a_pod_are_this_machines(nodes: Hosts, lab: Lab, container: str) -> None:
+    script = "echo hello > /tmp/index.html; httpd -h /tmp -p 8080"
+    assert nodes.run("-H", "n1", "exec", container, "sh", "-c", script).returncode == 0
+    words = nodes.words("-H", "n1", "port-forward", "web", "0:8080")
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=nodes.environ
+    ) as client:
+        assert client.stdout is not None
+        assert client.stderr is not None
+        line = client.stdout.readline()
+        match = re.fullmatch(r"Forwarding from 127\.0\.0\.1:(\d+) -> 8080\n", line)
+        assert match, line + client.stderr.read()
+        url = f"http://127.0.0.1:{match[1]}/index.html"
+        for _ in range(2):
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                assert answer.read() == b"hello\n"
+        client.send_signal(signal.SIGINT)
+        assert client.wait(10) == 0
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url, timeout=10)
+    wait_until(lambda: not nodes.hosts["n1"].processes())
