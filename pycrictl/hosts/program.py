@@ -89,8 +89,8 @@ class Program:
                 with tarfile.open(self.source, "r:xz") as tar:
                     for entry in tar:
                         name = entry.name.partition("/")[2]
-                        if re.match(rf"{NAME}$|lib/", name) and (file := tar.extractfile(entry)):
-                            yield name, file.read()
+                        if re.match(rf"{NAME}$|lib/", name) and (content := tar.extractfile(entry)):
+                            yield name, content.read()
         except (OSError, tarfile.TarError, EOFError) as exc:
             text = f"cannot read {quote(str(self.source), 4096)}: {str(exc).lower()}"
             raise ConfigError(text) from None
