@@ -257,10 +257,11 @@ class ContentWatcher:
     def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
         """Return for how long containerd has received nothing, if a layer seems to have stalled."""
         idle = [layer.idle_s for layer in pull.layers if layer.phase is Phase.DOWNLOADING]
-        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S - _QUIET_PAUSE_S:
+        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S:
             return None
         quiet_s, at = self._quiet
-        if now - at >= _QUIET_PAUSE_S:
+        # Only once it may have been quiet for long enough is the kernel asked again.
+        if now - at >= max(STALLED_S - (quiet_s or 0.0), _QUIET_PAUSE_S):
             quiet_s, at = self._quiet = arrivals.quiet_s(self._daemon.pid), now
         return None if quiet_s is None else quiet_s + now - at
 

@@ -140,8 +140,9 @@ class MessageWriter:
         for pull in pulls:
             sums = sums_json(pull.sums) if pull.sums.count else {}
             for layer in pull.layers:
-                fields = _fields_of(pull, layer, sums)
-                sums = {}
+                fields = fields_of(pull, layer)
+                if sums:
+                    fields["sums"], sums = sums, {}
                 news = {
                     **fields,
                     "idle_s": "idle_s" in fields,
@@ -158,7 +159,7 @@ class MessageWriter:
         return found
 
 
-def _fields_of(pull: PullState, layer: LayerState, sums: dict[str, Any]) -> dict[str, Any]:
+def fields_of(pull: PullState, layer: LayerState) -> dict[str, Any]:
     """Return the fields of a message that are not empty, and always the KEP's numbers."""
     extracted_total = 0 if layer.is_estimated else layer.extracted_total
     fields = {
@@ -178,7 +179,6 @@ def _fields_of(pull: PullState, layer: LayerState, sums: dict[str, Any]) -> dict
         "pod": pull.pod,
         "digest": layer.digest,
         "idle_s": round(layer.stalled_s, 1),
-        "sums": sums,
     }
     return {key: value for key, value in fields.items() if value or key in ("progress", "total")}
 

@@ -37,14 +37,15 @@ _visible_of_pull = attrgetter("place", "behind", "pods")
 
 @dataclass(slots=True, eq=False)
 class _Layer:
-    """A layer as ``reported`` at a time, when it last ``moved``, and as ``shown`` of ``of``."""
+    """A layer as ``reported`` at a time, when it last ``moved``, and as last ``shown``."""
 
     key: tuple[str, ...]  # of a digest, the same for every image of a node
     reported: LayerState
     at: float
     moved: float
     shown: LayerState
-    of: LayerState | None = None
+    of: LayerState | None = None  # What `shown` was made of, with this ratio
+    ratio: float = 0.0
 
     def report(self, layer: LayerState, now: float) -> None:
         before = self.reported
@@ -59,20 +60,20 @@ class _Layer:
     def view(self, now: float, ratio: float) -> LayerState:
         """Return the layer with the time since its last byte, and with an estimate of its size."""
         layer, phase = self.reported, self.reported.phase
-        if self.of is layer and phase in FINISHED:
+        if phase in FINISHED:
+            ratio = UNPACKED_RATIO  # a finished layer has one fixed size, whenever it is viewed
+        if phase is not Phase.DOWNLOADING and ratio == self.ratio and self.of == layer:
             return self.shown
         idle_s, total, extracted = layer.idle_s, layer.extracted_total, layer.extracted
         if phase is Phase.DOWNLOADING:
             idle_s = now - self.moved if idle_s is None else idle_s + now - self.at
         is_estimated = layer.is_unpacked and not total and layer.total > 0
         if is_estimated:
-            # A finished layer has one fixed size, whenever it is viewed.
-            ratio = UNPACKED_RATIO if phase in FINISHED else ratio
             is_over = phase in COMPLETE and extracted > 0
             total = extracted if is_over else max(int(layer.total * ratio), extracted)
         if phase is Phase.DONE and layer.is_unpacked:
             extracted = total
-        self.of, self.shown = layer, layer
+        self.of, self.ratio, self.shown = layer, ratio, layer
         if (idle_s, extracted, total) != (layer.idle_s, layer.extracted, layer.extracted_total):
             self.shown = replace(
                 layer,

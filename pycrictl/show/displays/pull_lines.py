@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final, TextIO
 
+from pycrictl.pulls.messages import fields_of
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.host_pulls import SumsOfHost
@@ -194,26 +195,12 @@ def _of_image(pull: PullState, layer: LayerState, view: View) -> dict[str, Any]:
 
 
 def _object(pull: PullState, layer: LayerState) -> dict[str, Any]:
-    is_shown = not layer.is_estimated or layer.phase is Phase.EXTRACTING
-    fields: dict[str, Any] = {
-        "image": pull.image,
-        "node": pull.node,
-        "layer": layer.name,
-        "progress": layer.progress,
-        "total": layer.total,
-        "phase": str(layer.phase),
-        "error": pull.error if layer.phase is Phase.FAILED else "",
-        "queue_position": pull.place,
-        "behind": pull.behind,
-        "starts_in_s": None if pull.starts_in_s is None else round(pull.starts_in_s, 1),
-        "pod": pull.pod,
-        "resumed": layer.resumed,
-        "extracted": layer.extracted * is_shown,
-        "extracted_total": layer.extracted_total * is_shown,
-        "extracted_estimated": layer.is_estimated and is_shown,
-        "digest": layer.digest,
-    }
-    return {key: value for key, value in fields.items() if value or key in ("progress", "total")}
+    fields = fields_of(pull, layer)
+    if pull.node:
+        fields["node"] = pull.node
+    if layer.is_estimated and layer.phase is Phase.EXTRACTING:
+        fields |= {"extracted_total": layer.extracted_total, "extracted_estimated": True}
+    return fields
 
 
 def _sums(view: View) -> dict[str, Any]:

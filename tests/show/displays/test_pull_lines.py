@@ -264,7 +264,8 @@ def test_every_key_is_in_the_man_page() -> None:
         extracted_total=2, is_estimated=True, pods=("default/web",), resumed=3, digest="sha256:1",
     )  # fmt: skip
     failed = layer(2, Phase.FAILED, node="n1", error="E")
-    whole = view([item, failed], now=100.0, images={f"{DEMO} on n1": sums})
+    stalled = layer(3, Phase.DOWNLOADING, 1, 9, node="n1", idle_s=42.0)
+    whole = view([item, failed, stalled], now=100.0, images={f"{DEMO} on n1": sums})
     for text, shown in (
         ("\n".join(re.findall(r"^`.*$", explained, re.M)), objects(whole)),
         (aggregated, objects(replace(whole, sums=sums), aggregate=True)),
