@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import signal
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from pycrictl.copy.service.copies import Copy
@@ -63,30 +62,93 @@ _LOOK_S: Final = 1.0
 _POLL_S: Final = 0.05
 
 
-@dataclass(eq=False)
 class App:
-    """A proxy while it runs: its parts, from the runtime's side to the clients'."""
+    """A proxy while it runs; ``environ`` has systemd's variables and ``handover.ENVIRON``.
 
-    settings: ProxySettings
-    environ: Mapping[str, str]
-    log: Log
-    stop: asyncio.Event
-    upstream: Upstream
-    limiter: PullLimiter
-    copies: CopyService
-    tokens: Tokens
-    streams: StreamServer[PullTarget]
-    server: CriServer
-    hand_over: HandOver
-    admin: AdminServer
-    pages: PageServer | None
-    pod_events: EventRecorder | None
-    consumers: list[PullRecorder | HistoryWriter | PullTracer]
+    Its parts are made in the order in which they need each other.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, settings: ProxySettings, environ: Mapping[str, str]) -> None:
+        self.settings = settings
+        self.environ = environ
+        self.log = log = Log(LOGGER)
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._stop = asyncio.Event()
         self._at_once = asyncio.Event()
+        events, notifier = Events([EventLog(log)]), Notifier()
+        emit = events.emit
+        # Towards the runtime
+        self.upstream = upstream = Upstream(settings.upstream)
+        lookup = RuntimeLookup(upstream)
+        layers = LayerPoller(settings.upstream, log, notifier.notify, settings.wants_manifests)
+        # What is answered here
+        self.tokens = Tokens()
+        queue = PullQueue(
+            settings.limit,
+            settings.policy,
+            retry_interval_s=settings.retry_interval_s,
+            retries=settings.retries,
+            emit=emit,
+        )
+        self.limiter = PullLimiter(queue, upstream, lookup, layers)
+        progress = PullProgress(lookup, queue, layers, notifier, self.tokens)
+        slots: Slots[Copy[CallCopy]] = Slots(
+            size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
+        )
+        self.copies = CopyService(
+            lookup,
+            slots,
+            runtime_path=settings.upstream,
+            spool_folder=settings.spool_dir,
+            tokens=self.tokens,
+            emit=emit,
+            log=log,
+            entry_limit=settings.copy_entry_limit,
+        )
+        tracer = PullTracer(settings.tracing_endpoint, log=log)
+        # Towards clients
+        self.streams = StreamServer[PullTarget](self.tokens, progress.follow, emit, log)
+        own = {
+            **dict.fromkeys(PULL_PATHS, tracer.watched(self.limiter.handle)),
+            IMAGE_PULL_PROGRESS: progress.handle,
+            COPY_TO: tracer.watched(self.copies.handle_to),
+            COPY_FROM: tracer.watched(self.copies.handle_from),
+        }
+        self.server = CriServer(upstream, own=own, emit=emit)
+        self.hand_over = HandOver(
+            settings,
+            environ,
+            limiter=self.limiter,
+            streams=self.streams,
+            server=self.server,
+            emit=emit,
+            log=log,
+            stop=self._stop,
+        )
+        operators = Operators(settings, self.limiter, upstream, self.copies, self.hand_over, log)
+        self.admin = AdminServer(
+            {**operators.calls, "reload": self.hand_over.reload},
+            takes={"take-over": self.hand_over.hand_over},
+        )
+        # Consumers of events, which end in this order
+        self.pages: PageServer | None = None
+        self.pod_events: EventRecorder | None = None
+        self.recorder = PullRecorder(layers, lookup, emit)
+        self.history = HistoryWriter(settings.state_dir, log=log)
+        self.tracer = tracer
+        events.consumers += (self.hand_over, notifier, self.recorder, self.history, tracer)
+        if settings.metrics_address is not None:
+            from pycrictl.proxy.figures.metrics import Metrics  # noqa: PLC0415 - an option
+
+            metrics = Metrics(upstream, queue, self.copies, slots, self.tokens, self.streams)
+            events.consumers.append(metrics)
+            self.pages = PageServer(metrics.pages(), log=log)
+        if wanted := settings.events:
+            kubeconfig = "" if wanted == OWN_KUBECONFIG else wanted
+            pulls = PodPulls(queue.book, layers.seen)
+            events.consumers.append(pulls)
+            self.pod_events = pod_recorder(kubeconfig, pulls, layers, notifier, log)
 
     async def run(self) -> None:
         settings, hand_over = self.settings, self.hand_over
@@ -124,7 +186,7 @@ class App:
                 self._spawn(self._keep_alive(cri, interval_s / 3))
             self._spawn(self._look_at_runtime())
             self._spawn(self.copies.sweep())
-            await self.stop.wait()
+            await self._stop.wait()
             if not hand_over.successor_pid:
                 notify("STOPPING=1", self.environ)
                 self.limiter.close()
@@ -147,7 +209,7 @@ class App:
 
     def _take_signals(self) -> None:
         def stop() -> None:
-            (self._at_once if self.stop.is_set() else self.stop).set()
+            (self._at_once if self._stop.is_set() else self._stop).set()
 
         def hang_up() -> None:
             self._spawn(self.hand_over.hang_up())
@@ -165,7 +227,7 @@ class App:
 
     async def _stop_consumers(self) -> None:
         await self._leave_to_successor()
-        for part in self.consumers:
+        for part in (self.recorder, self.history, self.tracer):
             await part.stop()
 
     async def _drain(self) -> None:
@@ -240,112 +302,9 @@ class App:
             await asyncio.sleep(interval_s)
 
 
-def assembled(settings: ProxySettings, environ: Mapping[str, str]) -> App:
-    """Make the parts in the order in which they need each other.
-
-    ``environ`` has systemd's variables and ``handover.ENVIRON``.
-    """
-    log, stop = Log(LOGGER), asyncio.Event()
-    events, notifier, tokens = Events([EventLog(log)]), Notifier(), Tokens()
-    upstream = Upstream(settings.upstream)
-    lookup = RuntimeLookup(upstream)
-    layers = LayerPoller(
-        settings.upstream,
-        log=log,
-        on_look=notifier.notify,
-        wants_manifests=settings.wants_manifests,
-    )
-    queue = PullQueue(
-        settings.limit,
-        settings.policy,
-        retry_interval_s=settings.retry_interval_s,
-        retries=settings.retries,
-        emit=events.emit,
-    )
-    limiter = PullLimiter(queue, upstream, lookup, layers)
-    progress = PullProgress(lookup, queue, layers, notifier, tokens)
-    slots: Slots[Copy[CallCopy]] = Slots(
-        size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
-    )
-    copies = CopyService(
-        lookup,
-        slots,
-        entry_limit=settings.copy_entry_limit,
-        runtime_path=settings.upstream,
-        spool_folder=settings.spool_dir,
-        tokens=tokens,
-        emit=events.emit,
-        log=log,
-    )
-    streams: StreamServer[PullTarget] = StreamServer(tokens, progress.follow, events.emit, log)
-    tracer = PullTracer(settings.tracing_endpoint, log=log) if settings.tracing_endpoint else None
-    traced = (lambda handle: handle) if tracer is None else tracer.watched
-    server = CriServer(
-        upstream,
-        own={
-            **dict.fromkeys(PULL_PATHS, traced(limiter.handle)),
-            IMAGE_PULL_PROGRESS: progress.handle,
-            COPY_TO: traced(copies.handle_to),
-            COPY_FROM: traced(copies.handle_from),
-        },
-        emit=events.emit,
-    )
-    hand_over = HandOver(
-        settings,
-        environ,
-        limiter=limiter,
-        streams=streams,
-        server=server,
-        emit=events.emit,
-        log=log,
-        stop=stop,
-    )
-    operators = Operators(settings, limiter, upstream, copies, hand_over, log)
-    admin = AdminServer(
-        {**operators.calls, "reload": hand_over.reload}, takes={"take-over": hand_over.hand_over}
-    )
-    consumers: list[PullRecorder | HistoryWriter | PullTracer] = [
-        PullRecorder(layers, lookup, events.emit)
-    ]
-    if settings.state_dir:
-        consumers.append(HistoryWriter(settings.state_dir, log=log))
-    if tracer is not None:
-        consumers.append(tracer)
-    pages = pod_events = None
-    if settings.metrics_address is not None:
-        from pycrictl.proxy.figures.metrics import Metrics  # noqa: PLC0415 - an option
-
-        metrics = Metrics(upstream, queue, copies, slots, tokens, streams)
-        events.consumers.append(metrics)
-        pages = PageServer(metrics.pages(), log=log)
-    if wanted := settings.events:
-        kubeconfig = "" if wanted == OWN_KUBECONFIG else wanted
-        pulls = PodPulls(queue.book, layers.seen)
-        events.consumers.append(pulls)
-        pod_events = pod_recorder(kubeconfig, pulls, layers=layers, notifier=notifier, log=log)
-    events.consumers += (hand_over, notifier, *consumers)
-    return App(
-        settings=settings,
-        environ=environ,
-        log=log,
-        stop=stop,
-        upstream=upstream,
-        limiter=limiter,
-        copies=copies,
-        tokens=tokens,
-        streams=streams,
-        server=server,
-        hand_over=hand_over,
-        admin=admin,
-        pages=pages,
-        pod_events=pod_events,
-        consumers=consumers,
-    )
-
-
 def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
     async def serve() -> None:
-        await assembled(settings, environ).run()
+        await App(settings, environ).run()
 
     raise_file_limit()
     with Log(LOGGER).of_library("asyncio"):

@@ -290,7 +290,6 @@ class HandOver:
 
 def _document(pull: QueuedPull) -> dict[str, Any]:
     leader = pull.leader
-    assert leader is not None
     return {
         "pull": pull.number,
         "image": leader.reference,

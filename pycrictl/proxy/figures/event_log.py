@@ -6,6 +6,7 @@ Those that clients can cause at will are limited in their rate.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Final
 
 from pycrictl.proxy.calls import ends
@@ -49,13 +50,6 @@ class EventLog:
         match event:
             case PullRecorded():
                 self._pull(event, name)
-            case CopyEnded():
-                self._log.info(name, **_copy_fields(event))
-            case StreamEnded(target, kind, end, records, duration_s):
-                duration_s = round(duration_s, 3)
-                self._log.info(
-                    name, target=target, kind=kind, end=end, records=records, duration_s=duration_s
-                )
             case CallEnded(path, code, duration_s, response_bytes):
                 # Unary calls would drown everything else. Clients also try streaming lists on
                 # runtimes without them.
@@ -64,12 +58,10 @@ class EventLog:
                     self._stream(
                         method=method, code=code, bytes=response_bytes, duration_s=duration_s
                     )
-            case HandedOver(pid, running, waiting):
-                self._log.info(name, pid=pid, running=running, waiting=waiting)
             case HandOverFailed(reason):
                 self._log.warning(name, reason=reason)
-            case TookOver(pid):
-                self._log.info(name, pid=pid)
+            case CopyEnded() | StreamEnded() | HandedOver() | TookOver():
+                self._log.info(name, **_fields(event))
 
     def _pull(self, event: PullRecorded, name: str) -> None:
         call, record = event.call, event.record
@@ -91,17 +83,9 @@ class EventLog:
             self._pulls[record.outcome](**fields)
 
 
-def _copy_fields(copy: CopyEnded) -> dict[str, object]:
+def _fields(event: CopyEnded | StreamEnded | HandedOver | TookOver) -> dict[str, object]:
     return {
-        "direction": copy.direction,
-        "container": copy.container,
-        "pod": copy.pod,
-        "path": copy.path,
-        "size_bytes": copy.size_bytes,
-        "end": copy.end,
-        "duration_s": round(copy.duration_s, 3),
-        "trace": copy.trace,
-        "error": copy.error,
-        "files": "" if copy.files is None else copy.files,
-        "skipped": copy.skipped or "",
+        key: round(value, 3) if isinstance(value, float) else value
+        for key, value in asdict(event).items()
+        if value is not None
     }

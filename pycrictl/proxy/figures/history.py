@@ -23,17 +23,13 @@ from typing import Any, Final
 
 from pycrictl.foreign import count, flag, mapping, moment, number, parse, strict, text
 from pycrictl.proxy.pulls.book import CallState, PullCall
-from pycrictl.servicelog import Log
 from pycrictl.units import format_moment
-
-log = Log(__name__)
 
 STATE_FOLDER: Final = "/var/lib/pycrictl"
 KEPT: Final = 10_000
 
 NAME: Final = "pulls.jsonl"
 _OLDER: Final = "pulls.1.jsonl"
-DAMAGED: Final = "pulls.damaged"
 FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
@@ -192,13 +188,9 @@ def _opened(folder: Path, file_bytes: int) -> int:
             # Another process may have replaced the file before it was locked.
             with suppress(FileNotFoundError):
                 if os.path.samestat(status, path.stat()):
-                    if not stat.S_ISREG(status.st_mode) or status.st_size > 2 * file_bytes:
-                        path.rename(folder / DAMAGED)
-                        log.warning("damaged_history", file=str(folder / DAMAGED))
-                    elif status.st_size < file_bytes:
+                    if status.st_size < file_bytes:
                         return descriptor
-                    else:
-                        path.rename(folder / _OLDER)
+                    path.rename(folder / _OLDER)
         except BaseException:
             os.close(descriptor)
             raise

@@ -26,7 +26,7 @@ _IDLE_S: Final = 60.0
 
 
 def recorder(
-    kubeconfig: str, pulls: PodPulls, *, layers: LayerPoller, notifier: Notifier, log: Log
+    kubeconfig: str, pulls: PodPulls, layers: LayerPoller, notifier: Notifier, log: Log
 ) -> EventRecorder:
     """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
     loop = asyncio.get_running_loop()

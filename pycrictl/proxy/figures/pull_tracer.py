@@ -35,7 +35,7 @@ MAX_UNSENT: Final = 4096
 
 
 class PullTracer:
-    """Traces pulls and copies to a collector at ``HOST:PORT``; a consumer of events."""
+    """Traces pulls and copies to a collector at ``HOST:PORT``, if any; a consumer of events."""
 
     def __init__(self, endpoint: str, *, log: Log) -> None:
         self._endpoint = endpoint
@@ -47,6 +47,8 @@ class PullTracer:
 
     def watched(self, handle: Handler) -> Handler:
         """Return a handler that begins a span for each call and then calls ``handle``."""
+        if not self._endpoint:
+            return handle
 
         async def begin(request: CallRequest) -> Answer:
             return await handle(self._begin(request))

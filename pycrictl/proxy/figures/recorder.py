@@ -97,18 +97,22 @@ class PullRecorder(_Consumer):
 
 
 class HistoryWriter(_Consumer):
-    """A consumer of ``PullRecorded``: appends the last attempt of each pull to the history."""
+    """A consumer of ``PullRecorded``: appends the last attempt of each pull to the history.
+
+    Without a folder it keeps nothing.
+    """
 
     def __init__(self, folder: str, *, log: Log) -> None:
         super().__init__()
-        self._folder = Path(folder)
+        self._folder = folder
         self._log = log
         self._disk = asyncio.Lock()
         self._stopping = asyncio.Event()
         self._has_complained = False
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, PullRecorded) and len(self._tasks) < MAX_WAITING:
+        has_room = bool(self._folder) and len(self._tasks) < MAX_WAITING
+        if isinstance(event, PullRecorded) and has_room:
             self.begin(self._keep(event.call, event.record))
 
     async def stop(self) -> None:
@@ -125,9 +129,9 @@ class HistoryWriter(_Consumer):
         problem = ""
         async with self._disk:
             try:
-                await in_thread(partial(history.append, self._folder, record))
+                await in_thread(partial(history.append, Path(self._folder), record))
             except OSError as exc:
                 problem = (exc.strerror or str(exc)).lower()
         if problem and not self._has_complained:
-            self._log.warning("no_history", folder=str(self._folder), error=problem)
+            self._log.warning("no_history", folder=self._folder, error=problem)
         self._has_complained = bool(problem)

@@ -86,9 +86,9 @@ class QueuedPull:
         return self.asked, self.number
 
     @property
-    def leader(self) -> PullCall | None:
-        """The call that goes to the runtime first; None once no call is left."""
-        return next(iter(self.calls.values()), None)
+    def leader(self) -> PullCall:
+        """The call that goes to the runtime first, while any call is left."""
+        return next(iter(self.calls.values()))
 
     @property
     def is_waiting(self) -> bool:

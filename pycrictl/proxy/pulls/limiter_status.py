@@ -44,35 +44,32 @@ def status_document(
     def duration(seconds: float | None) -> str | None:
         return None if seconds is None else format_duration(round(seconds, 1))
 
-    def row(pull: QueuedPull, call: PullCall | None, at: float | None) -> dict[str, Any]:
+    def row(pull: QueuedPull, at: float | None) -> dict[str, Any]:
         return {
             "pull": pull.number,
             "image": pull.key.image,
-            "pod": _pod(call),
+            "pod": _pod(pull.leader),
             "since": moment(at),
             "elapsed": elapsed(at),
         }
 
     def running(pull: QueuedPull) -> dict[str, Any]:
-        leader = pull.leader
         return {
-            **row(pull, leader, pull.started),
-            "asked": moment(pull.started if leader is None else leader.asked),
+            **row(pull, pull.started),
+            "asked": moment(pull.leader.asked),
             **running_fields(seen(pull.reference)),
-            "attempt": 1 if leader is None else leader.attempt,
-            "joined": max(len(pull.calls) - 1, 0),
+            "attempt": pull.leader.attempt,
+            "joined": len(pull.calls) - 1,
             "takesSlot": pull.takes_slot,
         }
 
     expected = expected_starts(queue, seen, now)
 
     def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
-        leader = pull.leader
-        asked = None if leader is None else leader.asked
         ahead = book.line[place - 2] if place > 1 else None
         starts_in = expected[place - 1]
         return {
-            **row(pull, leader, asked),
+            **row(pull, pull.leader.asked),
             "place": place,
             "behind": ahead.key.image if ahead else None,
             "behindPod": _pod(ahead.leader) if ahead else None,
@@ -116,8 +113,8 @@ def status_document(
     }
 
 
-def _pod(call: PullCall | None) -> str | None:
-    return None if call is None or call.pod is None else str(call.pod)
+def _pod(call: PullCall) -> str | None:
+    return None if call.pod is None else str(call.pod)
 
 
 def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any]:

@@ -223,7 +223,7 @@ class Reporter:
             if found is None:
                 return ""
             ahead = found
-        pod = None if ahead.leader is None else ahead.leader.pod
+        pod = ahead.leader.pod
         return ahead.reference if pod in (None, call.pod) else str(pod)
 
 

@@ -190,20 +190,19 @@ class PullQueue:
         pull, led = call.pull, call.pull.leader is call
         self.book.end(call, how, now=now, error=error)
         self._emit(PullEnded(call))
-        leader = pull.leader
-        if leader is None:
+        if not pull.calls:
             self._forget_key(pull)
             if pull.started is None:
                 self._leave_line(pull)
             else:
                 del self.book.running[pull.number]
                 self.taken -= pull.takes_slot
-        elif led and leader.started is None:
+        elif led and pull.leader.started is None:
             if how is CallState.DONE:
                 self._forget_key(pull)
             else:
-                leader.is_joined = False
-                pull.reference = leader.reference
+                pull.leader.is_joined = False
+                pull.reference = pull.leader.reference
             if pull.started is not None:
                 self._start_next(pull, now, all_left=how is CallState.DONE)
 

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -115,20 +113,6 @@ def test_a_value_that_none_of_ours_can_have(tmp_path: Path, key: str, value: obj
     (tmp_path / history.NAME).write_text(json.dumps(document) + "\n")
     append(tmp_path, record(image="after"))
     assert [one.image for one in newest(tmp_path)] == ["after"]
-
-
-def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
-    """A pipe must not block, nor a sparse file of 1 TiB be read; both are set aside."""
-    path = tmp_path / history.NAME
-    os.mkfifo(path)
-    assert newest(tmp_path) == []
-    append(tmp_path, record(image="first"))
-    assert stat.S_ISFIFO((tmp_path / history.DAMAGED).stat().st_mode)
-    os.truncate(path, 1 << 40)
-    assert [one.image for one in newest(tmp_path)] == ["first"]
-    append(tmp_path, record(image="second"))
-    assert [one.image for one in newest(tmp_path)] == ["second"]
-    assert (tmp_path / history.DAMAGED).stat().st_size == 1 << 40
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
