@@ -21,12 +21,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final
+from typing import Any, Final
 
-from google.protobuf.empty_pb2 import Empty
-from google.protobuf.field_mask_pb2 import FieldMask
-
-from pycrictl._proto.containerd import content_pb2, diff_pb2, leases_pb2, snapshots_pb2
+from pycrictl._proto.containerd import content_pb2
 from pycrictl.archives import documents
 from pycrictl.archives.documents import DockerImage, Root
 from pycrictl.archives.members import Member
@@ -270,9 +267,8 @@ class Load:
         """Return whether a blob is present; the lease then keeps it."""
         info = self._client.infos([digest]).get(digest)
         if info is not None:  # watchers take what a lease holds for complete
-            resource = leases_pb2.Resource(id=digest, type="content")
-            request = leases_pb2.AddResourceRequest(id=self._lease, resource=resource)
-            self._client.call("leases.v1.Leases/AddResource", request, Empty)
+            resource = {"id": digest, "type": "content"}
+            self._client.call("Leases.AddResource", id=self._lease, resource=resource)
             info = self._client.infos([digest]).get(digest)  # it may have been collected meanwhile
         if info is not None and info.size != size_bytes:
             raise ArchiveError(f"{digest} has {info.size} bytes, not {size_bytes} as is claimed")
@@ -352,11 +348,9 @@ class Load:
         return diff_ids
 
     def _label(self, digest: str, labels: dict[str, str]) -> None:
-        request = content_pb2.UpdateRequest(
-            info=content_pb2.Info(digest=digest, labels=labels),
-            update_mask=FieldMask(paths=[f"labels.{key}" for key in labels]),
-        )
-        self._client.call("content.v1.Content/Update", request, content_pb2.UpdateResponse)
+        paths = [f"labels.{key}" for key in labels]
+        info = {"digest": digest, "labels": labels}
+        self._client.call("Content.Update", info=info, update_mask={"paths": paths})
 
     # Unpacking
 
@@ -375,19 +369,13 @@ class Load:
     def _apply(self, layer: Descriptor, diff_id: str, name: str, parent: str) -> None:
         call, where, lease = self._client.call, self._snapshotter, self._lease
         key = f"extract-{time.time_ns() % 10**9}-{secrets.token_hex(4)} {name}"
-        mounts = call(
-            "snapshots.v1.Snapshots/Prepare",
-            snapshots_pb2.PrepareSnapshotRequest(snapshotter=where, key=key, parent=parent),
-            snapshots_pb2.PrepareSnapshotResponse,
-            lease=lease,
-        ).mounts
-        request = diff_pb2.ApplyRequest(diff=as_message(layer), mounts=mounts)
-        answer = call("diff.v1.Diff/Apply", request, diff_pb2.ApplyResponse, has_limit=False)
+        target: dict[str, Any] = {"snapshotter": where, "key": key}
+        mounts = call("Snapshots.Prepare", lease=lease, parent=parent, **target).mounts
+        answer = call("Diff.Apply", has_limit=False, diff=as_message(layer), mounts=mounts)
         if answer.applied.digest != diff_id:
             raise ArchiveError(f"{layer.digest} is not the layer that the config names")
-        commit = snapshots_pb2.CommitSnapshotRequest(snapshotter=where, name=name, key=key)
         with suppress(AlreadyExists):  # somebody else has unpacked it meanwhile
-            call("snapshots.v1.Snapshots/Commit", commit, Empty, lease=lease)
+            call("Snapshots.Commit", lease=lease, name=name, **target)
 
     # The end
 
@@ -401,7 +389,7 @@ class Load:
 
     def _abort(self, ref: str) -> None:
         with suppress(PycrictlError):
-            self._client.call("content.v1.Content/Abort", content_pb2.AbortRequest(ref=ref), Empty)
+            self._client.call("Content.Abort", ref=ref)
 
     def _finish(self) -> None:
         """Delete the lease, and those of interrupted loads which this one has completed."""

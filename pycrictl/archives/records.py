@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from google.protobuf.field_mask_pb2 import FieldMask
-
-from pycrictl._proto.containerd import images_pb2, types_pb2
+from pycrictl._proto.containerd import types_pb2
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.containerd.store import Descriptor
 from pycrictl.cri.calls.client import CriClient
@@ -51,13 +49,11 @@ def find_target(client: ContainerdClient, names: Iterable[str]) -> Descriptor:
 
 def write_record(client: ContainerdClient, name: str, target: Descriptor) -> None:
     """Let a canonical name point to a manifest or index, whatever it has pointed to before."""
-    image = images_pb2.Image(name=name, labels=_LABELS, target=as_message(target))
+    image = {"name": name, "labels": _LABELS, "target": as_message(target)}
     try:
-        create = images_pb2.CreateImageRequest(image=image)
-        client.call("images.v1.Images/Create", create, images_pb2.CreateImageResponse)
+        client.call("Images.Create", image=image)
     except AlreadyExists:
-        update = images_pb2.UpdateImageRequest(image=image, update_mask=FieldMask(paths=["target"]))
-        client.call("images.v1.Images/Update", update, images_pb2.UpdateImageResponse)
+        client.call("Images.Update", image=image, update_mask={"paths": ["target"]})
 
 
 def as_message(blob: Descriptor) -> types_pb2.Descriptor:

@@ -1,21 +1,23 @@
-"""The calls of containerd's own gRPC API needed to watch pulls, on the CRI's socket.
+"""containerd's own gRPC API, on the CRI's socket.
 
-Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``). Only
-``views`` changes anything on the node.
+Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``).
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, NamedTuple
 
-from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from pycrictl._proto.containerd import (
     content_pb2,
+    diff_pb2,
     images_pb2,
     introspection_pb2,
     leases_pb2,
@@ -34,10 +36,36 @@ from pycrictl.errors import Invalid, NotFound, RemoteProtocolError, Unimplemente
 
 _KEPT: Final = 256
 _PART_BYTES: Final = 4 * 1024 * 1024
-_READ: Final = "content.v1.Content/Read"
 _TRAILER_BYTES: Final = 4
-_SERVICES: Final = "/containerd.services."
-M = TypeVar("M", bound=Message)
+_SERVICES: Final = {
+    name: service
+    for module in (
+        *(content_pb2, diff_pb2, images_pb2, introspection_pb2),
+        *(leases_pb2, snapshots_pb2, version_pb2),
+    )
+    for name, service in module.DESCRIPTOR.services_by_name.items()
+}
+
+
+class _Method(NamedTuple):
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    is_stream: bool
+
+
+@cache
+def _method(name: str) -> _Method:
+    """Return a call by ``SERVICE.METHOD``; a KeyError is a bug of the caller."""
+    service_name, _, method_name = name.partition(".")
+    service = _SERVICES[service_name]
+    found = service.methods_by_name[method_name]
+    return _Method(
+        f"/{service.full_name}/{method_name}",
+        GetMessageClass(found.input_type),
+        GetMessageClass(found.output_type),
+        bool(found.server_streaming),
+    )
 
 
 def seconds(timestamp: Timestamp) -> float:
@@ -45,13 +73,12 @@ def seconds(timestamp: Timestamp) -> float:
 
 
 class ContainerdClient:
-    """Reads a containerd's stores; works again once a restarted containerd is back."""
+    """Calls of a containerd; works again once a restarted containerd is back."""
 
     def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
         self.endpoint = f"unix://{path}"
         self._path = path
         self._channel: GrpcChannel | None = None
-        self._metadata = (("containerd-namespace", "k8s.io"),)
         self._timeout_s = timeout_s
 
     def close(self) -> None:
@@ -64,7 +91,7 @@ class ContainerdClient:
     def version(self) -> str:
         """Return containerd's version; raise ``Unimplemented`` for another runtime."""
         try:
-            answer = self.call("version.v1.Version/Version", Empty(), version_pb2.VersionResponse)
+            version: str = self.call("Version.Version").version
         except Unimplemented as exc:
             raise Unimplemented(
                 f'the runtime at "{self.endpoint}" is not containerd,'
@@ -72,55 +99,41 @@ class ContainerdClient:
                 code=exc.code,
                 details=exc.details,
             ) from None
-        return answer.version
+        return version
 
     def server(self) -> introspection_pb2.ServerResponse:
         """Return the daemon's own data; ``pid`` and ``pidns`` are 0 before containerd 1.7."""
-        return self.call(
-            "introspection.v1.Introspection/Server", Empty(), introspection_pb2.ServerResponse
-        )
+        answer: introspection_pb2.ServerResponse = self.call("Introspection.Server")
+        return answer
 
     # Content
 
     def statuses(self) -> Sequence[content_pb2.Status]:
         """Return the unfinished blobs, including those that a killed daemon left behind."""
-        return self.call(
-            "content.v1.Content/ListStatuses",
-            content_pb2.ListStatusesRequest(),
-            content_pb2.ListStatusesResponse,
-        ).statuses
+        found: Sequence[content_pb2.Status] = self.call("Content.ListStatuses").statuses
+        return found
 
     def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
         """Return size, labels and times of the complete blobs among ``digests``."""
         filters = [f"digest=={digest}" for digest in digests]
         if not filters:  # containerd would list every blob on the node
             return {}
-        answers = self._stream(
-            "content.v1.Content/List",
-            content_pb2.ListContentRequest(filters=filters),
-            content_pb2.ListContentResponse,
-        )
+        answers = self.stream("Content.List", filters=filters)
         return {info.digest: info for answer in answers for info in answer.info}
 
     def read(self, digest: str, *, size_bytes: int, offset: int = 0) -> bytes | None:
         """Read part of a complete blob, less at its end; None if there is no such blob."""
+        answers = self.stream("Content.Read", digest=digest, offset=offset, size=size_bytes)
         try:
-            answers = self._stream(
-                _READ,
-                content_pb2.ReadContentRequest(digest=digest, offset=offset, size=size_bytes),
-                content_pb2.ReadContentResponse,
-            )
+            return b"".join(answer.data for answer in answers)[:size_bytes]
         except NotFound:
             return None
-        return b"".join(answer.data for answer in answers)[:size_bytes]
 
     def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
         """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
-        answer_type = content_pb2.ReadContentResponse
         for offset in range(0, size_bytes, _PART_BYTES):  # gRPC takes in much at once
-            part_bytes = min(_PART_BYTES, size_bytes - offset)
-            request = content_pb2.ReadContentRequest(digest=digest, offset=offset, size=part_bytes)
-            for answer in self._messages(_READ, request, answer_type, has_limit=False):
+            part = {"offset": offset, "size": min(_PART_BYTES, size_bytes - offset)}
+            for answer in self.stream("Content.Read", digest=digest, **part):
                 yield answer.data
 
     def write(
@@ -130,41 +143,28 @@ class ContainerdClient:
 
         ``requests`` runs in another thread and must not raise.
         """
-        return self._messages(
-            "content.v1.Content/Write",
-            (request.SerializeToString() for request in requests),
-            content_pb2.WriteContentResponse,
-            lease=lease,
-            has_limit=False,
-        )
+        messages = (request.SerializeToString() for request in requests)
+        return self._answers("Content.Write", messages, lease, has_limit=False)
 
     # Images
 
     def images(self, *filters: str) -> Sequence[images_pb2.Image]:
         """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
-        return self.call(
-            "images.v1.Images/List",
-            images_pb2.ListImagesRequest(filters=filters),
-            images_pb2.ListImagesResponse,
-        ).images
+        found: Sequence[images_pb2.Image] = self.call("Images.List", filters=filters).images
+        return found
 
     # Leases
 
     def leases(self) -> Sequence[leases_pb2.Lease]:
-        return self.call(
-            "leases.v1.Leases/List", leases_pb2.ListRequest(), leases_pb2.ListResponse
-        ).leases
+        found: Sequence[leases_pb2.Lease] = self.call("Leases.List").leases
+        return found
 
     def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
         """Return what a lease protects from garbage collection; None if the lease is gone."""
-        try:
-            return self.call(
-                "leases.v1.Leases/ListResources",
-                leases_pb2.ListResourcesRequest(id=lease_id),
-                leases_pb2.ListResourcesResponse,
-            ).resources
-        except NotFound:
-            return None
+        found: Sequence[leases_pb2.Resource] | None = None
+        with suppress(NotFound):
+            found = self.call("Leases.ListResources", id=lease_id).resources
+        return found
 
     # Snapshots
 
@@ -172,65 +172,50 @@ class ContainerdClient:
         filters = [f"name=={name}" for name in names]
         if not filters:
             return {}
-        answers = self._stream(
-            "snapshots.v1.Snapshots/List",
-            snapshots_pb2.ListSnapshotsRequest(snapshotter=snapshotter, filters=filters),
-            snapshots_pb2.ListSnapshotsResponse,
-        )
+        answers = self.stream("Snapshots.List", snapshotter=snapshotter, filters=filters)
         return {info.name: info for answer in answers for info in answer.info}
 
     def usage(self, snapshotter: str, key: str) -> int | None:
         """Return a snapshot's bytes on disk, counted by walking all its files; None without one."""
-        try:
-            return self.call(
-                "snapshots.v1.Snapshots/Usage",
-                snapshots_pb2.UsageRequest(snapshotter=snapshotter, key=key),
-                snapshots_pb2.UsageResponse,
-            ).size
-        except NotFound:
-            return None
+        size_bytes: int | None = None
+        with suppress(NotFound):
+            size_bytes = self.call("Snapshots.Usage", snapshotter=snapshotter, key=key).size
+        return size_bytes
 
     # The calls
 
-    def call(
-        self,
-        method: str,
-        request: Message,
-        response_type: type[M],
-        *,
-        lease: str = "",
-        has_limit: bool = True,
-    ) -> M:
-        """Make a unary call of ``SERVICE.v1.SERVICE/METHOD``; ``lease`` holds what it creates."""
-        (answer,) = self._messages(
-            method, request, response_type, is_stream=False, lease=lease, has_limit=has_limit
-        )
+    def call(self, method: str, *, lease: str = "", has_limit: bool = True, **fields: Any) -> Any:
+        """Make a unary call, ``SERVICE.METHOD``, with the fields of its request.
+
+        Args:
+            lease: holds what the call creates.
+            has_limit: whether the client's time limit counts.
+        """
+        message = _method(method).request_type(**fields).SerializeToString()
+        (answer,) = self._answers(method, message, lease, has_limit=has_limit)
         return answer
 
-    def _stream(self, method: str, request: Message, response_type: type[M]) -> list[M]:
-        return list(self._messages(method, request, response_type))
+    def stream(self, method: str, **fields: Any) -> Generator[Any, None, None]:
+        """Make a call that answers with a stream, like ``call``."""
+        message = _method(method).request_type(**fields).SerializeToString()
+        return self._answers(method, message, "", has_limit=True)
 
-    def _messages(
-        self,
-        method: str,
-        request: Message | Iterator[bytes],
-        response_type: type[M],
-        *,
-        is_stream: bool = True,
-        lease: str = "",
-        has_limit: bool = True,
-    ) -> Generator[M, None, None]:
+    def _answers(
+        self, method: str, message: bytes | Iterator[bytes], lease: str, *, has_limit: bool
+    ) -> Generator[Any, None, None]:
         if self._channel is None:
             self._channel = unix(self._path)
+        path, _, response_type, is_stream = _method(method)
+        namespace = (("containerd-namespace", "k8s.io"),)
         call = GrpcCall(
             self._channel,
-            _SERVICES + method,
-            request.SerializeToString() if isinstance(request, Message) else request,
-            metadata=(*self._metadata, *((("containerd-lease", lease),) if lease else ())),
+            path,
+            message,
+            metadata=(*namespace, ("containerd-lease", lease)) if lease else namespace,
             timeout_s=self._timeout_s if has_limit else None,
             is_stream=is_stream,
         )
-        what = f"asking containerd for {method.rpartition('.')[2].replace('/', '.')}"
+        what = f"asking containerd for {method}"
         try:
             yield from map(response_type.FromString, call.messages())
         except DecodeError:

@@ -13,9 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from google.protobuf.empty_pb2 import Empty
-
-from pycrictl._proto.containerd import leases_pb2, snapshots_pb2
+from pycrictl._proto.containerd import snapshots_pb2
 from pycrictl.containerd.daemon import start_ticks
 from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.errors import NotFound, Unimplemented
@@ -35,16 +33,14 @@ def create(client: ContainerdClient, prefix: str, labels: dict[str, str] | None 
     """Create a lease of this process and return its ID, which begins with ``prefix``."""
     name = f"{prefix}{os.getpid()}-{start_ticks(os.getpid())}"
     expiry = (datetime.now(UTC) + _EXPIRY).strftime("%Y-%m-%dT%H:%M:%SZ")
-    request = leases_pb2.CreateRequest(id=name, labels={EXPIRY_LABEL: expiry, **(labels or {})})
-    client.call("leases.v1.Leases/Create", request, leases_pb2.CreateResponse)
+    client.call("Leases.Create", id=name, labels={EXPIRY_LABEL: expiry, **(labels or {})})
     return name
 
 
 def delete(client: ContainerdClient, name: str, *, sync: bool = False) -> None:
     """Delete a lease; with ``sync``, return once what it alone held has been collected."""
     with suppress(NotFound):
-        request = leases_pb2.DeleteRequest(id=name, sync=sync)
-        client.call("leases.v1.Leases/Delete", request, Empty)
+        client.call("Leases.Delete", id=name, sync=sync)
 
 
 def is_abandoned(name: str, prefix: str) -> bool:
@@ -64,11 +60,10 @@ def view(client: ContainerdClient, snapshotter: str, chain_id: str) -> Iterator[
     """Yield an image's layer directories, uppermost first, or raise ``Unimplemented``."""
     name = create(client, _VIEW_PREFIX)
     try:
-        request = snapshots_pb2.ViewSnapshotRequest(
-            snapshotter=snapshotter, key=name, parent=chain_id
+        answer = client.call(
+            "Snapshots.View", lease=name, snapshotter=snapshotter, key=name, parent=chain_id
         )
-        method, answer_type = "snapshots.v1.Snapshots/View", snapshots_pb2.ViewSnapshotResponse
-        yield _directories(client.call(method, request, answer_type, lease=name))
+        yield _directories(answer)
     finally:
         _remove(client, name)
 
@@ -83,11 +78,9 @@ def sweep(client: ContainerdClient) -> int:
 
 def _remove(client: ContainerdClient, name: str) -> None:
     for resource in client.resources(name) or ():
-        request = snapshots_pb2.RemoveSnapshotRequest(
-            snapshotter=resource.type.removeprefix(_SNAPSHOTS), key=resource.id
-        )
+        snapshotter = resource.type.removeprefix(_SNAPSHOTS)
         with suppress(NotFound):
-            client.call("snapshots.v1.Snapshots/Remove", request, Empty)
+            client.call("Snapshots.Remove", snapshotter=snapshotter, key=resource.id)
     delete(client, name)
 
 

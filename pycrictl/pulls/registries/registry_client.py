@@ -30,6 +30,7 @@ _ACCEPT: Final = ", ".join(
         "application/vnd.docker.distribution.manifest.list.v2+json",
     )
 )
+_FORM: Final = {"Content-Type": "application/x-www-form-urlencoded"}
 _PARAMETER: Final = re.compile(r'([a-zA-Z]+)="([^"]*)"')
 
 
@@ -117,17 +118,14 @@ class RegistryClient:
         endpoint = self.endpoint
         where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
         query = f"?{urlencode({'ns': endpoint.namespace})}" if endpoint.namespace else ""
+        headers = {**endpoint.headers, **_authorized(self._authorization)}
+        if part:
+            headers["Range"] = f"bytes=0-{most - 1}"
         schemes = endpoint.schemes if self._scheme is None else (self._scheme,)
         for scheme in schemes:
+            url = f"{scheme}://{endpoint.host}{endpoint.path}{where}{query}"
             try:
-                answer = self._send(
-                    f"{scheme}://{endpoint.host}{endpoint.path}{where}{query}",
-                    self._authorization,
-                    until=until,
-                    most=most,
-                    part=part,
-                    headers=endpoint.headers,
-                )
+                answer = self._send(url, headers, until=until, most=most)
             except OSError:
                 if scheme == schemes[-1]:
                     raise
@@ -150,22 +148,21 @@ class RegistryClient:
             query |= {"scope": scope} if scope else {}
             if token and not basic:
                 form = query | {"grant_type": "refresh_token", "refresh_token": token}
-                given = self._send(realm, until=until, form=form)
+                given = self._send(realm, {}, until=until, form=form)
             else:
-                given = self._send(f"{realm}?{urlencode(query)}", basic, until=until)
+                url = f"{realm}?{urlencode(query)}"
+                given = self._send(url, _authorized(basic), until=until)
             self._authorization = _bearer(given)
         return bool(self._authorization)
 
     def _send(
         self,
         url: str,
-        authorization: str = "",
+        headers: Mapping[str, str],
         *,
         until: float,
         form: dict[str, str] | None = None,
         most: int = DOCUMENT_LIMIT_BYTES + 1,
-        part: bool = False,
-        headers: Mapping[str, str] | None = None,
     ) -> RegistryAnswer:
         """Send a request; a GET follows redirects, but another host gets no authorization."""
         import urllib3  # noqa: PLC0415 - the import takes 50 ms
@@ -179,26 +176,15 @@ class RegistryClient:
         # A form may hold a token, which a redirect would send elsewhere.
         redirects = 3 if form is None else 0
         retries = urllib3.Retry(None, connect=0, read=0, status=0, other=0, redirect=redirects)
-        sent = {"Accept": _ACCEPT, **(headers or {})}
-        if form is not None:
-            sent["Content-Type"] = "application/x-www-form-urlencoded"
-        if authorization:
-            sent["Authorization"] = authorization
-        if part:
-            sent["Range"] = f"bytes=0-{most - 1}"
-        proxy = self._access.proxy_of(url)
-        if proxy:
-            options["proxy_headers"] = proxy_headers(proxy)
+        pool = urllib3.PoolManager(**options)
+        if proxy := self._access.proxy_of(url):
+            pool = urllib3.ProxyManager(proxy, proxy_headers=proxy_headers(proxy), **options)
         try:
-            with (
-                urllib3.ProxyManager(proxy, **options)
-                if proxy
-                else urllib3.PoolManager(**options) as pool
-            ):
+            with pool:
                 answer = pool.request(
                     "GET" if form is None else "POST",
                     url,
-                    headers=sent,
+                    headers={"Accept": _ACCEPT, **headers, **(_FORM if form else {})},
                     body=None if form is None else urlencode(form),
                     preload_content=False,
                     retries=retries,  # those of a pool did not bind urllib3 before 2.5
@@ -211,6 +197,10 @@ class RegistryClient:
                 return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
         except urllib3.exceptions.HTTPError as exc:
             raise _as_os_error(exc) from None
+
+
+def _authorized(authorization: str) -> dict[str, str]:
+    return {"Authorization": authorization} if authorization else {}
 
 
 def proxy_headers(proxy: str) -> dict[str, str]:
