@@ -174,7 +174,6 @@ class Ssh:
             "ServerAliveCountMax": f"{LOST_S}",
             "ClearAllForwardings": "yes",
             "RemoteCommand": "none",
-            "BatchMode": "no" if self._asks else "yes",
         }
         words = [*self._words, "-a", "-x"]
         words += [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
@@ -185,7 +184,8 @@ class Ssh:
         self, host: Host, script: str, *, file: IO[bytes] | None = None, timeout_s: float | None
     ) -> list[str]:
         """Return the words that a script, which reads ``file``, answers."""
-        words = [*self._options(host), "-T", "--", host.name, f"sh -c '{script}'"]
+        asks = ["-o", f"BatchMode={'no' if self._asks else 'yes'}"]
+        words = [*self._options(host), *asks, "-T", "--", host.name, f"sh -c '{script}'"]
         process = Process(words, file.fileno() if file else None, is_bound=False)
         try:
             seen, errors = _read_all(process, timeout_s)

@@ -97,7 +97,9 @@ def words_of(way: Mapping[str, Any], start: Mapping[str, Any], *, is_terminal: b
     """Return ssh's command line; the start is an argument, in hex for shells of any kind."""
     sudo = "" if not way["sudo"] else "sudo -- " if is_terminal else "sudo -n -- "
     command = way["command"] % {"sudo": sudo, "start": json.dumps(start).encode().hex()}
-    flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T"]
+    flags = ["-T", "-o", "BatchMode=yes"]
+    if is_terminal:
+        flags = ["-tt", "-o", "LogLevel=ERROR"]
     return [*way["ssh"], *flags, "--", way["name"], command]
 
 

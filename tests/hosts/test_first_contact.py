@@ -9,6 +9,7 @@ import stat
 import subprocess
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,10 +33,29 @@ def runtime(fake: FakeServer) -> str:
     return fake.path
 
 
-def add(hosts: Hosts, runtime: str, name: str = "h", **more: object) -> Host:
-    host = hosts.add(name, **more)  # type: ignore[arg-type]
+def add(hosts: Hosts, runtime: str, name: str = "h", **more: Any) -> Host:
+    host = hosts.add(name, **more)
     host.serve(runtime)
     return host
+
+
+def tool(hosts: Hosts, name: str, script: str) -> dict[str, str]:
+    """Make a program for hosts; return the variables by which they find it."""
+    folder = hosts.folder / "tools"
+    folder.mkdir()
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def add_admin(hosts: Hosts, runtime: str, rights: str, **more: Any) -> Path:
+    """Add a host with a user ``admin``; return the user's home."""
+    home = hosts.folder / "admin"
+    home.mkdir()
+    os.chown(home, 7001, 7001)
+    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
+    add(hosts, runtime, users=users, sudoers=f"admin ALL=(ALL:ALL) {rights}\n", **more)
+    return home
 
 
 def kept(host: Host) -> list[Path]:
@@ -123,23 +143,15 @@ def test_a_cache_that_is_a_link_is_refused(fresh: Hosts, runtime: str) -> None:
     assert "another user owns it" in refusal(fresh)
 
 
-def test_the_same_version_on_path_is_used(fresh: Hosts, runtime: str) -> None:
-    folder = fresh.folder / "bin"
-    folder.mkdir()
-    shutil.copy(fresh.program, folder / "pycrictl")
-    host = add(fresh, runtime, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
+@pytest.mark.parametrize(("version", "copies"), [(__version__, 0), ("0.0.1", 1)])
+def test_only_the_same_version_on_path_is_used(
+    fresh: Hosts, runtime: str, version: str, copies: int
+) -> None:
+    own = fresh.program.read_text().partition("\n")[2]
+    says = f'[ "$1" != --version ] || exec echo pycrictl version {version}\n{own}'
+    host = add(fresh, runtime, variables=tool(fresh, "pycrictl", says))
     require_table(fresh)
-    assert kept(host) == []
-
-
-def test_another_version_on_path_is_not_used(fresh: Hosts, runtime: str) -> None:
-    folder = fresh.folder / "bin"
-    folder.mkdir()
-    (folder / "pycrictl").write_text("#!/bin/sh\necho pycrictl version 0.0.1\n")
-    (folder / "pycrictl").chmod(0o755)
-    host = add(fresh, runtime, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
-    require_table(fresh)
-    assert len(kept(host)) == 1
+    assert len(kept(host)) == copies
 
 
 def test_no_keep_leaves_nothing(fresh: Hosts, runtime: str) -> None:
@@ -164,7 +176,6 @@ def test_an_archive_of_the_folder_can_be_sent(fresh: Hosts, runtime: str) -> Non
     host = add(fresh, runtime)
     done = subprocess.run(
         [*fresh.words()[:3], "--program", str(archive), "-H", "h", "version"],
-        *(),
         capture_output=True,
         text=True,
         check=False,
@@ -263,7 +274,7 @@ def test_a_host_without_tar_is_told_what_to_send(fresh: Hosts, runtime: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("tool", "says", "error"),
+    ("name", "says", "error"),
     [
         (
             "uname",
@@ -274,13 +285,9 @@ def test_a_host_without_tar_is_told_what_to_send(fresh: Hosts, runtime: str) -> 
     ],
 )
 def test_hosts_that_need_another_program(
-    fresh: Hosts, runtime: str, tool: str, says: str, error: str
+    fresh: Hosts, runtime: str, name: str, says: str, error: str
 ) -> None:
-    folder = fresh.folder / "tools"
-    folder.mkdir()
-    (folder / tool).write_text(f"#!/bin/sh\necho '{says}'\n")
-    (folder / tool).chmod(0o755)
-    add(fresh, runtime, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
+    add(fresh, runtime, variables=tool(fresh, name, f"echo '{says}'"))
     assert error in refusal(fresh)
 
 
@@ -310,12 +317,7 @@ def test_agent_and_display_are_not_forwarded(fresh: Hosts, runtime: str) -> None
 
 
 def test_another_user_with_sudo(fresh: Hosts, runtime: str) -> None:
-    home = fresh.folder / "admin"
-    home.mkdir()
-    os.chown(home, 7001, 7001)
-    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
-    rule = "admin ALL=(ALL:ALL) NOPASSWD: ALL\n"
-    host = add(fresh, runtime, users=users, sudoers=rule)
+    home = add_admin(fresh, runtime, "NOPASSWD: ALL")
     socket = Path(runtime)
     socket.parent.chmod(0o755)
     socket.chmod(0o600)
@@ -327,32 +329,23 @@ def test_another_user_with_sudo(fresh: Hosts, runtime: str) -> None:
     assert (done.stdout, done.stderr) == (TABLE, "")
     (folder,) = (home / ".cache/pycrictl").iterdir()
     assert folder.stat().st_uid == 7001
-    assert kept(host) == []
+    assert kept(fresh.hosts["h"]) == []
 
 
 def test_sudo_that_needs_a_password_says_so(fresh: Hosts, runtime: str) -> None:
-    home = fresh.folder / "admin"
-    home.mkdir()
-    os.chown(home, 7001, 7001)
-    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
-    add(fresh, runtime, users=users, sudoers="admin ALL=(ALL:ALL) ALL\n")
+    add_admin(fresh, runtime, "ALL")
     done = fresh.run("--sudo", "-H", "admin@h", "version")
     assert done.returncode == 1
     assert "sudo needs a password there" in done.stderr
 
 
 def test_sudos_password_is_asked_for_on_the_terminal(fresh: Hosts, runtime: str) -> None:
-    home = fresh.folder / "admin"
-    home.mkdir()
-    os.chown(home, 7001, 7001)
-    users = f"admin:x:7001:7001::{home}:/bin/bash\n"
     words = ["openssl", "passwd", "-6", "a \\\\ secret"]
     hashed = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     rule = f"admin:{hashed}:1::::::"
     # The file itself is mounted, so it has to stay the same one.
     setup = f"(echo '{rule}'; cat /etc/shadow) > $1/x; cat $1/x > /etc/shadow"
-    rights = "admin ALL=(ALL:ALL) ALL\n"
-    add(fresh, runtime, users=users, sudoers=rights, setup=setup)
+    add_admin(fresh, runtime, "ALL", setup=setup)
     with Shell(
         fresh.environ, fresh.words("--sudo", "-H", "admin@h", "-r", f"unix://{runtime}")
     ) as shell:
