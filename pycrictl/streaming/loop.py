@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import selectors
 import signal
+import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
@@ -22,7 +24,11 @@ def new_loop() -> asyncio.AbstractEventLoop:
     Once a signal ends the program, the loop no longer reports errors of its tasks.
     """
     with undisturbed():
-        loop = asyncio.SelectorEventLoop()
+        # Without descriptors for it, a half-made loop would print errors when it is dropped.
+        selector = selectors.DefaultSelector()
+        for end in socket.socketpair():
+            end.close()
+        loop = asyncio.SelectorEventLoop(selector)
         loop.set_exception_handler(_report)
     return loop
 
