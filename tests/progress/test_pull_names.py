@@ -122,15 +122,6 @@ def test_pulls_of_one_repository_are_told_by_their_order() -> None:
     assert choose(names, lease_id="3rd", digests=[ID]) == f"host/app@{ID[:19]}"
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    names = Names()
-    for number in range(3000):
-        choose(names, digests=[f"sha256:{number:064x}"])
-    assert choose(names, digests=[f"sha256:{0:064x}"], repositories=["new/one"]).startswith("new/")
-    newest = f"sha256:{2999:064x}"
-    assert choose(names, digests=[newest], repositories=["new/one"]).startswith("host/")
-
-
 # Under the names that pods use
 
 HOST = "registry.example"

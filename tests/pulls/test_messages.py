@@ -314,3 +314,7 @@ def test_only_changes_are_written() -> None:
         changed = replace(pull, layers=(replace(layers[0], idle_s=idle_s), layers[1]))
         assert len(writer.changes([changed])) == count
     assert json.loads(writer.last)["layer"] == "a"
+    # The time until it starts is sent again only now and then.
+    for starts_in_s, count in ((18.0, 1), (17.0, 0), (14.0, 1)):
+        waits = PullState(image="w", layers=(LayerState(),), place=1, starts_in_s=starts_in_s)
+        assert len(writer.changes([waits])) == count

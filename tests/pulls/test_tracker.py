@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
-
 import pytest
 
 from pycrictl.pulls.state import Phase, Sums
@@ -180,12 +178,6 @@ def test_changed() -> None:
     assert changed(see(Report("a", "l", 1, 9, phase="waiting"), tracker=tracker)) == [("a", "l")]
 
 
-def test_what_an_unchanged_finished_item_costs() -> None:
-    tracker = Tracker()
-    first = see(("a", "l", 9, 9), tracker=tracker)
-    assert only(tracker.view(1.0)) is only(first)
-
-
 def test_what_has_all_its_bytes_does_not_download_again() -> None:
     tracker = Tracker()
     found = []
@@ -238,17 +230,3 @@ def test_a_forgotten_image_begins_anew() -> None:
     view = see(("a", "l", 90 * MIB, 100 * MIB), tracker=tracker, now=6.0)
     assert changed(view) == [("a", "l")]
     assert view.sums.rate is None
-
-
-@pytest.mark.slow
-def test_the_longest_names_fit_into_memory() -> None:
-    tracker = Tracker()
-    tracemalloc.start()
-    try:
-        for number in range(2500):
-            tracker.tell(Report("a", f"{number:04096}", 1, 9, "e" * 4096), now=0.0)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(layers(tracker.view(0.0))) == 2000
-    assert peak < 16 * MIB
