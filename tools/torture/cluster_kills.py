@@ -114,7 +114,6 @@ class Kills:
     def _kill_once(self, tally: Tally) -> None:
         victim = tally.victim
         way, kind = self.random.choice(("to", "from")), self.random.choice(("tree", "file"))
-        # The proxy's calls cannot keep attributes: with ``-a`` the agent copies through /proc.
         flags = self.random.choice(([], ["-a"]))
         target, before = self._prepare(way, kind)
         share, by_bytes = self.random.random(), self.random.random() < 2 / 3

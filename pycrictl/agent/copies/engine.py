@@ -20,11 +20,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.transfer import Download
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import (
-    FailedPrecondition,
-    NotFound,
-    PycrictlError,
-)
+from pycrictl.errors import FailedPrecondition, NotFound, PycrictlError
 from pycrictl.units import quote
 
 if TYPE_CHECKING:

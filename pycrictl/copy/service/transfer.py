@@ -158,15 +158,13 @@ class Upload(Transfer):
         return self._measured
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """See ``Incoming``; yields an empty piece while none is available."""
         protocol = self.protocol
         arriving = Arriving(self._measured.size_bytes, self._measured.crc32)
         is_ended = False
         while not (is_ended or self._may_end(arriving)):
             link = self._link
             if link is None:
-                if not self._wait(lambda: self._link is not None or self._may_end(arriving)):
-                    yield memoryview(b"")
+                self._wait(lambda: self._link is not None or self._may_end(arriving))
                 continue
             try:
                 if protocol.resumes:
