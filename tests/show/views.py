@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from pycrictl.pulls.meter import sums_of
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums, View
-from pycrictl.pulls.sums import sums_of
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
