@@ -17,6 +17,7 @@ from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.errors import CopyError
 from pycrictl.hosts.connection import failure
+from pycrictl.hosts.session import feed
 from pycrictl.units import escape
 
 if TYPE_CHECKING:
@@ -75,16 +76,13 @@ class OverHosts:
             threads = [threading.Thread(target=end.drain, daemon=True) for end in ends.values()]
             for thread in threads:
                 thread.start()
-            left = [end.process for end in ends.values()]
-            for piece in archive.pieces():
-                for process in [*left]:
-                    try:
-                        process.write(piece)
-                    except OSError:  # it has failed, which its end tells
-                        left.remove(process)
-                watch.on_bytes(len(piece))
-            for process in left:
-                process.close_input()
+
+            def pieces() -> Iterator[memoryview]:
+                for piece in archive.pieces():
+                    yield piece
+                    watch.on_bytes(len(piece))
+
+            feed(pieces(), [end.process for end in ends.values()])
             for thread in threads:
                 thread.join()
             for host, end in ends.items():

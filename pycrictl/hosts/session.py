@@ -14,7 +14,7 @@ import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any, NoReturn
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
@@ -240,14 +240,6 @@ class Process:
                 else:
                     yield descriptor == self.stderr, data
 
-    def write(self, data: bytes | memoryview) -> None:
-        """Write to its standard input."""
-        _write(self.stdin, data)
-
-    def close_input(self) -> None:
-        os.close(self.stdin)
-        self.stdin = -1
-
     def close(self) -> int:
         """End it if it still runs, and what it runs on the host; return its exit status."""
         if self._status is None:
@@ -257,6 +249,22 @@ class Process:
                 os.kill(self._pid, signal.SIGTERM)
             self._status = _status(os.waitpid(self._pid, 0)[1])
         return self._status
+
+
+def feed(pieces: Iterable[bytes | memoryview], processes: Iterable[Process]) -> None:
+    """Write the same standard input to all processes, as fast as the slowest reads; then end it."""
+    left = [*processes]
+    for piece in pieces:
+        for process in [*left]:
+            try:
+                _write(process.stdin, piece)
+            except OSError:  # it reads no more, and its end tells why
+                left.remove(process)
+        if not left:
+            break
+    for process in left:
+        os.close(process.stdin)
+        process.stdin = -1
 
 
 def _become(words: list[str], streams: Sequence[int] = (), terminal: int = -1) -> NoReturn:

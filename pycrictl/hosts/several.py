@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl.errors import PycrictlError
 from pycrictl.hosts.connection import HostError, Ssh, failure
-from pycrictl.hosts.session import LOST_STATUS, Process, words_of
+from pycrictl.hosts.session import LOST_STATUS, Process, feed, words_of
 from pycrictl.show.records import Record, parsed
 from pycrictl.wire.logtime import TIMESTAMP, timestamp_ns
 
@@ -151,9 +151,9 @@ class Several:
             except PycrictlError as exc:
                 self._end(shown, host, 0, exc.message + (f" ({exc.hint})" if exc.hint else ""))
         if self._input_from is not None and not self._due and not self._reached:
-            processes = [each.process for each in self._runs]
-            feed = partial(_feed, self._input_from, processes)
-            threading.Thread(target=feed, daemon=True).start()
+            pieces = iter(partial(os.read, self._input_from, _PIECE_BYTES), b"")
+            arguments = (pieces, [each.process for each in self._runs])
+            threading.Thread(target=feed, args=arguments, daemon=True).start()
             self._input_from = None
 
     @property
@@ -226,16 +226,3 @@ class Several:
         shown.end(host.label, status, error)
         if self._again_s is not None:
             self._due.append((time.monotonic() + self._again_s, host))
-
-
-def _feed(descriptor: int, processes: Sequence[Process]) -> None:
-    """Write what can be read to all processes, as fast as the slowest reads."""
-    left = [*processes]
-    while left and (data := os.read(descriptor, _PIECE_BYTES)):
-        for process in [*left]:
-            try:
-                process.write(data)
-            except OSError:  # it reads no more
-                left.remove(process)
-    for process in left:
-        process.close_input()
