@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from enum import Enum, auto
+from functools import partial
 from importlib import import_module
 from typing import Final, NamedTuple
 
@@ -63,6 +64,9 @@ class CommandSpec(NamedTuple):
         return next((entry for entry in self.subcommands if word in entry.names), None)
 
 
+_new: Final = partial(CommandSpec, grammar=Grammar.NEW)
+"""Makes a command that crictl does not have."""
+
 HELP_WORDS: Final = ("help", "h")
 """crictl accepts these as the first positional of every command."""
 
@@ -77,24 +81,21 @@ SCHEMAS: Final = CommandSpec(
 )
 
 LIMITER: Final = (
-    CommandSpec(
+    _new(
         "status",
         "pull_limiter",
         "Show the limit, the pulls in progress, the queue, and other limits on the node",
-        Grammar.NEW,
     ),
-    CommandSpec(
+    _new(
         "set",
         "pull_limiter:set_limit",
         "Change the limit at once, until the proxy is reloaded or restarted",
-        Grammar.NEW,
     ),
-    CommandSpec("cancel", "pull_limiter", "Drop queued pulls of an image or a pod", Grammar.NEW),
-    CommandSpec(
+    _new("cancel", "pull_limiter", "Drop queued pulls of an image or a pod"),
+    _new(
         "history",
         "pull_limiter",
         "Show the last 10,000 pulls, including those of earlier runs of the proxy, and a summary",
-        Grammar.NEW,
     ),
 )
 
@@ -126,7 +127,7 @@ FAMILIES: Final = {
         CommandSpec(
             "debug", "debug", "Run a shell beside a container that has none", Grammar.REMOTE
         ),
-        CommandSpec("cp", "cp", "Copy files to or from a running container", Grammar.NEW),
+        _new("cp", "cp", "Copy files to or from a running container"),
     ),
     "Pods": (
         CommandSpec("pods", "listing", "List pod sandboxes"),
@@ -134,7 +135,7 @@ FAMILIES: Final = {
         CommandSpec("statsp", "measuring", "Show the resource usage of pods"),
         CommandSpec("metricsp", "measuring", "Show the metrics of pods"),
         CommandSpec("metricdescs", "measuring", "List the pod metrics that the runtime provides"),
-        CommandSpec("why", "diagnosing", "Show why pods are not running", Grammar.NEW),
+        _new("why", "diagnosing", "Show why pods are not running"),
         CommandSpec("runp", "launch", "Start a new pod sandbox", subcommands=(POD_SCHEMA,)),
         CommandSpec("stopp", "lifecycle", "Stop running pod sandboxes"),
         CommandSpec("rmp", "lifecycle", "Remove pod sandboxes and their containers"),
@@ -144,30 +145,27 @@ FAMILIES: Final = {
         CommandSpec("inspecti", "inspecting", "Show the details of images"),
         CommandSpec("imagefsinfo", "measuring", "Show the disk usage of images"),
         CommandSpec("pull", "pull", "Pull images from a registry", subcommands=(POD_SCHEMA,)),
-        CommandSpec("save", "archives", "Save images as an archive", Grammar.NEW),
-        CommandSpec("load", "archives", "Load images from an archive", Grammar.NEW),
-        CommandSpec("tag", "archives", "Give an image another name", Grammar.NEW),
+        _new("save", "archives", "Save images as an archive"),
+        _new("load", "archives", "Load images from an archive"),
+        _new("tag", "archives", "Give an image another name"),
         CommandSpec("rmi", "rmi", "Remove images"),
-        CommandSpec(
+        _new(
             "image-pull-progress",
             "image_pull_progress",
             "Show the progress of image pulls, whoever started them",
-            Grammar.NEW,
         ),
     ),
     "Node": (
         CommandSpec("version", "runtime", "Show the runtime's name and version"),
-        CommandSpec(
+        _new(
             "doctor",
             "diagnosing",
             "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
-            Grammar.NEW,
         ),
-        CommandSpec(
+        _new(
             "top",
             "top",
             "Show the node live on one screen: problems first, then pulls, then the rest",
-            Grammar.NEW,
         ),
         CommandSpec("info", "runtime", "Show the status and configuration of the runtime"),
         CommandSpec(
@@ -177,24 +175,21 @@ FAMILIES: Final = {
         CommandSpec("update-runtime-config", "runtime", "Update the runtime's configuration"),
     ),
     "Node side": (
-        CommandSpec(
+        _new(
             "proxy",
             "proxy",
             "Serve the CRI in front of a runtime: pull progress, a pull limit, copies",
-            Grammar.NEW,
         ),
-        CommandSpec(
+        _new(
             "pull-limiter",
             "pull_limiter",
             "Show or set a running proxy's limit on image pulls; show its last pulls",
-            Grammar.NEW,
             subcommands=LIMITER,
         ),
-        CommandSpec(
+        _new(
             "agent",
             "agent",
             "Serve the node's image pulls to the cluster, as an API of the API server",
-            Grammar.NEW,
         ),
     ),
     "Shell": (CommandSpec("completion", "shell", "Print a shell completion script"),),

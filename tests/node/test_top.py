@@ -158,7 +158,7 @@ KEYS = {
     "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
     "loop": {"w": "keeps crashing", "l": "connecting"},
     "slow": {"p": "top0", "c": "no queued pull", "w": "default/slow is waiting"},
-    "queued": {"w": "Sandbox", "c": "cancel the pull of"},
+    "queued": {"w": "Sandbox"},
     "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
 }
 """For the row of each pod: keys, and the text that each brings to the screen."""
