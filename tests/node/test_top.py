@@ -157,22 +157,21 @@ KEYS = {
     },
     "oom": {"\r": "Sandbox", "e": "this container is not running", "i": '"exitCode": 137'},
     "loop": {"w": "keeps crashing", "l": "connecting"},
-    "slow": {"p": "top0", "c": "no queued pull", "w": "default/slow is waiting"},
+    "slow": {"p": "top0", "w": "default/slow is waiting"},
     "queued": {"w": "Sandbox"},
-    "well": {"e": "# ", "s": "sorted by memory", "+": "pull 2 at once instead of 1", "-": "lower"},
+    "well": {"e": "# ", "s": "sorted by memory"},
 }
 """For the row of each pod: keys, and the text that each brings to the screen."""
 
 BACK = {
     **dict.fromkeys("w\ri", b"q"),
-    **dict.fromkeys("c+", b"n"),
     "l": b"\r",
     "p": b"\x03",
     "e": b"exit\r",
 }
 """The input that closes what a key has opened."""
 
-MESSAGES = ("there is", "this ", "not waiting", "no queued", "lower", "sorted")
+MESSAGES = ("there is", "this ", "not waiting", "sorted")
 """Beginnings of messages, which need not be closed."""
 
 
@@ -204,6 +203,5 @@ def press_every_key(session: Session) -> None:
                 continue
             if key == "l":  # at the end of an exited container's log
                 session.wait_for(b"Enter goes back")
-            back = b"nothing was done" if key in "c+" else b"default/" + pod.encode()
-            session.talk((BACK[key], back))
+            session.talk((BACK[key], b"default/" + pod.encode()))
         session.talk((b"\x1b", b"? help"))
