@@ -46,6 +46,7 @@ from pycrictl.containerd.store import (
 from pycrictl.errors import (
     AlreadyExists,
     ArchiveError,
+    Cancelled,
     ConnectError,
     FailedPrecondition,
     PycrictlError,
@@ -67,7 +68,7 @@ _WINDOW: Final = 4
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
 
-_INTERRUPTIONS: Final = (KeyboardInterrupt, ConnectError, Unavailable)
+_INTERRUPTIONS: Final = (KeyboardInterrupt, Cancelled, ConnectError, Unavailable)
 
 
 class Load:

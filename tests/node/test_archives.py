@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import tarfile
@@ -182,6 +183,9 @@ def test_an_image_of_several_platforms(lab: Lab, crictl: Program, folder: Path) 
     )
     assert "is not made for linux/mips" in refused.stderr
     assert "linux/s390x" in refused.stderr
+    words = ("--platform", "all", "--format", "docker")
+    refused = crictl.run("save", "example.org/many:1", *words, "-o", folder / "no")
+    assert "holds one platform" in refused.stderr
     # What a pull leaves out is missed before anything is written.
     lab.node.kubelet.remove_image("example.org/many:1")
     lab.node.store.collect_garbage()
@@ -323,6 +327,34 @@ def test_a_load_killed_while_it_unpacks_goes_on(
     lab.node.store.collect_garbage()
     assert not [key for key in lab.node.store.snapshots() if key.startswith("extract-")]
     start(lab, lab.reference(web))
+
+
+@pytest.mark.parametrize("from_file", [True, False])
+def test_ctrl_c_keeps_what_has_arrived(
+    lab: Lab, crictl: Program, command: list[str], web: Image, folder: Path, from_file: bool
+) -> None:
+    data = crictl.run("save", lab.reference(web)).stdout
+    forget_images(lab)
+    ref = f"layer-{max(web.layers, key=lambda layer: layer.size_bytes).digest}"
+    pipe, words = subprocess.PIPE, list[str]()
+    if from_file:
+        os.mkfifo(folder / "pipe")
+        words = ["-i", str(folder / "pipe")]
+    with subprocess.Popen([*command, "load", *words], stdin=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        with (folder / "pipe").open("wb") if from_file else process.stdin as given:
+            given.write(data[:-MIB])
+            given.flush()
+            wait_until(lambda: lab.node.store.ingests().get(ref, (0, 0))[0] > MIB)
+            process.send_signal(signal.SIGINT)
+            status = process.wait(timeout=10)
+        said = process.stderr.read().decode().splitlines()[-1]
+    kept = "the load was stopped; what has arrived is kept for a day, for the next one"
+    assert (status, said) == (130, f"pycrictl: {kept}")
+    assert lab.node.store.ingests()[ref][0] > MIB
+    assert crictl.run("load", stdin=data).status == 0
+    assert (lab.node.store.leases(), lab.node.store.ingests()) == ([], {})
 
 
 def test_the_bars_of_unpacking(lab: Lab, crictl: Program) -> None:

@@ -69,6 +69,8 @@ def save(
         raise UsageError(
             f"--platform {quote(platform)} is not a platform", hint="such as linux/arm64, or all"
         )
+    if platform == ALL_PLATFORMS and format_ == "docker":
+        raise UsageError("Docker's format holds one platform", hint="name it, or save as oci")
     with app.open_client("image") as client:
         chosen = [find_image(client, image) for image in images]
         try:
@@ -127,7 +129,8 @@ def load(
                 snapshotter=settings_of(containerd).snapshotter if unpack else "",
                 folder=fetch.image_folder(client),
             )
-            with closing(containerd), opened(input_) as members:
+            # containerd's end comes first: an error of the file would undo what has arrived.
+            with opened(input_) as members, closing(containerd):
                 outlet = app.outlet(progress, stdout="result")
                 names = _shown(outlet, work, partial(work.run, members, name=name))
     for each in names:
