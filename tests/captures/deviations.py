@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 COMPLETION: Final = "completion scripts complete options, values, IDs and names"
+PROFILES: Final = "profiles are not written"
 RETRIES: Final = "config adds and lists no max-retries that the file has not"
 SANDBOX_IMAGE: Final = "--prune keeps the image that pod sandboxes are made of"
 
@@ -27,6 +28,8 @@ DEVIATIONS: Final[dict[str, str]] = {
     "m-portforward-refused": "a refused connection is reported, and forwarding goes on",
     "m-portforward-websocket": "WebSocket works with released runtimes",
     "m-rmi-prune": SANDBOX_IMAGE,
+    "profile-cpu": PROFILES,
+    "profile-mem": PROFILES,
     "x-debug-tty": "lines of --debug have words of their own, and no colors",
 }
 
