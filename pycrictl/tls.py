@@ -43,3 +43,17 @@ def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
         file.flush()
         # Without a password function, OpenSSL would ask for one on the terminal.
         context.load_cert_chain(f"/proc/self/fd/{file.fileno()}", password=lambda: "")
+
+
+def os_error_of(exc: Exception) -> OSError:
+    """Return the error of the system or of TLS behind one of urllib3."""
+    import urllib3  # noqa: PLC0415 - it has been imported
+
+    cause: BaseException | None = exc
+    while cause is not None and not isinstance(cause, OSError):
+        is_other = isinstance(cause, urllib3.exceptions.NewConnectionError)
+        if isinstance(cause, urllib3.exceptions.TimeoutError) and not is_other:
+            return TimeoutError()
+        inner = next((one for one in cause.args if isinstance(one, Exception)), None)
+        cause = getattr(cause, "reason", None) or inner or cause.__cause__
+    return cause if isinstance(cause, OSError) else OSError(f"no HTTP answer: {exc}")

@@ -139,7 +139,7 @@ textual: top.screen
 tomli: containerd serviceoptions
 tqdm: show.displays.meters
 typer: cli
-urllib3: pulls.registries
+urllib3: kube.apiclient pulls.registries tls
 websockets: proxy.serve.stream_server wire.http1 wire.upgrade wire.websocket
 yaml: show yamltree
 """

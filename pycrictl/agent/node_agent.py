@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from aiohttp import web
 
@@ -50,22 +50,29 @@ UNREACHED_S: Final = 60.0
 
 
 class Agent:
-    """A running agent; ``ready`` is set when it becomes ready for the first time."""
+    """A running agent, from ``make``; ``ready`` is set when it is ready for the first time."""
+
+    @classmethod
+    async def make(
+        cls, settings: AgentSettings, load: Callable[[], Credential], connect: Connect
+    ) -> Self:
+        """Assemble an agent, for which another process makes a certificate or reads its expiry."""
+        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
+        own = [name for name in names if ".." not in name]
+        files = settings.certificate_file, settings.key_file
+        certificates = await in_thread(partial(Certificates, *files, own))
+        return cls(settings, load, connect, certificates)
 
     def __init__(
         self,
         settings: AgentSettings,
         load: Callable[[], Credential],
         connect: Connect,
+        certificates: Certificates,
     ) -> None:
         self._settings = settings
         self._log = Log(__name__)
-        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
-        self._certificates = Certificates(
-            settings.certificate_file,
-            settings.key_file,
-            [name for name in names if ".." not in name],
-        )
+        self._certificates = certificates
         self.api = AsyncApiClient(load)
         self.pulls = NodePulls(connect, self.api, settings.node, settings.namespaces)
         self.peers = Peers(
@@ -143,6 +150,7 @@ class Agent:
         await self.feeds.close()
         await self.pulls.close()
         await self.peers.close()
+        await self.api.close()
 
     def _own_copies(self, connect: Connect) -> NodeCopies:
         settings = self._settings
@@ -304,7 +312,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
         with log.of_library("asyncio"), log.of_library("aiohttp"):
-            agent = Agent(settings, load, connect)
+            agent = await Agent.make(settings, load, connect)
             await agent.start()
             host, port = agent.listener.address
             log.info("serving", address=f"{host}:{port}", node=settings.node)

@@ -18,7 +18,7 @@ from aiohttp.http import HttpProcessingError
 
 from pycrictl import foreign
 from pycrictl.agent.api.names import SERVICE, Document
-from pycrictl.agent.asyncapi import AsyncApiClient
+from pycrictl.agent.asyncapi import AsyncApiClient, abandon, read_body
 from pycrictl.errors import (
     ConfigError,
     ConnectError,
@@ -94,11 +94,9 @@ class Peers:
                 asyncio.timeout(TIMEOUT_S),
                 self._response(node, host_ip, path, query) as response,
             ):
-                content = bytearray()
-                async for data in response.content.iter_any():
-                    content += data
-                    if len(content) > MAX_ANSWER_BYTES:
-                        raise RemoteProtocolError("its answer is too long")
+                content = await read_body(response, MAX_ANSWER_BYTES)
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise RemoteProtocolError("its answer is too long")
             with contextlib.suppress(ValueError):
                 found = foreign.parse(content, most=MAX_VALUES)
                 if isinstance(found, dict):
@@ -211,7 +209,7 @@ class Peers:
             try:
                 yield response
             finally:
-                _abandon(response)
+                abandon(response)
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
         await self._know(lambda: node in self._addresses)
@@ -282,13 +280,6 @@ def subject_of(token: str) -> str:
         return text(parsed(claims).get("sub"))
     except (ValueError, IndexError):
         return ""
-
-
-def _abandon(response: aiohttp.ClientResponse) -> None:
-    """Abort the connection of a response that was not read to its end, without a TLS close."""
-    connection = response.connection
-    if connection is not None and connection.transport is not None:
-        connection.transport.abort()
 
 
 async def _line_of(stream: aiohttp.StreamReader) -> bytes:

@@ -1,23 +1,20 @@
-"""A client of the API server: JSON over HTTPS, for blocking threads and for coroutines.
+"""A client of the API server for commands and threads: JSON over HTTPS, with urllib3.
 
-Each request has its own connection and thread, since neither the resolver nor TLS has a deadline:
-at the deadline the caller returns and abandons the thread. So no request is ever sent on a
-connection that the server has closed, or that was opened with an earlier credential.
+The agent's client (``agent.asyncapi``) shares the credential and the errors. Each request has its
+own connection and thread, since neither the resolver nor TLS has a deadline: at the deadline the
+caller returns and abandons the thread.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import closing, suppress
-from http.client import HTTPConnection, HTTPException, HTTPResponse
-from typing import Any, Final, NamedTuple
-from urllib.parse import SplitResult, urlencode, urlsplit
+from typing import Any, Final
+from urllib.parse import urlencode, urlsplit
 
 from pycrictl.errors import (
     AlreadyExists,
@@ -31,7 +28,7 @@ from pycrictl.errors import (
 )
 from pycrictl.foreign import parse, parsed, text
 from pycrictl.kube.credential import Credential
-from pycrictl.tls import client_context, load_pair
+from pycrictl.tls import client_context, load_pair, os_error_of
 from pycrictl.units import escape, format_duration, quote
 
 TIMEOUT_S: Final = 1.0
@@ -41,11 +38,6 @@ REREAD_S: Final = 30.0
 renewed after four fifths of that."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
-MAX_LINE_BYTES: Final = 8 * 1024 * 1024
-"""The limit for one event of a watch; an object has up to 1.5 MiB."""
-
-SILENT_S: Final = 45
-"""How long TCP may receive nothing from the server, keepalives included; watches may be idle."""
 
 _TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
@@ -60,17 +52,10 @@ class Expired(PycrictlError):
     """A watch cannot resume from its resource version; the objects must be listed again."""
 
 
-class ApiRequest(NamedTuple):
-    method: str
-    path: str
-    query: Mapping[str, str] | None = None
-    document: Mapping[str, Any] | None = None
+class ApiServer:
+    """The API server, and the credential for it, which may rotate.
 
-
-class ApiBase:
-    """Requests with a credential that may rotate.
-
-    All calls raise
+    All calls of the clients raise
 
     * ConnectError: no connection, or neither side trusts the other's certificate;
     * DeadlineExceeded: no whole answer in time;
@@ -80,32 +65,28 @@ class ApiBase:
 
     Args:
         load: reads the credential, which may have been renewed.
-        timeout_s: limit of each call, name resolution included, but not of watches.
     """
 
-    user_agent = "pycrictl"
-    timeout_s = TIMEOUT_S
-
-    def __init__(self, load: Callable[[], Credential], *, timeout_s: float | None = None) -> None:
-        self.calls = 0
-        self.failures = 0
+    def __init__(self, load: Callable[[], Credential]) -> None:
         self._load = load
-        self._timeout_s = timeout_s or self.timeout_s
         self._lock = threading.Lock()
         self._current: tuple[Credential, ssl.SSLContext] | None = None
         self._read_at = 0.0
 
-    def too_late(self) -> DeadlineExceeded:
-        limit = format_duration(self._timeout_s)
-        return DeadlineExceeded(f"the API server did not answer within {limit}")
+    @property
+    def is_due(self) -> bool:
+        """Whether the credential has to be read again, which may take a while."""
+        return self._current is None or time.monotonic() - self._read_at >= REREAD_S
 
-    def _ready(self) -> tuple[Credential, ssl.SSLContext]:
+    def current(self) -> tuple[Credential, ssl.SSLContext]:
+        """Return the credential and its TLS settings, which stay the same while it does."""
         with self._lock:
-            if self._current is None or time.monotonic() - self._read_at >= REREAD_S:
+            if self._current is None or self.is_due:
                 try:
                     fresh = self._load()
-                    _parse_server(fresh.server)
-                    self._current = fresh, _tls_context(fresh)
+                    _check_server(fresh.server)
+                    if self._current is None or fresh != self._current[0]:
+                        self._current = fresh, _tls_context(fresh)
                 except PycrictlError:
                     if self._current is None:
                         raise
@@ -113,186 +94,128 @@ class ApiBase:
                 self._read_at = time.monotonic()
             return self._current
 
+    def refusal(self, status: int, reason: str, content: bytes) -> PycrictlError:
+        """Return the error for an unsuccessful response; its body may be a ``v1 Status``."""
+        if status == 401:
+            self._read_at = 0.0  # reload it: it may have been renewed
+        if status == 410:
+            return Expired("the resource version is too old")
+        message = text(parsed(content).get("message"))
+        line = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
+        fault = _FAULTS.get(status, RuntimeFault)
+        return fault(f"the API server answered {status}: {line}", code=str(status), details=message)
 
-class ApiClient(ApiBase):
-    @property
-    def node(self) -> str:
-        return self._ready()[0].node
-
-    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        return self._call(ApiRequest("GET", path, query))
-
-    def post(self, path: str, document: Mapping[str, Any]) -> Any:
-        return self._call(ApiRequest("POST", path, document=document))
-
-    def patch(self, path: str, document: Mapping[str, Any]) -> Any:
-        return self._call(ApiRequest("PATCH", path, document=document))
-
-    def _call(self, request: ApiRequest) -> Any:
-        exchange = ApiExchange(self, request, read_document, self._timeout_s)
-        try:
-            return exchange.outcome.result(self._timeout_s)
-        except TimeoutError:
-            raise self.too_late() from None
-        finally:
-            exchange.abandon()
+    def unreached(self, exc: OSError) -> ConnectError:
+        """Return the error for a request without a response."""
+        known = f" at {escape(self._current[0].server)}" if self._current is not None else ""
+        if isinstance(exc, ssl.SSLCertVerificationError):
+            reason = escape(exc.verify_message)
+            return ConnectError(f"the certificate of the API server{known} is not valid: {reason}")
+        reason = escape(exc.strerror or str(exc) or type(exc).__name__).lower()[:_TEXT_LIMIT]
+        return ConnectError(f"cannot reach the API server{known}: {reason}")
 
 
-class ApiExchange(threading.Thread):
-    """One request, which starts at once, and its response.
+class ApiClient:
+    """Calls to the API server; errors as in ``ApiServer``.
 
-    ``take`` reads a successful response; ``outcome`` has its result, or an error as in
-    ``ApiBase``. The server may be silent for ``silence_s``.
+    Args:
+        timeout_s: limit of each call, name resolution included.
     """
 
-    def __init__(
-        self,
-        client: ApiBase,
-        request: ApiRequest,
-        take: Callable[[HTTPResponse], Any],
-        silence_s: float,
-    ) -> None:
-        super().__init__(name="kube", daemon=True)
-        self.outcome: Future[Any] = Future()
-        self.outcome.set_running_or_notify_cancel()  # callers cannot cancel it
-        self._client = client
-        self._request = request
-        self._take = take
-        self._silence_s = silence_s
-        self._socket: socket.socket | None = None
-        self._is_abandoned = False
-        client.calls += 1
-        self.start()
+    def __init__(self, load: Callable[[], Credential], *, timeout_s: float = TIMEOUT_S) -> None:
+        self._server = ApiServer(load)
+        self._timeout_s = timeout_s
 
-    def abandon(self) -> None:
-        self._is_abandoned = True
-        if self._socket is not None:
-            with suppress(OSError):
-                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+    @property
+    def node(self) -> str:
+        return self._server.current()[0].node
 
-    def run(self) -> None:
-        client = self._client
-        server = "the API server"
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        return self._call("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def post(self, path: str, document: Mapping[str, Any]) -> Any:
+        return self._call("POST", path, document)
+
+    def patch(self, path: str, document: Mapping[str, Any]) -> Any:
+        return self._call("PATCH", path, document)
+
+    def _call(self, method: str, target: str, document: Mapping[str, Any] | None = None) -> Any:
+        outcome: Future[Any] = Future()
+
+        def ask() -> None:
+            try:
+                outcome.set_result(self._ask(method, target, document))
+            except BaseException as exc:  # passed on, whatever it is
+                outcome.set_exception(exc)
+
+        threading.Thread(target=ask, name="kube", daemon=True).start()
         try:
-            credential, context = client._ready()
-            server = f"the API server at {escape(credential.server)}"
-            self.outcome.set_result(self._ask(credential, context))
-            return
-        except PycrictlError as exc:
-            error = exc
-        except ssl.SSLCertVerificationError as exc:
-            reason = escape(exc.verify_message)
-            error = ConnectError(f"the certificate of {server} is not valid: {reason}")
-        except (OSError, HTTPException) as exc:
-            reason = escape(getattr(exc, "strerror", None) or str(exc) or type(exc).__name__)
-            error = ConnectError(f"cannot reach {server}: {reason.lower()[:_TEXT_LIMIT]}")
-            if isinstance(exc, TimeoutError) and exc.errno is None:  # ours, not ETIMEDOUT
-                error = client.too_late()
-        except ValueError:
-            error = RemoteProtocolError(f"the answer of {server} is not valid JSON")
-        except BaseException as exc:
-            self.outcome.set_exception(exc)
-            return
-        client.failures += 1
-        self.outcome.set_exception(error)
+            return outcome.result(self._timeout_s)
+        except TimeoutError:
+            raise late(self._timeout_s) from None
 
-    def _ask(self, credential: Credential, context: ssl.SSLContext) -> Any:
-        method, path, query, document = self._request
-        url = _parse_server(credential.server)
-        headers = {
-            "Accept": "application/json",
-            "User-Agent": self._client.user_agent,
-            "Connection": "close",
-        }
-        if document is not None:
-            kind = "merge-patch+json" if method == "PATCH" else "json"
-            headers["Content-Type"] = f"application/{kind}"
-        if credential.token:
-            headers["Authorization"] = f"Bearer {credential.token}"
-        target = url.path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
-        host, port = url.hostname or "", url.port or 443
-        with closing(HTTPConnection(host, port)) as connection:
-            connection.sock = self._connected(host, port, credential.server_name, context)
-            body = None if document is None else json.dumps(document).encode()
-            connection.request(method, target, body, headers)
-            with connection.getresponse() as response:
-                if response.status >= 300:
-                    if response.status == 401:
-                        self._client._read_at = 0.0  # reload it: it may have been renewed
-                    raise _refusal(response.status, response.reason, _content(response))
-                return self._take(response)
+    def _ask(self, method: str, target: str, document: Mapping[str, Any] | None) -> Any:
+        import urllib3  # noqa: PLC0415 - the import takes 50 ms
 
-    def _connected(self, host: str, port: int, name: str, context: ssl.SSLContext) -> socket.socket:
-        plain = socket.create_connection((host, port), timeout=self._client._timeout_s)
-        self._socket = plain
+        credential, context = self._server.current()
+        headers = headers_for(credential, method, has_body=document is not None)
+        # Verification is off only if so configured, so there is no need to warn.
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         try:
-            _notice_silence(plain)
-            self._socket = context.wrap_socket(
-                plain, server_hostname=name or host, suppress_ragged_eofs=False
-            )
-            self._socket.settimeout(self._silence_s)
-        except BaseException:
-            self._socket.close()
-            raise
-        if self._is_abandoned:  # before the socket existed
-            self.abandon()
-        return self._socket
+            with urllib3.PoolManager(
+                ssl_context=context,
+                server_hostname=credential.server_name or None,
+                timeout=urllib3.Timeout(total=self._timeout_s),
+            ) as pool:
+                answer = pool.request(
+                    method,
+                    credential.server.rstrip("/") + target,
+                    headers=headers,
+                    body=None if document is None else json.dumps(document).encode(),
+                    preload_content=False,
+                    redirect=False,
+                    retries=False,
+                )
+                content = answer.read(MAX_ANSWER_BYTES + 1)
+        except urllib3.exceptions.HTTPError as exc:
+            error = os_error_of(exc)
+            if isinstance(error, TimeoutError) and error.errno is None:  # ours, not ETIMEDOUT
+                raise late(self._timeout_s) from None
+            raise self._server.unreached(error) from None
+        if answer.status >= 300:
+            raise self._server.refusal(answer.status, answer.reason or "", content)
+        return read_document(content)
 
 
-def _notice_silence(sock: socket.socket) -> None:
-    """Make a socket fail if the other end is silent for ``SILENT_S`` (tcp(7))."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-        sock.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
+def headers_for(credential: Credential, method: str, *, has_body: bool) -> dict[str, str]:
+    headers = {"Accept": "application/json", "User-Agent": "pycrictl"}
+    if has_body:
+        kind = "merge-patch+json" if method == "PATCH" else "json"
+        headers["Content-Type"] = f"application/{kind}"
+    if credential.token:
+        headers["Authorization"] = f"Bearer {credential.token}"
+    return headers
 
 
-def _content(response: HTTPResponse) -> bytes:
-    content = response.read(MAX_ANSWER_BYTES + 1)
+def late(limit_s: float) -> DeadlineExceeded:
+    limit = format_duration(limit_s)
+    return DeadlineExceeded(f"the API server did not answer within {limit}")
+
+
+def read_document(content: bytes | bytearray) -> Any:
     if len(content) > MAX_ANSWER_BYTES:
         raise RemoteProtocolError("the API server's answer is too long")
-    return content
+    try:
+        return parse(content)
+    except ValueError:
+        raise RemoteProtocolError("the answer of the API server is not valid JSON") from None
 
 
-def read_document(response: HTTPResponse) -> Any:
-    return parse(_content(response))
-
-
-def read_events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    while line := response.readline(MAX_LINE_BYTES + 1):
-        if len(line) > MAX_LINE_BYTES:
-            raise RemoteProtocolError("a line of the API server's watch is too long")
-        if not line.strip():
-            continue
-        event = parse(line)
-        if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-            raise RemoteProtocolError("the API server's watch sent no event")
-        if event.get("type") == "ERROR":
-            raise _of_status(event["object"])
-        yield event
-
-
-def _refusal(status: int, reason: str, content: bytes) -> PycrictlError:
-    """Return the error for an unsuccessful response; its body may be a ``v1 Status``."""
-    if status == 410:
-        return Expired("the resource version is too old")
-    message = text(parsed(content).get("message"))
-    line = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
-    fault = _FAULTS.get(status, RuntimeFault)
-    return fault(f"the API server answered {status}: {line}", code=str(status), details=message)
-
-
-def _of_status(status: Mapping[str, Any]) -> PycrictlError:
-    if status.get("code") == 410:
-        return Expired("the resource version is too old")
-    return RuntimeFault(escape(text(status.get("message"), _TEXT_LIMIT) or "the watch failed"))
-
-
-def _parse_server(server: str) -> SplitResult:
+def _check_server(server: str) -> None:
     try:
         url = urlsplit(server)
         if url.hostname and (url.port or 443):  # reading a bad port raises
-            return url
+            return
     except ValueError:
         pass
     raise ConnectError(f"the kubeconfig's server {quote(server)} is not a valid address")

@@ -129,7 +129,7 @@ class Cluster:
         """Start the agent of a node; the API server forwards requests to the first one."""
 
         async def begin() -> Agent:
-            found = Agent(
+            found = await Agent.make(
                 AgentSettings(
                     listen=Address("127.0.0.1", 0),
                     node=node,

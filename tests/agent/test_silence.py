@@ -11,8 +11,7 @@ WATCH = """
 import asyncio, fcntl, socket, ssl, struct, time
 from pycrictl.agent.trust import certificate
 from pycrictl.errors import PycrictlError
-from pycrictl.agent.asyncapi import AsyncApiClient
-from pycrictl.kube import apiclient
+from pycrictl.agent import asyncapi
 from pycrictl.kube.credential import Credential
 from pycrictl.tls import load_pair
 
@@ -27,13 +26,13 @@ async def serve(reader, writer):
     await asyncio.sleep(60)  # what nobody holds is closed from 3.13 on
 
 async def main():
-    apiclient.SILENT_S = 3
+    asyncapi.SILENT_S = 3
     switch(1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_pair(context, *certificate.serving(["localhost"])[:2])
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    api = AsyncApiClient(lambda: Credential("", "", url, is_unverified=True))
+    api = asyncapi.AsyncApiClient(lambda: Credential("", "", url, is_unverified=True))
     watch = api.watch("/", {"timeoutSeconds": "300"})
     assert await anext(watch)
     pending = asyncio.ensure_future(anext(watch))
@@ -44,6 +43,7 @@ async def main():
         await pending
     except PycrictlError as exc:
         print(f"{time.monotonic() - begun:.0f} s: {exc.message}")
+    await api.close()
 
 asyncio.run(main())
 """

@@ -19,7 +19,7 @@ from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.foreign import parsed, text
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
-from pycrictl.tls import client_context
+from pycrictl.tls import client_context, os_error_of
 
 NO_ANSWER: Final = "no answer in time"
 _ACCEPT: Final = ", ".join(
@@ -196,7 +196,7 @@ class RegistryClient:
                         break
                 return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
         except urllib3.exceptions.HTTPError as exc:
-            raise _as_os_error(exc) from None
+            raise os_error_of(exc) from None
 
 
 def _authorized(authorization: str) -> dict[str, str]:
@@ -219,20 +219,6 @@ def reason_of(exc: Exception) -> str:
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror.lower()
     return str(exc)
-
-
-def _as_os_error(exc: Exception) -> OSError:
-    """Return the error of the system or of TLS behind one of urllib3."""
-    import urllib3  # noqa: PLC0415 - it has been imported
-
-    cause: BaseException | None = exc
-    while cause is not None and not isinstance(cause, OSError):
-        is_other = isinstance(cause, urllib3.exceptions.NewConnectionError)
-        if isinstance(cause, urllib3.exceptions.TimeoutError) and not is_other:
-            return TimeoutError()
-        inner = next((one for one in cause.args if isinstance(one, Exception)), None)
-        cause = getattr(cause, "reason", None) or inner or cause.__cause__
-    return cause if isinstance(cause, OSError) else OSError(f"no HTTP answer: {exc}")
 
 
 def _bearer(answer: RegistryAnswer) -> str:
