@@ -44,11 +44,12 @@ TYPED: Final = {
 
 SILENT: Final = (
     "config --set",
+    "doctor -o json | jq",
     "save docker.io/library/busybox:1.36 -o",
     "tag",
     "update-runtime-config",
 )
-"""Beginnings of examples that print nothing on success."""
+"""Beginnings of examples that print nothing: they succeed, or there is nothing serious to tell."""
 
 SHOWS: Final = {
     "pycrictl cp ./pod.yaml web:/tmp/": "copied 1 file",
@@ -75,7 +76,6 @@ FAILS: Final = {
     "pycrictl why default/web": 1,
     "pycrictl why default/web -o json | jq -r .cause.kind": 1,
     "pycrictl doctor --registry registry.example.com/shop/web": 1,
-    "pycrictl doctor -o json | jq -r '.findings[] | select(.severity == \"serious\").text'": 1,
 }
 """The exit status of examples that fail."""
 

@@ -66,7 +66,7 @@ def test_one_tag_has_the_images_of_both_machines(tmp_path: Path) -> None:
         (tmp_path / machine / "index.json").write_text(json.dumps({"manifests": [image]}))
         archive = tmp_path / f"pycrictl-1-image-{machine}.tar"
         subprocess.run(["tar", "-C", tmp_path / machine, "-cf", archive, "."], check=True)
-    command = [sys.executable, "-c", JOIN, tmp_path, tmp_path / "joined"]
+    command = [sys.executable, "-c", JOIN, str(tmp_path), str(tmp_path / "joined")]
     subprocess.run(command, cwd=ROOT, check=True)
     layout = Layout(tmp_path / "pycrictl-1-image.tar", tmp_path / "unpacked")
     images = layout.read(layout.tagged()["1"])["manifests"]
