@@ -163,6 +163,8 @@ class NodeCopies:
         """Require that a copy can continue to transfer bytes at an offset."""
         await self._check(copy)
         _check_not_failed(copy)  # it may have failed meanwhile
+        if copy.state is State.STOPPING:
+            raise Refused(503, "the agent is stopping")
         if copy.state not in (State.MEASURING, State.WAITING, State.COPYING):
             raise Refused(409, f"the copy is {phase_of(copy).lower()}: no bytes are wanted")
         if copy.state is not State.MEASURING and offset > copy.size_bytes:
