@@ -14,10 +14,10 @@ help: ## the targets, as here
 	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
 demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway node
-	$(PYTHON) -m tests.node.demo
+	$(PYTHON) -m tests.e2e.node.demo
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
-	@$(PYTHON) -m tests.node.playground
-UNIT := -m "not (node or root or debian or slow)" --ignore tests/cluster --ignore tests/packaging
+	@$(PYTHON) -m tests.e2e.node.playground
+UNIT := -m "not (node or root or debian or slow)" --ignore tests/e2e/cluster --ignore tests/packaging
 unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
 	$(PYTHON) -m pytest -n 6 --dist worksteal $(UNIT)
 COVERING := $(addprefix tests/,wire copy pulls show progress diagnosis top agent/test_objects.py \
@@ -39,8 +39,8 @@ conformance: install .venv/.stamp ## the proposals' rules; ENDPOINT=unix:///… 
 	@CONFORMANCE_TABLE= CONFORMANCE_URL_S=$(or $(URL_S),60) \
 		$(foreach name,$(CONFORMANCE),CONFORMANCE_$(name)='$($(name))') \
 		$(PYTHON) -m pytest -n 0 -q --tb=short tests/conformance --ignore tests/conformance/test_suite.py
-cluster: install .venv/.stamp ## with a real kubelet and API server; BIN=DIR has them (tests/cluster)
-	CLUSTER_BIN=$(BIN) tests/cluster/enclosed.sh $(PYTHON) -m pytest -n 0 tests/cluster
+cluster: install .venv/.stamp ## with a real kubelet and API server; BIN=DIR has them (tests/e2e/cluster)
+	CLUSTER_BIN=$(BIN) tests/e2e/cluster/enclosed.sh $(PYTHON) -m pytest -n 0 tests/e2e/cluster
 bench: install .venv/.stamp ## figures as ratios of two programs in one run
 	$(PYTHON) -m benchmarks
 soak: install .venv/.stamp ## ten minutes of everything at once, then attacks; ROWS=garbage SECONDS=20: one row
@@ -77,8 +77,8 @@ release: .venv-dist/.stamp ## all of a release, of the version's tag; SIGN=KEY s
 .venv/bin/helm: .venv/.stamp
 	$(PYTHON) -m tests.packaging.helm $@
 
-node: ; @tests/node/install.sh node
-install: ; @tests/node/install.sh
+node: ; @tests/e2e/node/install.sh node
+install: ; @tests/e2e/node/install.sh
 
 .venv/.stamp: WANTS := --editable . --group test --group dev
 .venv-dist/.stamp: WANTS := --group dist

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 
-from tests.wire.spdyframes import Data, FrameEncoder, SynStream
+from tests.streams.wire.spdyframes import Data, FrameEncoder, SynStream
 
 BUFFER_BYTES = 256 << 10
 WEBSOCKET = """\

@@ -26,10 +26,10 @@ from aiohttp import web
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
 from benchmarks.programs import cpu_clock
-from tests.agent.standing import OWN, pod, token_of
+from tests.cluster.agent.standing import OWN, pod, token_of
 from tests.kube.apiserver import make_node_certificates
 from tests.processes import peak_bytes
-from tests.streaming.servers import Certificates
+from tests.streams.servers import Certificates
 
 NODES = 5000
 PULLS = 300

@@ -22,14 +22,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.copy import FOLDER, SIZE_BYTES, timed
 from benchmarks.harness import CannotRunError, Goal, Measured, interleave, row
-from pycrictl.agent.copies.engine import CONTAINER_NAME, POD_UID
-from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.agent.program import running
-from tests.agent.standing import Cluster, standing
+from pycrictl.cluster.agent.copies.engine import CONTAINER_NAME, POD_UID
+from tests.cluster.agent.copies.conftest import Plugin, plugin_of
+from tests.cluster.agent.program import running
+from tests.cluster.agent.standing import Cluster, standing
+from tests.e2e.node.lab import MIB, Lab
 from tests.kube.aggregator import ApiService
 from tests.kube.apiserver import make_node_certificates
-from tests.node.lab import MIB, Lab
-from tests.streaming.servers import Certificates
+from tests.streams.servers import Certificates
 from tests.support.pull_objects import STARTED
 
 ROUNDS = 3

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from benchmarks.harness import CannotRunError, Goal, Measured, best_speeds, interleave, row
 from benchmarks.programs import pycrictl
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.lab import MIB, Lab
 from tests.processes import peak_bytes
 from tests.proxy.program import Program
 

@@ -21,9 +21,9 @@ from benchmarks.harness import (
 )
 from benchmarks.programs import pycrictl, run
 from pycrictl._proto import cri_pb2
-from pycrictl.logs.log_reader import LogReader, Selection
-from pycrictl.wire.logline import Grouping
-from pycrictl.wire.logtime import timestamp_ns
+from pycrictl.node.logs.log_reader import LogReader, Selection
+from pycrictl.node.logs.logline import Grouping
+from pycrictl.node.logs.logtime import timestamp_ns
 from tests.fakecri.answers import container_status
 from tests.fakecri.server import serve
 

@@ -13,8 +13,8 @@ from benchmarks.harness import Benchmark, Goal, Measured, interleave, wall_s
 from benchmarks.programs import cpu_clock
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy.server import AGE_S
-from tests.node.kubelet import RUNTIME
-from tests.node.lab import Lab
+from tests.e2e.node.kubelet import RUNTIME
+from tests.e2e.node.lab import Lab
 from tests.processes import resident_bytes
 from tests.proxy.program import OPTIONS, Program
 

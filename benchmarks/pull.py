@@ -13,7 +13,7 @@ from benchmarks.harness import (
     wall_s,
 )
 from benchmarks.programs import pycrictl, run_in_terminal
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.lab import MIB, Lab
 
 LAYER_SIZES_BYTES = tuple(size * MIB for size in (16, 12, 10, 10, 8, 8))
 BYTES_PER_S = 2.5 * MIB

@@ -15,7 +15,7 @@ import threading
 import time
 from typing import Final
 
-from tests.wire.spdyframes import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
+from tests.streams.wire.spdyframes import Data, FrameDecoder, FrameEncoder, SynReply, SynStream
 
 LOAD_BYTES: Final = 200 << 20
 FRAME_BYTES: Final = 32 << 10

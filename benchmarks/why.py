@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
-from tests.kubectl.plugin import Plugin, plugin_in
+from tests.cluster.kubectl.plugin import Plugin, plugin_in
 from tests.serving import Handler, serving
 
 PODS = 5000

@@ -41,7 +41,7 @@ def run() -> NoReturn:
     """
     _open_standard_streams()
     if getattr(sys, "frozen", False) and sys.argv[1:2] == ["--call"]:
-        from pycrictl.ownprogram import call
+        from pycrictl.base.ownprogram import call
 
         call(*sys.argv[2:])
         sys.stdout.flush()
@@ -72,8 +72,8 @@ def run() -> NoReturn:
 
 
 def _run_command() -> NoReturn:
+    from pycrictl.base.signals import Terminated, ending, let_kill
     from pycrictl.cli.main import main
-    from pycrictl.signals import Terminated, ending, let_kill
 
     try:
         try:

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of several rooms."""
+"""Fixtures for the tests of several packages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
-    from tests.node.lab import Lab
-    from tests.node.node import Node
+    from tests.e2e.node.lab import Lab
+    from tests.e2e.node.node import Node
 
 # Shells start background jobs with SIGINT and SIGQUIT ignored, and children inherit that: programs
 # that tests interrupt would keep running.
@@ -100,9 +100,9 @@ def shared_lab() -> Iterator[Lab]:
         pytest.skip("the throwaway node needs Linux and root")
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing:
-        pytest.fail(f"{', '.join(missing)} missing: run tests/node/install.sh")
+        pytest.fail(f"{', '.join(missing)} missing: run tests/e2e/node/install.sh")
 
-    from tests.node.lab import Lab
+    from tests.e2e.node.lab import Lab
 
     with Lab() as lab:
         yield lab

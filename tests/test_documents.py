@@ -33,7 +33,7 @@ def test_the_readme_is_read_in_one_go() -> None:
 
 
 def _exists(name: str) -> bool:
-    """Return whether a path exists, below the tree's root, the package, or any of its rooms."""
+    """Return whether a path exists, below the tree's root, the package, or any of its packages."""
     bare = name.rstrip("/")
     if any((place / bare).exists() for place in (ROOT, ROOT / "pycrictl")):
         return True

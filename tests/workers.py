@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-_SLOW = ("tools", "conformance", "kubectl", "agent", "proxy", "packaging", "cli")
+_SLOW = ("tools", "conformance", "cluster", "proxy", "packaging", "cli")
 """Packages whose tests wait for other programs, those with the longest tests first."""
 
 _LONGEST = (
@@ -57,10 +57,10 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    rooms = {path: path.split("/")[1] for path in modules}
-    node = [path for path in modules if rooms[path] == "node"]
+    packages = {path: path.split("/")[1] for path in modules}
+    node = [path for path in modules if path.startswith("tests/e2e/node/")]
     node.sort(key=lambda path: Path(path).stem not in _LONGEST)
-    slow = [path for room in _SLOW for path in modules if rooms[path] == room]
+    slow = [path for package in _SLOW for path in modules if packages[path] == package]
     half = (workers + 1) // 2 if node else 0
     turns = [node[n::half] for n in range(half)]
     turns += [slow[n :: workers - half] for n in range(workers - half)]

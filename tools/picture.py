@@ -20,7 +20,7 @@ PICTURE: Final = ROOT / "docs" / "image-pull-progress.svg"
 BAR: Final = "%|"
 """What only a line of progress has."""
 
-_DEMO: Final = ".venv/bin/python -m tests.node.demo"
+_DEMO: Final = ".venv/bin/python -m tests.e2e.node.demo"
 
 
 def from_first_bar(cast: str) -> str:

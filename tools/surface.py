@@ -14,11 +14,11 @@ from typing import Any, Final
 import typer
 from typer.core import TyperArgument, TyperOption
 
+from pycrictl.base.units import format_duration
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import FAMILIES, CommandSpec, Grammar
 from pycrictl.cli.plugins import PLUGINS
 from pycrictl.cli.tree import command_of
-from pycrictl.units import format_duration
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.config import socket_path
+from pycrictl.base.errors import PycrictlError
 from pycrictl.cli import complete
-from pycrictl.config import socket_path
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
 from pycrictl.proxy import admin
+from pycrictl.runtime.cri.calls.client import CriClient
 
 TIMEOUT_S: Final = 1.0
 

@@ -6,13 +6,13 @@ from typing import Annotated, Final
 
 import typer
 
+from pycrictl.base.config import Flags
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import parse_duration
 from pycrictl.cli import options
 from pycrictl.cli.complete import directories, hosts, sockets
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import HELP, Program
-from pycrictl.config import Flags
-from pycrictl.errors import UsageError
-from pycrictl.units import parse_duration
 
 IGNORED: Final = "Accepted for crictl's sake, without effect"
 HOSTS: Final = "Other hosts, over SSH"

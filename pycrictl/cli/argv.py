@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from pycrictl.errors import OptionError
-from pycrictl.units import parse_bool
+from pycrictl.base.errors import OptionError
+from pycrictl.base.units import parse_bool
 
 
 class OptionSpec(NamedTuple):

@@ -12,8 +12,8 @@ from functools import partial
 from importlib import import_module
 from typing import Final, NamedTuple
 
-from pycrictl.errors import UnknownCommand
-from pycrictl.signals import undisturbed
+from pycrictl.base.errors import UnknownCommand
+from pycrictl.base.signals import undisturbed
 
 _PACKAGE: Final = "pycrictl.cli.commands"
 

@@ -44,7 +44,7 @@ def directories(incomplete: str) -> list[str]:
 
 
 def sockets(incomplete: str) -> list[str]:
-    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
+    from pycrictl.runtime.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
     return [each for each in ENDPOINTS if os.path.exists(each.removeprefix("unix://"))]
 

@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
-from pycrictl import config, noderoot
+from pycrictl.base import config, noderoot
 from pycrictl.show.render import Screen, colours_are_wanted
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from pycrictl.base.config import Config, Flags
+    from pycrictl.base.environ import Environment
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.host_boards import HostBoards
     from pycrictl.cli.persona import Persona
-    from pycrictl.config import Config, Flags
     from pycrictl.copy.method import Opened
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.environ import Environment
+    from pycrictl.runtime.cri.calls.client import CriClient
     from pycrictl.show.displays.outlet import Mode, Outlet, Stdout
     from pycrictl.show.viewer import Viewer
 
@@ -101,7 +101,7 @@ class AppContext:
         return until_interrupted(self.env, has_log=self.config.debug)
 
     def open_client(self, service: Literal["runtime", "image"]) -> CriClient:
-        from pycrictl.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
+        from pycrictl.runtime.cri.calls import endpoints  # noqa: PLC0415 - help and plugins need no gRPC
 
         note = self.env.note if self.env.stderr_is_terminal else lambda text: None
         return endpoints.open_client(self.config, service, note=note)
@@ -135,7 +135,7 @@ class AppContext:
 def find_root() -> str:
     if not noderoot.is_node(noderoot.DEBUG_ROOT):
         return "/"
-    from pycrictl.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
+    from pycrictl.runtime.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
     has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
     return "/" if has_runtime else noderoot.DEBUG_ROOT

@@ -16,6 +16,17 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pycrictl.base.environ import Environment, write_pieces
+from pycrictl.base.errors import (
+    ConnectError,
+    CopyError,
+    ExitCode,
+    MissingArgument,
+    PycrictlError,
+    RuntimeFault,
+    UsageError,
+)
+from pycrictl.base.units import plural, quote
 from pycrictl.cli import complete
 from pycrictl.cli import options as cli_options
 from pycrictl.cli.context import AppContext
@@ -25,20 +36,9 @@ from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.environ import Environment, write_pieces
-from pycrictl.errors import (
-    ConnectError,
-    CopyError,
-    ExitCode,
-    MissingArgument,
-    PycrictlError,
-    RuntimeFault,
-    UsageError,
-)
 from pycrictl.pulls.meter import Speed
 from pycrictl.show.displays.copies import CopyDisplay, Progress, open_copy_display
 from pycrictl.show.displays.outlet import Silent, Stdout
-from pycrictl.units import plural, quote
 
 _SPEED_WINDOW_S: Final = 5.0
 
@@ -118,9 +118,9 @@ def copy(
 
 
 def sweep(app: AppContext) -> int:
-    from pycrictl.containerd import own_leases  # noqa: PLC0415 - only for --sweep
-    from pycrictl.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
     from pycrictl.copy import on_node  # noqa: PLC0415 - the same
+    from pycrictl.runtime.containerd import own_leases  # noqa: PLC0415 - only for --sweep
+    from pycrictl.runtime.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))

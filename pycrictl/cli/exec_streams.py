@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pycrictl.base.errors import PycrictlError
 from pycrictl.cli import stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
-from pycrictl.cri import sessions
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists.lookup import ObjectRef
-from pycrictl.cri.sessions import Outcome
 from pycrictl.diagnosis.troubles import shortened
-from pycrictl.errors import PycrictlError
-from pycrictl.streaming.remote_command import Choice
-from pycrictl.streaming.standard import CommandMissing, CommandRefused, not_started, stream_all
-from pycrictl.wire.command import ExitReported, Streams
+from pycrictl.runtime.cri import sessions
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists.lookup import ObjectRef
+from pycrictl.runtime.cri.sessions import Outcome
+from pycrictl.streams.remote_command import Choice
+from pycrictl.streams.standard import CommandMissing, CommandRefused, not_started, stream_all
+from pycrictl.streams.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
-    from pycrictl.streaming.target import TlsFiles
+    from pycrictl.streams.target import TlsFiles
 
 
 def run_streams(

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from pycrictl.base.units import plural
+from pycrictl.cli.top.board import Board, BoardRow, lost_row, ordered, rows_in
 from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.several import Several
 from pycrictl.show.records import Record
-from pycrictl.top.board import Board, BoardRow, lost_row, ordered, rows_in
-from pycrictl.units import plural
 
 RETRY_S = 3.0
 OUTPUT_S = 30.0

@@ -8,17 +8,17 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from pycrictl import foreign
+from pycrictl.base import foreign
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import escape
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError
 from pycrictl.hosts.connection import failure
 from pycrictl.hosts.session import feed
-from pycrictl.units import escape
 
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Process

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import NotFound, NothingSelected
+from pycrictl.base.units import parse_int
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import formats
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists import queries
-from pycrictl.cri.lists.lookup import Kind, Lookup
-from pycrictl.errors import NotFound, NothingSelected
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import queries
+from pycrictl.runtime.cri.lists.lookup import Kind, Lookup
 from pycrictl.show.columns import Column, sort_paths
 from pycrictl.show.formats import Format, ListFormat, Views
-from pycrictl.units import parse_int
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

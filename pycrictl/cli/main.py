@@ -14,14 +14,14 @@ from typing import Final
 
 import typer
 
+from pycrictl.base.config import Flags
+from pycrictl.base.environ import Environment
+from pycrictl.base.errors import ExitCode, PycrictlError
+from pycrictl.base.signals import ENDING, REPEAT_S, SIGNAL_BASE, Terminated, ending, raise_ending
 from pycrictl.cli import plugins
 from pycrictl.cli.application import application
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona, persona_of
-from pycrictl.config import Flags
-from pycrictl.environ import Environment
-from pycrictl.errors import ExitCode, PycrictlError
-from pycrictl.signals import ENDING, REPEAT_S, SIGNAL_BASE, Terminated, ending, raise_ending
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Write errors; those without a file name are from standard output."""

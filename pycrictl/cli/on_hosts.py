@@ -19,22 +19,22 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 
+from pycrictl.base.config import FILE_LIMIT_BYTES
+from pycrictl.base.environ import ON_HOST
+from pycrictl.base.errors import ConfigError, ConnectError, ExitCode, UsageError
+from pycrictl.base.replacing import replacing
+from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
-from pycrictl.config import FILE_LIMIT_BYTES
-from pycrictl.environ import ON_HOST
-from pycrictl.errors import ConfigError, ConnectError, ExitCode, UsageError
 from pycrictl.hosts import session
 from pycrictl.hosts.connection import HostError, Ssh, failure
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
-from pycrictl.replacing import replacing
-from pycrictl.units import plural, quote
 
 if TYPE_CHECKING:
+    from pycrictl.base.environ import Environment
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.context import AppContext
-    from pycrictl.environ import Environment
 
 OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", "connect_timeout"),)
 """The global options that are not handed on to hosts."""
@@ -192,7 +192,7 @@ def run(
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
         from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
-        from pycrictl.top.screen import own_words  # noqa: PLC0415 - the same
+        from pycrictl.cli.top.screen import own_words  # noqa: PLC0415 - the same
 
         request = Request([*target.global_words, *words], [])
         start = partial(_told, target, request, is_live=True)
@@ -292,7 +292,7 @@ def _end(end: int | str) -> str:
 
 def _forward(target: _Target, line: CommandLine) -> int:
     """Run ``port-forward`` on a host for any free ports there, to which ssh forwards ours."""
-    from pycrictl.streaming.forwarder import parse_pair  # noqa: PLC0415 - only for port-forward
+    from pycrictl.streams.forwarder import parse_pair  # noqa: PLC0415 - only for port-forward
 
     env, ssh, (host,) = target.env, target.ssh, target.hosts
     pod, *ports = line.positionals or [""]

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, cast, get_type
 
 import typer
 
-from pycrictl import units
+from pycrictl.base import units
+from pycrictl.base.errors import MissingArgument, UsageError
 from pycrictl.cli import complete
-from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show.displays.outlet import Mode
 
 if TYPE_CHECKING:

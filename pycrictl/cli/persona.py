@@ -11,10 +11,11 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
-from pycrictl import __version__, noderoot
-from pycrictl.config import DEFAULT_PATH
-from pycrictl.environ import OWN_NAME, Wording
-from pycrictl.errors import (
+from pycrictl import __version__
+from pycrictl.base import noderoot
+from pycrictl.base.config import DEFAULT_PATH
+from pycrictl.base.environ import OWN_NAME, Wording
+from pycrictl.base.errors import (
     ExitCode,
     ExtraArgument,
     MissingArgument,
@@ -25,8 +26,8 @@ from pycrictl.errors import (
     UnknownFormat,
     UsageError,
 )
+from pycrictl.base.units import parse_int, quote
 from pycrictl.show.render import CLEAR_SCREEN
-from pycrictl.units import parse_int, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import typer
     from typer.core import TyperCommand
 
-    from pycrictl.environ import Environment
+    from pycrictl.base.environ import Environment
 
 CRICTL: Final = "crictl"
 

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from functools import partial
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
+from pycrictl.base.units import quote
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.redact import redact_text
-from pycrictl.cri.configurations import auth_config
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
-from pycrictl.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
-from pycrictl.progress.reference import parse
-from pycrictl.pull.image import SharedLimit, Show, answers_of_servers, check_name, pull
+from pycrictl.pulls.own.image import SharedLimit, Show, answers_of_servers, check_name, pull
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries.keyring import Keyring, keyring_of
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.calls.redact import redact_text
+from pycrictl.runtime.cri.configurations import auth_config
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import open_display
-from pycrictl.units import quote
 
 
 def pull_image(

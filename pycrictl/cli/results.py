@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import typer
 
+from pycrictl.base.errors import ExitCode, PycrictlError
+from pycrictl.base.units import escape
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lifecycle.control import Outcome
-from pycrictl.cri.lists import lookup
-from pycrictl.cri.lists.lookup import SHOWN_ID_CHARS, Kind, ObjectRef
-from pycrictl.errors import ExitCode, PycrictlError
-from pycrictl.units import escape
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lifecycle.control import Outcome
+from pycrictl.runtime.cri.lists import lookup
+from pycrictl.runtime.cri.lists.lookup import SHOWN_ID_CHARS, Kind, ObjectRef
 
 
 @dataclass(slots=True)

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from pycrictl.base.servicelog import LogLevel
+from pycrictl.base.serviceoptions import Row, options
 from pycrictl.cli import complete
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import integer
-from pycrictl.servicelog import LogLevel
-from pycrictl.serviceoptions import Row, options
 
 _COMPLETERS: Final[dict[str, Any]] = {
     "SOCKET": complete.sockets,

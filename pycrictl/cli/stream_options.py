@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pycrictl.base.environ import Environment
+from pycrictl.base.errors import ExitCode, UsageError
+from pycrictl.base.signals import Terminated
 from pycrictl.cli import options
 from pycrictl.cli.persona import Persona
-from pycrictl.environ import Environment
-from pycrictl.errors import ExitCode, UsageError
-from pycrictl.signals import Terminated
 
 if TYPE_CHECKING:
-    from pycrictl.streaming.target import TlsFiles
+    from pycrictl.streams.target import TlsFiles
 
 TlsCa = Annotated[
     str, options.file_option("--tls-ca", help="CA certificates that verify the stream's server.")
@@ -62,7 +62,7 @@ class TlsOptions:
             raise UsageError("--tls-cert and --tls-key are required for streams over TLS")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise UsageError("--tls-cert and --tls-key go together")
-        from pycrictl.streaming.target import TlsFiles  # noqa: PLC0415 - rare
+        from pycrictl.streams.target import TlsFiles  # noqa: PLC0415 - rare
 
         return TlsFiles(
             ca=self.tls_ca or None,

@@ -13,12 +13,12 @@ import typer
 from typer.core import TyperCommand, TyperOption
 from typer.models import ParameterInfo
 
+from pycrictl.base.errors import ExtraArgument, MissingArgument, OptionError, UsageError
+from pycrictl.base.units import escape, quote
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
 from pycrictl.cli.complete import DIRECTIVES
-from pycrictl.errors import ExtraArgument, MissingArgument, OptionError, UsageError
-from pycrictl.units import escape, quote
 
 if TYPE_CHECKING:
     from typer._click import Command as AnyCommand

@@ -9,19 +9,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import Unimplemented
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
 from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import Unimplemented
+from pycrictl.runtime.cri.lists.lookup import Lookup
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.streaming.remote_command import Choice
-    from pycrictl.streaming.target import TlsFiles
+    from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.streams.remote_command import Choice
+    from pycrictl.streams.target import TlsFiles
 
 log = logging.getLogger("pycrictl.copy")
 

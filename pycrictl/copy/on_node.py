@@ -17,8 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.base import noderoot
+from pycrictl.base.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
+from pycrictl.base.foreign import count, mapping, parsed, text
+from pycrictl.base.units import quote, short_id
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.measure import report_total
@@ -30,14 +33,11 @@ from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import forget, leftover_notes, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
-from pycrictl.foreign import count, mapping, parsed, text
-from pycrictl.units import quote, short_id
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.runtime.cri.calls.client import CriClient
 
 log = logging.getLogger("pycrictl.copy")
 

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.base import noderoot
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
-from pycrictl.errors import PycrictlError
-from pycrictl.units import format_duration
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.runtime.cri.calls.client import CriClient
 
 OTHERS: Final = (("/var/lib/kubelet", "pods' volumes"), ("/var/log/pods", "logs"))
 USUAL: Final = (

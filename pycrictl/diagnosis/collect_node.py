@@ -11,34 +11,34 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import config_path, from_file
-from pycrictl.containerd.daemon import CurrentDaemon, find_daemon
-from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.own_leases import EXPIRY_LABEL
-from pycrictl.cri.calls.endpoints import others
-from pycrictl.cri.calls.errmap import unreachable
-from pycrictl.cri.lifecycle.image_removal import sandbox_image
+from pycrictl.base import noderoot
+from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each, places_of, unmet
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, OtherSocket
 from pycrictl.diagnosis.registry import Trial, expiry_s
-from pycrictl.errors import ConnectError, DeadlineExceeded, PycrictlError
-from pycrictl.kube.kubelet import configuration, find_kubelet
-from pycrictl.kube.kubelet_config import find_kubelet_config
-from pycrictl.progress.content_watcher import created_at
-from pycrictl.progress.reference import Reference, parse
+from pycrictl.node.kubelet import configuration, find_kubelet
+from pycrictl.node.kubelet_config import find_kubelet_config
+from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.pulls.sources.content_watcher import created_at
+from pycrictl.runtime.containerd.config_toml import config_path, from_file
+from pycrictl.runtime.containerd.daemon import CurrentDaemon, find_daemon
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.containerd.own_leases import EXPIRY_LABEL
+from pycrictl.runtime.cri.calls.endpoints import others
+from pycrictl.runtime.cri.calls.errmap import unreachable
+from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from google.protobuf.message import Message
 
-    from pycrictl.cri.calls.client import CriClient
     from pycrictl.diagnosis.findings import Disk
+    from pycrictl.runtime.cri.calls.client import CriClient
 
 STALE_S: Final = 3600.0
 AGENT_PORT: Final = 10281

@@ -10,7 +10,7 @@ from pycrictl.kube.kubelet_log import Sign
 from pycrictl.kube.nodes import Node
 from pycrictl.kube.pods import Pod
 from pycrictl.kube.workloads import Claim
-from pycrictl.logs.journal import JournalLine
+from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.state import PullState
 
 

@@ -7,9 +7,9 @@ from dataclasses import fields, is_dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
+from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document
-from pycrictl.units import format_bytes, quote
 
 
 def plain(value: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from pycrictl.base.units import format_bytes, format_duration, plural
 from pycrictl.diagnosis.findings import (
     Condition,
     Disk,
@@ -19,7 +20,6 @@ from pycrictl.diagnosis.findings import (
 )
 from pycrictl.diagnosis.registry import CREDENTIALS, Route
 from pycrictl.pulls.registries.registry_client import NO_ANSWER
-from pycrictl.units import format_bytes, format_duration, plural
 
 SKEW_S: Final = 30.0
 EXPIRES_SOON_S: Final = 30 * 86400.0

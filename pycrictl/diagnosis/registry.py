@@ -17,10 +17,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from pycrictl.cri.calls.redact import redact_text
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import count, mappings, parsed, text, texts
-from pycrictl.progress.reference import Reference
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import count, mappings, parsed, text, texts
+from pycrictl.base.tls import client_context
+from pycrictl.base.units import format_bytes, format_duration
+from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
@@ -32,8 +33,7 @@ from pycrictl.pulls.registries.registry_client import (
     proxy_headers,
     reason_of,
 )
-from pycrictl.tls import client_context
-from pycrictl.units import format_bytes, format_duration
+from pycrictl.runtime.cri.calls.redact import redact_text
 
 STEP_S: Final = 2.0
 CREDENTIALS: Final = "the credentials of "

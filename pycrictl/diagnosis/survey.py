@@ -14,44 +14,30 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.inspection import statuses
-from pycrictl.cri.inspection.containerlog import container_log
-from pycrictl.cri.inspection.last_exit import attempt_before, termination_message
-from pycrictl.cri.lifecycle.image_removal import sandbox_image
-from pycrictl.cri.lists.lookup import Lookup, pod_key, pod_name
+from pycrictl.base.errors import ConnectError, NotFound
 from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, report
-from pycrictl.errors import ConnectError, NotFound
-from pycrictl.kube.kubelet_log import (
-    about,
-    pod_named,
-    signs_in,
-    waiting_in,
-    whole,
-    without_sandbox,
-)
+from pycrictl.kube.kubelet_log import about, pod_named, signs_in, waiting_in, whole, without_sandbox
 from pycrictl.kube.node_pods import Origin
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.logs.log_reader import LogReader, Selection
-from pycrictl.progress.failures import (
-    HISTORY_S,
-    REASONS,
-    Failure,
-    Failures,
-    as_text,
-    cause,
-)
-from pycrictl.progress.pod_pulls import Pulls, from_proxy, watch_briefly
-from pycrictl.progress.reference import canonical
+from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.pulls.messages import pulls_in_line
+from pycrictl.pulls.reference import canonical
+from pycrictl.pulls.sources.failures import HISTORY_S, REASONS, Failure, Failures, as_text, cause
+from pycrictl.pulls.sources.pod_pulls import Pulls, from_proxy, watch_briefly
+from pycrictl.runtime.cri.inspection import statuses
+from pycrictl.runtime.cri.inspection.containerlog import container_log
+from pycrictl.runtime.cri.inspection.last_exit import attempt_before, termination_message
+from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
+from pycrictl.runtime.cri.lists.lookup import Lookup, pod_key, pod_name
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
     from pycrictl.kube.node_pods import NodePods
-    from pycrictl.logs.journal import JournalLine
+    from pycrictl.node.journal import JournalLine
+    from pycrictl.runtime.cri.calls.client import CriClient
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300

@@ -9,7 +9,7 @@ import re
 import shlex
 from typing import Final, NamedTuple
 
-from pycrictl.progress.reference import flaw, parse
+from pycrictl.pulls.reference import flaw, parse
 
 
 class Trouble(NamedTuple):

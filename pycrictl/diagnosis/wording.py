@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from pycrictl.base.units import age_in_words, plural, quote, readable, short_id, shorten
 from pycrictl.diagnosis.conditions import MISSING_OBJECT, NOT_STARTED, noun
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Source
 from pycrictl.diagnosis.troubles import exit_words, pull_trouble, shortened, words_of
 from pycrictl.kube.nodes import Node
-from pycrictl.progress.failures import cause
-from pycrictl.progress.reference import parse
+from pycrictl.pulls.reference import parse
+from pycrictl.pulls.sources.failures import cause
 from pycrictl.pulls.words import far, queue, starts_in
-from pycrictl.units import age_in_words, plural, quote, readable, short_id, shorten
 
 EVIDENCE_CHARS: Final = 200
 """The most characters of a termination message in a sentence."""

@@ -22,12 +22,12 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 from pycrictl import __version__
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.base.units import escape, shorten
 from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.program import Programs
 from pycrictl.hosts.session import COMMAND_VARIABLE, ENTRY, Process
-from pycrictl.units import escape, shorten
 
 KEPT_S: Final = 60
 LOST_S: Final = 15

@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pycrictl.config import read_text
-from pycrictl.errors import ConfigError, PycrictlError, UsageError
-from pycrictl.units import quote
+from pycrictl.base.config import read_text
+from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.base.units import quote
 
 MAX_HOSTS: Final = 1000
 _MAX_DEPTH: Final = 8

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl import __version__
-from pycrictl.errors import ConfigError, NotFound
-from pycrictl.units import quote
+from pycrictl.base.errors import ConfigError, NotFound
+from pycrictl.base.units import quote
 
 NAME: Final = "pycrictl"
 RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"

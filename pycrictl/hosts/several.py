@@ -14,11 +14,11 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from pycrictl.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.hosts.connection import HostError, Ssh, failure
 from pycrictl.hosts.session import LOST_STATUS, Process, feed, words_of
+from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 from pycrictl.show.records import Record, parsed
-from pycrictl.wire.logtime import TIMESTAMP, timestamp_ns
 
 if TYPE_CHECKING:
     from pycrictl.hosts.names import Host

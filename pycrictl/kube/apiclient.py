@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from pycrictl.errors import (
+from pycrictl.base.errors import (
     AlreadyExists,
     ConnectError,
     DeadlineExceeded,
@@ -26,10 +26,10 @@ from pycrictl.errors import (
     RemoteProtocolError,
     RuntimeFault,
 )
-from pycrictl.foreign import parse, parsed, text
+from pycrictl.base.foreign import parse, parsed, text
+from pycrictl.base.tls import client_context, load_pair, os_error_of
+from pycrictl.base.units import escape, format_duration, quote
 from pycrictl.kube.credential import Credential
-from pycrictl.tls import client_context, load_pair, os_error_of
-from pycrictl.units import escape, format_duration, quote
 
 TIMEOUT_S: Final = 1.0
 

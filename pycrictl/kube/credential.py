@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl import config
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, text
-from pycrictl.kube.kubelet import (
+from pycrictl.base import config
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, mappings, text
+from pycrictl.base.units import quote
+from pycrictl.kube.plugin import ask_plugin
+from pycrictl.node.kubelet import (
     ROOT,
     Kubelet,
     find_kubelet,
@@ -26,8 +28,6 @@ from pycrictl.kube.kubelet import (
     read_document,
     read_text,
 )
-from pycrictl.kube.plugin import ask_plugin
-from pycrictl.units import quote
 
 KUBECONFIGS: Final = (
     "/etc/kubernetes/kubelet.conf",

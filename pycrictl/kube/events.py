@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from pycrictl.errors import AlreadyExists, NotFound, PycrictlError
-from pycrictl.streaming.loop import end_tasks, in_thread
-from pycrictl.units import format_moment
+from pycrictl.base.errors import AlreadyExists, NotFound, PycrictlError
+from pycrictl.base.units import format_moment
+from pycrictl.streams.loop import end_tasks, in_thread
 
 if TYPE_CHECKING:
+    from pycrictl.base.servicelog import Log
     from pycrictl.kube.apiclient import ApiClient
-    from pycrictl.servicelog import Log
 
 REASON: Final = "PullProgress"
 COMPONENT: Final = "pycrictl"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.logs.journal import JournalLine
+from pycrictl.node.journal import JournalLine
 
 MOST_LINES: Final = 200
 MOST_CHARS: Final = 2000

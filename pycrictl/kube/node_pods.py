@@ -9,12 +9,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from pycrictl.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
 from pycrictl.kube.credential import find_credential
-from pycrictl.kube.kubelet import ROOT, find_kubelet, host_name
 from pycrictl.kube.nodes import Node, parse_node
 from pycrictl.kube.pods import Pod, list_pods, static_pods
+from pycrictl.node.kubelet import ROOT, find_kubelet, host_name
 
 REFRESH_S: Final = 5.0
 """The age at which the list is refreshed in the background."""

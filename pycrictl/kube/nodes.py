@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from pycrictl.foreign import mapping, mappings, moment, text
-from pycrictl.units import age_in_words
+from pycrictl.base.foreign import mapping, mappings, moment, text
+from pycrictl.base.units import age_in_words
 
 READY: Final = "Ready"
 _TROUBLES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")

@@ -16,9 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, parsed, text, texts
-from pycrictl.units import format_duration, quote
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
+from pycrictl.base.units import format_duration, quote
 
 MAX_ARGUMENT_CHARS: Final = 128 * 1024
 """The limit of execve(2) for one argument."""

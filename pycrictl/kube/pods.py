@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.foreign import count, flag, mapping, mappings, moment, text, texts
-from pycrictl.kube.kubelet import ROOT, Kubelet, below, configuration, read_document
+from pycrictl.base.errors import ConfigError, RemoteProtocolError
+from pycrictl.base.foreign import count, flag, mapping, mappings, moment, text, texts
+from pycrictl.node.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
     from pycrictl.kube.apiclient import ApiClient

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from pycrictl.foreign import count, mapping, mappings, moment, text
+from pycrictl.base.foreign import count, mapping, mappings, moment, text
 from pycrictl.kube.pods import controller_of
 
 _REFUSED: Final = (

@@ -20,10 +20,10 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from pycrictl.errors import ConnectError, PycrictlError, RemoteProtocolError
-from pycrictl.foreign import mapping, parse, parsed, text
-from pycrictl.streaming.loop import end_tasks
-from pycrictl.units import quote
+from pycrictl.base.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.base.foreign import mapping, parse, parsed, text
+from pycrictl.base.units import quote
+from pycrictl.streams.loop import end_tasks
 
 MAX_REQUEST_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from pycrictl.base.servicelog import Log, notify, watchdog_s
+from pycrictl.base.signals import ENDING
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots
 from pycrictl.kube.events import EventRecorder
@@ -16,11 +18,6 @@ from pycrictl.proxy.admin import AdminServer
 from pycrictl.proxy.calls import ends
 from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CallCopy, CopyService
 from pycrictl.proxy.events import Events
-from pycrictl.proxy.figures.event_log import EventLog
-from pycrictl.proxy.figures.pod_pulls import PodPulls
-from pycrictl.proxy.figures.pod_pulls import recorder as pod_recorder
-from pycrictl.proxy.figures.pull_tracer import PullTracer
-from pycrictl.proxy.figures.recorder import HistoryWriter, PullRecorder
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
@@ -38,10 +35,13 @@ from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.server import JITTER, CriServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
+from pycrictl.proxy.telemetry.event_log import EventLog
+from pycrictl.proxy.telemetry.pod_pulls import PodPulls
+from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
+from pycrictl.proxy.telemetry.pull_tracer import PullTracer
+from pycrictl.proxy.telemetry.recorder import HistoryWriter, PullRecorder
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log, notify, watchdog_s
-from pycrictl.signals import ENDING
-from pycrictl.streaming.loop import end_tasks, raise_file_limit
+from pycrictl.streams.loop import end_tasks, raise_file_limit
 
 LOGGER: Final = "pycrictl.proxy"
 
@@ -139,7 +139,7 @@ class App:
         self.tracer = tracer
         events.consumers += (self.hand_over, notifier, self.recorder, self.history, tracer)
         if settings.metrics_address is not None:
-            from pycrictl.proxy.figures.metrics import Metrics  # noqa: PLC0415 - an option
+            from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415 - an option
 
             metrics = Metrics(upstream, queue, self.copies, slots, self.tokens, self.streams)
             events.consumers.append(metrics)

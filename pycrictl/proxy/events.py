@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from pycrictl.proxy.figures.history import PullRecord
     from pycrictl.proxy.pulls.book import PullCall
+    from pycrictl.proxy.telemetry.history import PullRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,17 +41,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.errors import ConfigError, ConnectError, RemoteProtocolError
-from pycrictl.foreign import parse
-from pycrictl.ownprogram import is_running, start_orphan
-from pycrictl.proxy.events import (
-    Emit,
-    Event,
-    HandedOver,
-    HandOverFailed,
-    PullEnded,
-    TookOver,
-)
+from pycrictl.base.errors import ConfigError, ConnectError, RemoteProtocolError
+from pycrictl.base.foreign import parse
+from pycrictl.base.ownprogram import is_running, start_orphan
+from pycrictl.base.servicelog import Log, notify
+from pycrictl.base.units import quote
+from pycrictl.proxy.events import Emit, Event, HandedOver, HandOverFailed, PullEnded, TookOver
 from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
@@ -61,9 +56,7 @@ from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.server import CriServer
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log, notify
-from pycrictl.streaming.loop import end_tasks
-from pycrictl.units import quote
+from pycrictl.streams.loop import end_tasks
 
 ENVIRON: Final = "PYCRICTL_TAKE_OVER"
 """Environment variable of the new process: the path of the old one's admin socket."""

@@ -12,11 +12,12 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.config_toml import config_path, from_file
-from pycrictl.containerd.daemon import listener_pid
-from pycrictl.errors import ConfigError
-from pycrictl.kube.kubelet import find_kubelet
-from pycrictl.kube.kubelet_config import find_kubelet_config, read_kubelet_config
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.servicelog import Log
+from pycrictl.base.serviceoptions import MAX_COUNT
+from pycrictl.base.units import quote
+from pycrictl.node.kubelet import find_kubelet
+from pycrictl.node.kubelet_config import find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.handover import HandOver
@@ -29,9 +30,8 @@ from pycrictl.proxy.pulls.limiter_status import (
 from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.settings import ProxySettings
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import MAX_COUNT
-from pycrictl.units import quote
+from pycrictl.runtime.containerd.config_toml import config_path, from_file
+from pycrictl.runtime.containerd.daemon import listener_pid
 
 
 @dataclass

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.methods import method
-from pycrictl.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.units import quote
 from pycrictl.proxy.calls import Answer
 from pycrictl.proxy.upstream import Upstream, runtime_name
 from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.units import quote
-from pycrictl.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -17,14 +17,14 @@ import grpc
 from grpc import aio
 
 from pycrictl._proto import cri_pb2
-from pycrictl.memory import Reclaimer
+from pycrictl.base import limits
+from pycrictl.base.memory import Reclaimer
+from pycrictl.base.servicelog import Log
 from pycrictl.proxy.calls import Answer, CallRequest, Handler, Metadata
 from pycrictl.proxy.events import CallEnded, Emit
 from pycrictl.proxy.serve.http_server import places
 from pycrictl.proxy.upstream import Upstream, address
-from pycrictl.servicelog import Log
-from pycrictl.wire import limits
-from pycrictl.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
+from pycrictl.streams.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
 
 AGE_S = 60.0
 """Maximum age of a client's connection; then the client reconnects, and open calls finish.

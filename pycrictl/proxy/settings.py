@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pycrictl import noderoot
-from pycrictl import serviceoptions as options
+from pycrictl.base import noderoot
+from pycrictl.base import serviceoptions as options
+from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.servicelog import LogFormat, LogLevel
+from pycrictl.base.serviceoptions import Address, Given, Row, maybe
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
-from pycrictl.errors import ConfigError, UsageError
-from pycrictl.kube.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
+from pycrictl.node.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy.pulls.book import Policy
-from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.serviceoptions import Address, Given, Row, maybe
-from pycrictl.units import quote
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"
 DEFAULT_LISTEN: Final = "unix:///run/pycrictl/cri.sock"

@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from grpc import aio
 
+from pycrictl.base import limits
 from pycrictl.proxy.calls import Answer, CallRequest, Metadata
-from pycrictl.wire import limits
-from pycrictl.wire.codes import INTERNAL, OK
+from pycrictl.streams.wire.codes import INTERNAL, OK
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
 """Timeout for the HTTP/2 handshake of a runtime that has accepted a connection."""

@@ -29,10 +29,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from pycrictl import foreign
-from pycrictl.foreign import count, mapping, mappings, moment, number, text
-from pycrictl.pulls.state import COMPLETE, STALLED_S, LayerState, Phase, PullState, Sums
-from pycrictl.units import (
+from pycrictl.base import foreign
+from pycrictl.base.foreign import count, mapping, mappings, moment, number, text
+from pycrictl.base.units import (
     duration_in_words,
     escape,
     format_duration,
@@ -40,6 +39,7 @@ from pycrictl.units import (
     parse_duration,
     quote,
 )
+from pycrictl.pulls.state import COMPLETE, STALLED_S, LayerState, Phase, PullState, Sums
 
 WHOLE_NODE: Final = "*"
 """As a pod sandbox ID: all pods of the node, and pulls without a pod. KEP-5334 requires an ID."""

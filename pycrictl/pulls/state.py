@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from pycrictl.units import plural
+from pycrictl.base.units import plural
 
 
 class Phase(StrEnum):

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from pycrictl.pulls.messages import sums_json
-from pycrictl.pulls.state import Phase, PullState, Sums
-from pycrictl.units import (
+from pycrictl.base.units import (
     duration_in_words,
     format_bytes,
     format_duration,
     format_part,
     ordinal,
 )
+from pycrictl.pulls.messages import sums_json
+from pycrictl.pulls.state import Phase, PullState, Sums
 
 _ASKED: Final = "the registry is being asked"
 

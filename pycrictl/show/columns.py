@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import quote
 from pycrictl.show.jsonpath import JsonPath, value_text
 from pycrictl.show.protodata import Document
 from pycrictl.show.render import Table
-from pycrictl.units import quote
 
 T = TypeVar("T")
 

@@ -9,10 +9,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
 
+from pycrictl.base.units import age_in_words, escape, plural, readable
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
-from pycrictl.units import age_in_words, escape, plural, readable
 
 JOURNAL_LINES: Final = 4
 MOST_PODS: Final = 5

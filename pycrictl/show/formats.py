@@ -7,14 +7,14 @@ from typing import Any, Final, Literal, NamedTuple, TextIO, TypeVar
 
 from google.protobuf.message import Message
 
-from pycrictl.errors import UnknownFormat
+from pycrictl.base.errors import UnknownFormat
+from pycrictl.base.units import quote
 from pycrictl.show import render
 from pycrictl.show.columns import Column, Columns, SortKey, sort_paths
 from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import Document, message_document
 from pycrictl.show.render import Block, Table
-from pycrictl.units import quote
 
 T = TypeVar("T")
 

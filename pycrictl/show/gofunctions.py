@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from pycrictl.base.units import escape, quote
 from pycrictl.show.datatext import compact_json, go_float
-from pycrictl.units import escape, quote
 
 Value = Any
 

@@ -19,10 +19,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import parse_int, quote
 from pycrictl.show.datatext import compact_json
 from pycrictl.show.gofunctions import DECIDING, FUNCTIONS, Number, kind_of, plain
-from pycrictl.units import parse_int, quote
 
 BLOCKS: Final = ("if", "with", "range")
 JUMPS: Final = ("break", "continue")

@@ -8,18 +8,10 @@ from typing import Any, Final
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show.list_views import (
-    NEVER,
-    SIZE_DIGITS,
-    age,
-    block_of,
-    enum_name,
-    go_time,
-    rfc3339,
-)
+from pycrictl.base.units import format_size
+from pycrictl.show.list_views import NEVER, SIZE_DIGITS, age, block_of, enum_name, go_time, rfc3339
 from pycrictl.show.protodata import Document, status_document
 from pycrictl.show.render import Block
-from pycrictl.units import format_size
 
 # Values of ContainerState.
 _CREATED: Final = 0

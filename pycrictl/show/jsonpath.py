@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import escape, quote
 from pycrictl.show.datatext import compact_json
-from pycrictl.units import escape, quote
 
 MAX_VALUES: Final = 1_000_000
 """Maximum after one step; a few ``..`` in a row could select any number."""

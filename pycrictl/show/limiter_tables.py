@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
+from pycrictl.base.units import format_bytes, format_duration, format_part, plural, shorten
 from pycrictl.show.list_views import SHORT_ID_CHARS
 from pycrictl.show.render import Table, write_lines, write_table
-from pycrictl.units import format_bytes, format_duration, format_part, plural, shorten
 
 NONE: Final = "-"
 _ERROR_CHARS: Final = 100

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from pycrictl.base.units import format_age, format_size, plural
 from pycrictl.show.columns import Column, reordered
 from pycrictl.show.render import Block, Table
-from pycrictl.units import format_age, format_size, plural
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
+from pycrictl.base.units import escape
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.host_pulls import HostPulls
 from pycrictl.show.records import Record
 from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
 from pycrictl.show.viewer import until_interrupted
-from pycrictl.units import escape
 
 if TYPE_CHECKING:
-    from pycrictl.environ import Environment
+    from pycrictl.base.environ import Environment
     from pycrictl.show.viewer import Viewer
 
 IMAGE_NAME: Final = ("IMAGE", "TAG")

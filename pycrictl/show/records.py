@@ -11,8 +11,8 @@ import io
 import json
 from typing import Any, NamedTuple, TextIO
 
-from pycrictl import foreign
-from pycrictl.units import escape
+from pycrictl.base import foreign
+from pycrictl.base.units import escape
 
 
 class ToldStream(io.TextIOWrapper):

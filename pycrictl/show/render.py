@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, TextIO
 
-from pycrictl.environ import is_dumb
+from pycrictl.base.environ import is_dumb
+from pycrictl.base.units import escape
 from pycrictl.show.datatext import document_json
 from pycrictl.show.displays.phrases import cut_middle, fill, width
 from pycrictl.show.records import records_of
-from pycrictl.units import escape
 
 Tone = Literal["", "bad", "warning", "quiet", "busy"]
 """The meaning of a colour; empty for no colour."""

@@ -9,7 +9,7 @@ from functools import partial
 from io import StringIO
 from typing import TextIO, TypeVar
 
-from pycrictl.environ import Environment, is_dumb, terminal_size
+from pycrictl.base.environ import Environment, is_dumb, terminal_size
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.phrases import cut, width
 from pycrictl.show.records import records_of

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TextIO
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.environ import Environment
+from pycrictl.base.signals import ENDING, raised
 from pycrictl.cli.main import main
-from pycrictl.environ import Environment
-from pycrictl.signals import ENDING, raised
 
 PROGRAM = (sys.executable, "-m", "pycrictl")
 """The command that starts the program from this tree."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from pycrictl._proto import cri_pb2
 from tests.fakecri import FakeServer
-from tests.streaming.servers import accept_upgrade, in_thread, read_head
-from tests.streaming.spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
-from tests.wire.frames import BINARY, TEXT, close_frame, frame
+from tests.streams.servers import accept_upgrade, in_thread, read_head
+from tests.streams.spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
+from tests.streams.wire.frames import BINARY, TEXT, close_frame, frame
 
 
 @dataclass(frozen=True)

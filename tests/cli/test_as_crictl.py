@@ -17,10 +17,10 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.config import DEFAULT_PATH, KEYS
+from pycrictl.base.environ import Environment
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.main import main
-from pycrictl.config import DEFAULT_PATH, KEYS
-from pycrictl.environ import Environment
 from tests.captures import Capture, documents, everything
 from tests.captures import capture as recording
 from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls

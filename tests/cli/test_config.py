@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pycrictl.base.environ import Environment
 from pycrictl.cli.main import main
-from pycrictl.environ import Environment
 from tests.captures import capture
 from tests.cli.run import Run, kept_handlers
 

@@ -12,9 +12,9 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.node_findings import examine
+from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 from tests.support.hostfiles import run_program

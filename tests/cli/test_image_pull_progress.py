@@ -14,7 +14,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.progress import stream_watch
+from pycrictl.pulls.sources import stream_watch
 from tests.cli.run import Run, start
 from tests.cli.streaming_server import progress_streams
 from tests.fakecri import FakeServer, Status

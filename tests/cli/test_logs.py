@@ -14,8 +14,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.environ import Environment
 from pycrictl.cli.main import main
-from pycrictl.environ import Environment
 from tests.captures import Capture
 from tests.cli.run import kept_handlers
 from tests.fakecri import FakeServer, Status, answers

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.errors import OptionError
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.command_table import CommandSpec
 from pycrictl.cli.tree import command_of, specs
-from pycrictl.errors import OptionError
 from tests.cli.run import Run
 
 PLUGIN = plugins.PLUGINS[0]

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.redact import MASK
+from pycrictl.runtime.cri.calls.redact import MASK
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status
 from tests.waiting import wait_until

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pycrictl.containerd.config_toml import PullSettings
-from pycrictl.kube.kubelet_config import KubeletConfig
+from pycrictl.node.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
-from pycrictl.proxy.figures.history import CallOutcome, append
 from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
 from pycrictl.proxy.pulls.limiter_status import (
     containerd_document,
@@ -24,9 +22,11 @@ from pycrictl.proxy.pulls.limiter_status import (
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.proxy.telemetry.history import CallOutcome, append
 from pycrictl.pulls.state import PullState, Sums
+from pycrictl.runtime.containerd.config_toml import PullSettings
 from tests.cli.run import Run, start
-from tests.proxy.figures.records import record
+from tests.proxy.telemetry.records import record
 from tests.pulls.tracking import sums
 
 TABLE = """\

@@ -6,8 +6,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.streaming.standard import not_started
-from pycrictl.wire.command import ExitReported
+from pycrictl.streams.standard import not_started
+from pycrictl.streams.wire.command import ExitReported
 from tests.cli.run import Run, start
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status

@@ -13,8 +13,8 @@ from pycrictl._proto import cri_pb2
 from tests.cli.run import Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer
-from tests.streaming.servers import Certificates, in_thread, make_certificates, read_head
-from tests.streaming.spdy_server import UPGRADE
+from tests.streams.servers import Certificates, in_thread, make_certificates, read_head
+from tests.streams.spdy_server import UPGRADE
 
 COMMANDS = (
     *("exec c id", "exec -r spdy c id", "exec -i c id", "attach c"),

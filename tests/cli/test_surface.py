@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.core import TyperOption
 
+from pycrictl.base.units import format_duration
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import BY_NAME, CommandSpec
 from pycrictl.cli.tree import command_of
-from pycrictl.units import format_duration
 
 SURFACE = json.loads((Path(__file__).parent.parent / "data" / "surface.json").read_text("utf-8"))
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
+from pycrictl.base.errors import ConnectError
+from pycrictl.cli.top.board import Limit
+from pycrictl.cli.top.board_poller import BoardPoller, NodeClients
 from pycrictl.diagnosis.survey import Sources
-from pycrictl.errors import ConnectError
-from pycrictl.top.board import Limit
-from pycrictl.top.board_poller import BoardPoller, NodeClients
+from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer
 from tests.support.findings import NOW, no_journal

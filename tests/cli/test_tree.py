@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from typer.core import TyperArgument
 
 from pycrictl import __version__
+from pycrictl.base.config import Flags
+from pycrictl.base.environ import Environment
+from pycrictl.base.errors import OptionError, PycrictlError, UsageError
 from pycrictl.cli.application import application
 from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
 from pycrictl.cli.tree import Program, command_of, resolve, specs
-from pycrictl.config import Flags
-from pycrictl.environ import Environment
-from pycrictl.errors import OptionError, PycrictlError, UsageError
 from tests.cli.run import Run, start
 
 ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]

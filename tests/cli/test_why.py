@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.progress.pod_pulls import Pulls
+from pycrictl.pulls.sources.pod_pulls import Pulls
+from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status
 from tests.support.findings import NOW, no_journal, node

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.node.images import Layout
-from tests.node.registry import Registry
+from tests.e2e.node.images import Layout
+from tests.e2e.node.registry import Registry
 
 from .cluster import Cluster, Pod
 from .endpoint import MIB, Endpoint, Settings
@@ -109,7 +109,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 @contextmanager
 def our_cluster(run_folder: Path) -> Iterator[Cluster]:
     from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
-    from tests.agent.standing import standing
+    from tests.cluster.agent.standing import standing
     from tests.kube.access import User
     from tests.kube.apiserver import make_node_certificates
     from tests.kube.tokens import Token

@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 import grpc
 
 from pycrictl._proto import cri_pb2
-from tests.node.images import File, Image, Layer, Layout, busybox_files, text_file
-from tests.node.kubelet import Kubelet, Pod
-from tests.node.registry import Registry
+from tests.e2e.node.images import File, Image, Layer, Layout, busybox_files, text_file
+from tests.e2e.node.kubelet import Kubelet, Pod
+from tests.e2e.node.registry import Registry
 
 from .rules import not_implemented
 

@@ -33,10 +33,10 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection, serve
 
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError
 from tests import fakecri
 from tests.copy.trees import Archive, put_at
-from tests.node.images import MANIFEST_TYPE
+from tests.e2e.node.images import MANIFEST_TYPE
 
 from .streams import CHANNELS, END, FROM, OUTCOME, PIECE_BYTES
 

@@ -17,8 +17,8 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.node.images import File, busybox
-from tests.node.kubelet import Pod
+from tests.e2e.node.images import File, busybox
+from tests.e2e.node.kubelet import Pod
 
 from .archives import HOSTILE, content, entry, listing, tar
 from .endpoint import HELLO, Endpoint, Refused

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.node.kubelet import Kubelet
+from tests.e2e.node.kubelet import Kubelet
 from tests.waiting import wait_until
 
 from .endpoint import MIB, OPTIONS, Endpoint, name_of

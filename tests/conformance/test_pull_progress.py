@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import grpc
 import pytest
 
-from tests.node.images import Image
-from tests.node.kubelet import Pod
+from tests.e2e.node.images import Image
+from tests.e2e.node.kubelet import Pod
 from tests.waiting import wait_until
 
 from .endpoint import MIB, Endpoint, Refused, name_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.lab import Lab
+from tests.e2e.node.lab import Lab
 
 from . import planted, planted_cluster
 from .cluster import Cluster

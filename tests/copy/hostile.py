@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.trees import below
-from tests.wire.archives import member, patch, pax
+from tests.streams.wire.archives import member, patch, pax
 
 __all__ = ["member", "patch", "pax"]
 

@@ -11,10 +11,10 @@ from unittest.mock import Mock
 
 import pytest
 
+from pycrictl.base.errors import CopyError
 from pycrictl.copy.tree import content
 from pycrictl.copy.tree.content import segments
 from pycrictl.copy.tree.rootfs import Directory
-from pycrictl.errors import CopyError
 from tests.copy.trees import Copy, both_ways, directly
 
 

@@ -15,12 +15,12 @@ from typing import Any, Final
 
 import pytest
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.signals import undisturbed
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
-from pycrictl.errors import CopyError
-from pycrictl.signals import undisturbed
 from tests.copy.hostile import snapshot
 from tests.copy.trees import PLAIN, contents, directly, stages_in
 

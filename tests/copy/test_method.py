@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
+from pycrictl.base.errors import Unimplemented
 from pycrictl.copy.method import NAMES, Method, first_to_serve
-from pycrictl.errors import Unimplemented
 
 REFUSALS = {
     "rpc": Unimplemented("the runtime does not offer it"),

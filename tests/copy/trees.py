@@ -11,6 +11,7 @@ from zlib import crc32
 
 import pytest
 
+from pycrictl.base.errors import PycrictlError
 from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Incoming, TreeArchive
 from pycrictl.copy.archive.arrival import put
@@ -22,7 +23,6 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip, Watch
-from pycrictl.errors import PycrictlError
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)

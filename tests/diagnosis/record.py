@@ -21,11 +21,11 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import NotFound
+from pycrictl.base.errors import NotFound
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import find_credential
-from pycrictl.logs import journal
+from pycrictl.node import journal
+from pycrictl.runtime.cri.calls.client import CriClient
 
 KINDS = (
     *("pods", "events", "nodes", "deployments", "replicasets", "statefulsets", "daemonsets"),

@@ -9,19 +9,13 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.facts import (
-    Container,
-    Image,
-    PodFacts,
-    Sandbox,
-    Source,
-)
+from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox, Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing
 from pycrictl.diagnosis.pod import document, report
 from pycrictl.diagnosis.troubles import pull_trouble
 from pycrictl.kube.kubelet_log import signs_in
 from pycrictl.kube.pods import Pod
-from pycrictl.logs.journal import JournalLine as Line
+from pycrictl.node.journal import JournalLine as Line
 from pycrictl.pulls.state import PullState
 from pycrictl.show.datatext import document_json
 from pycrictl.show.diagnosis_text import write_pod

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.diagnosis.causes import CAUSES, Side
 from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
@@ -17,7 +18,6 @@ from pycrictl.diagnosis.pod import Look, report, survey_document
 from pycrictl.diagnosis.troubles import PULL_TROUBLES
 from pycrictl.kube.nodes import parse_node
 from pycrictl.kube.pods import parse_pod
-from pycrictl.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.show.diagnosis_text import write_pods
 from tests.cli.run import Run
 from tests.diagnosis.recordings import Document, recording

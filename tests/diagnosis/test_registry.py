@@ -14,21 +14,21 @@ from typing import Any, NoReturn
 
 import pytest
 
-from pycrictl.agent.trust import issuing
-from pycrictl.containerd.config_toml import CriSettings
+from pycrictl.base.errors import ConnectError
+from pycrictl.cluster.agent.trust import issuing
 from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
-from pycrictl.errors import ConnectError
-from pycrictl.progress.reference import Reference, parse
+from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.credentials import AuthFile, Credentials
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.runtime.containerd.config_toml import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
 from tests.once import made_once
-from tests.streaming.servers import Certificates, in_thread, make_certificates
+from tests.streams.servers import Certificates, in_thread, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
 

@@ -8,13 +8,13 @@ import tarfile
 from collections.abc import Callable
 from typing import Any, Final
 
+from pycrictl.node.logs.logline import LogDecoder
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.show import gotemplate, jsonpath
-from pycrictl.wire.logline import LogDecoder
-from pycrictl.wire.spdy import SpdyChannels
-from pycrictl.wire.tar.reader import DataReceived, TarReader
+from pycrictl.streams.wire.spdy import SpdyChannels
+from pycrictl.streams.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
-from tests.wire.recorded import RECORDED
+from tests.streams.wire.recorded import RECORDED
 
 # Streams
 

@@ -15,7 +15,7 @@ from tests.hosts.sshd import SSHD, Hosts, hosts
 def shared(as_root: None) -> Iterator[Hosts]:
     """Three hosts for all tests of this process that leave them as they are."""
     if not Path(SSHD).exists():
-        pytest.fail("openssh-server missing: run tests/node/install.sh")
+        pytest.fail("openssh-server missing: run tests/e2e/node/install.sh")
     with hosts() as made:
         for name in ("n1", "n2", "n3"):
             made.add(name)

@@ -203,7 +203,7 @@ def test_without_a_program_the_file_of_the_release_is_named(fresh: Hosts, runtim
 
 @pytest.mark.parametrize("shell", ["/usr/bin/fish", "/usr/bin/tcsh", "/usr/bin/zsh", "/bin/sh"])
 def test_login_shells_of_any_kind(fresh: Hosts, runtime: str, shell: str) -> None:
-    assert Path(shell).exists(), "run tests/node/install.sh"
+    assert Path(shell).exists(), "run tests/e2e/node/install.sh"
     add(fresh, runtime, shell=shell)
     for _ in range(2):
         require_table(fresh)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.errors import ConfigError, PycrictlError
+from pycrictl.base.errors import ConfigError, PycrictlError
 from pycrictl.hosts.names import Host, hosts_of, known
 
 

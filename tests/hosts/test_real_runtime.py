@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.node.lab import Lab
 from tests.hosts.shell import Shell
 from tests.hosts.sshd import Hosts
-from tests.node.lab import Lab
 from tests.waiting import wait_until
 
 

@@ -34,7 +34,7 @@ from tests.kube.objects import (
 from tests.kube.tokens import Token
 from tests.once import made_once
 from tests.serving import Handler, believing, serving
-from tests.streaming.servers import Certificates, make_certificates
+from tests.streams.servers import Certificates, make_certificates
 
 NODE = "n1"
 PODS = json.loads((Path(__file__).parent / "data/pods.json").read_text())

@@ -31,7 +31,7 @@ class Kubectl:
     def __init__(self, kubeconfig: Path, folder: Path, program: str = "kubectl") -> None:
         self.program = shutil.which(program)
         if self.program is None:
-            pytest.fail("kubectl missing: run tests/node/install.sh")
+            pytest.fail("kubectl missing: run tests/e2e/node/install.sh")
         self.kubeconfig = kubeconfig
         # The folder of its cache, too: discovery is read once a run.
         self.environ = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(kubeconfig)}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import (
+from pycrictl.base.errors import (
     ConnectError,
     DeadlineExceeded,
     Denied,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import ConfigError
+from pycrictl.base.errors import ConfigError
 from pycrictl.kube.credential import (
     KUBECONFIGS,
     find_credential,

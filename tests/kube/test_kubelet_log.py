@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pycrictl.kube.kubelet_log import MOST_LINES, about, pod_named, without_sandbox
-from pycrictl.logs.journal import JournalLine
+from pycrictl.node.journal import JournalLine
 
 SANDBOX = (
     'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:shop,'

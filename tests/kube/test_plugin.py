@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import ConfigError
+from pycrictl.base.errors import ConfigError
 from pycrictl.kube.apiclient import ApiClient
 from pycrictl.kube.credential import find_credential
-from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.plugin import Printed, ask_plugin
 from pycrictl.kube.pods import list_pods
+from pycrictl.node.kubelet import Kubelet
 from tests.kube.access import User
 from tests.kube.apiserver import NODE, ApiServer, write_kubeconfig
 from tests.kube.tokens import Token

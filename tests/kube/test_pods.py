@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from pycrictl.foreign import moment
+from pycrictl.base.foreign import moment
 from pycrictl.kube import node_pods
-from pycrictl.kube.kubelet import Kubelet
 from pycrictl.kube.node_pods import NodePods, Origin
 from pycrictl.kube.pods import PodImage, parse_pod, static_pods
+from pycrictl.node.kubelet import Kubelet
 from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
 from tests.waiting import wait_until
 

@@ -1,1 +1,0 @@
-"""A throwaway node: a private containerd, a registry and a slow, failing network between them."""

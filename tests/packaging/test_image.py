@@ -19,9 +19,9 @@ import yaml
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
-from tests.agent.standing import Cluster, standing
+from tests.cluster.agent.standing import Cluster, standing
+from tests.e2e.node.lab import Lab
 from tests.kube.apiserver import make_node_certificates
-from tests.node.lab import Lab
 from tests.packaging.building import ROOT, Layout, built, needs_old_c_library, unpack
 from tests.packaging.installing import QEMU, emulated
 from tests.support.slow_pulls import SLOW_S, slow_image

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pycrictl import __version__
-from pycrictl.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
-from pycrictl.kubectl import api_errors
+from pycrictl.cluster.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
+from pycrictl.cluster.kubectl import api_errors
 from tests.support.manifests import (
     AUTHORITIES,
     OVERLAYS,

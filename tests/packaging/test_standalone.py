@@ -19,7 +19,7 @@ PAGE_BYTES = {"x86_64": 4096, "aarch64": 65536}
 
 PROBE = """
 import importlib, os, ssl, sys
-LEFT_OUT = ("encodings.", "pycrictl.agent.", "pycrictl.kubectl.")
+LEFT_OUT = ("encodings.", "pycrictl.cluster.")
 def run():
     here = os.path.dirname(os.path.dirname(__file__))
     failed = {}

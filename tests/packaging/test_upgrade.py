@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.lab import Lab
+from tests.e2e.node.lab import Lab
 from tests.packaging.installing import PACKAGES, files, install, remove
 from tests.packaging.roots import Root, debian
 from tests.support.slow_pulls import SLOW_S, slow_image

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from pycrictl import __version__
+from pycrictl.base.ownprogram import is_running
 from pycrictl.cli.commands.shell import FILES
-from pycrictl.ownprogram import is_running
-from tests.node.lab import Lab
+from tests.e2e.node.lab import Lab
 from tests.packaging import installing
 from tests.packaging.building import ROOT
 from tests.packaging.installing import Installed

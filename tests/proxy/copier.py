@@ -19,13 +19,13 @@ from pycrictl._proto import cri_pb2
 from pycrictl.copy.rules.outcome import Outcome, decode
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, STREAM_PROTOCOL, TO_CONTAINER
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.streaming.target import parse_url
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.streams.target import parse_url
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.transfer.conftest import Copier as BaseCopier
+from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri.server import FakeServer
-from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
 from tests.proxy.program import Program
 from tests.support.containers import ID, stop

@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import grpc
 
-from pycrictl.ownprogram import is_running
+from pycrictl.base.ownprogram import is_running
 from pycrictl.proxy import admin
-from tests.node.kubelet import Kubelet
+from tests.e2e.node.kubelet import Kubelet
 from tests.processes import peak_bytes
 
 START_S = 60.0

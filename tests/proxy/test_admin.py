@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import RemoteProtocolError
+from pycrictl.base.errors import RemoteProtocolError
 from pycrictl.proxy.admin import AdminServer, ask
 
 

@@ -19,15 +19,15 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists import fetch
-from pycrictl.errors import PycrictlError
-from pycrictl.ownprogram import is_running
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.ownprogram import is_running
 from pycrictl.proxy import admin
 from pycrictl.proxy.app import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import fetch
+from tests.e2e.node.kubelet import RUNTIME, Kubelet
 from tests.fakecri import FakeServer
-from tests.node.kubelet import RUNTIME, Kubelet
 from tests.proxy.copier import Copier, Pretended
 from tests.proxy.program import OPTIONS, Program
 from tests.support.limited_pulls import Gate, pod, prepare, status, version

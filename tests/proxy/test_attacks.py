@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
+from pycrictl.base import limits
+from pycrictl.base.errors import PycrictlError
 from pycrictl.proxy import admin
-from pycrictl.wire import limits
+from pycrictl.runtime.cri.calls.client import CriClient
 from tests.fakecri import FakeServer, hang
 from tests.processes import resident_bytes
 from tests.proxy.program import Program

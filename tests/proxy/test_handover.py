@@ -21,18 +21,18 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import ConfigError, PycrictlError
+from pycrictl.base.ownprogram import is_running
+from pycrictl.base.servicelog import Log
+from pycrictl.base.serviceoptions import Address
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import ConfigError, PycrictlError
-from pycrictl.ownprogram import is_running
 from pycrictl.proxy.events import Event, HandedOver, HandOverFailed
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
-from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address
+from pycrictl.runtime.cri.calls.client import CriClient
+from tests.e2e.node.kubelet import Kubelet
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import Kubelet
 from tests.processes import connections
 from tests.proxy.copier import ARCHIVE, Copier, Pretended, outcome_of, stream
 from tests.proxy.program import OPTIONS, Program

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.errors import ConfigError, PycrictlError
-from pycrictl.kube.kubelet import Kubelet
-from pycrictl.kube.kubelet_config import (
+from pycrictl.base.errors import ConfigError, PycrictlError
+from pycrictl.base.servicelog import LogFormat, LogLevel
+from pycrictl.base.serviceoptions import Address, options
+from pycrictl.node.kubelet import Kubelet
+from pycrictl.node.kubelet_config import (
     KUBELET_CONFIG,
     KubeletConfig,
     find_kubelet_config,
@@ -14,8 +16,6 @@ from pycrictl.kube.kubelet_config import (
 )
 from pycrictl.proxy.pulls.book import Policy
 from pycrictl.proxy.settings import ProxySettings, load
-from pycrictl.servicelog import LogFormat, LogLevel
-from pycrictl.serviceoptions import Address, options
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
 KEYS: dict[str, tuple[str, str, object]] = {

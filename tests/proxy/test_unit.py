@@ -12,7 +12,7 @@ import pytest
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.proxy import settings
-from pycrictl.proxy.figures.history import STATE_FOLDER
+from pycrictl.proxy.telemetry.history import STATE_FOLDER
 
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
 

@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.messages import (
-    MAX_TEXT,
-    NOTHING,
-    MessageReader,
-    MessageWriter,
-)
+from pycrictl.pulls.messages import MAX_TEXT, NOTHING, MessageReader, MessageWriter
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from tests.pulls.tracking import Report
 

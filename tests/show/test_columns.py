@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
 from pycrictl.show.columns import ABSENT, Columns, SortKey
 
 DOCUMENTS: list[dict[str, Any]] = [

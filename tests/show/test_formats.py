@@ -6,7 +6,7 @@ from io import StringIO
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
 from pycrictl.show.formats import ListFormat, Views
 from pycrictl.show.render import Table
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from pycrictl.base.units import quote
 from pycrictl.show.jsonpath import MAX_NESTING, JsonPath, JsonPathError, JsonPathTemplate
-from pycrictl.units import quote
 
 DOCUMENT: dict[str, Any] = {
     "containers": [

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from tests.agent.attackers import FORGED, ask
-from tests.agent.program import Program
-from tests.agent.standing import Cluster
+from tests.cluster.agent.attackers import FORGED, ask
+from tests.cluster.agent.program import Program
+from tests.cluster.agent.standing import Cluster
 
 MIB = 1 << 20
 KEPT_BYTES = 32 * MIB

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pycrictl.cli.top.board import Board, Limit, ordered, rows_of
 from pycrictl.diagnosis import pod
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox
 from pycrictl.diagnosis.pod import Report
 from pycrictl.pulls.state import PullState, Sums
-from pycrictl.top.board import (
-    Board,
-    Limit,
-    ordered,
-    rows_of,
-)
 
 NOW = 1_790_000_000.0
 READY = Sandbox("5a" * 32, is_ready=True, created_s=NOW - 300)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.agents import NAME, NAMESPACE, publish, take_out
-from tests.cluster.cluster import ADDRESS, NODE, Cluster
-from tests.cluster.cluster import PORT as API_PORT
-from tests.kubectl.plugin import Plugin, plugin_in
+from tests.cluster.kubectl.plugin import Plugin, plugin_in
+from tests.e2e.cluster.agents import NAME, NAMESPACE, publish, take_out
+from tests.e2e.cluster.cluster import ADDRESS, NODE, Cluster
+from tests.e2e.cluster.cluster import PORT as API_PORT
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -8,10 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.cluster.cluster import PORT as API_PORT
-from tests.cluster.cluster import Cluster
-from tests.cluster.shipped import agent_pid
+from tests.cluster.agent.copies.conftest import Plugin, plugin_of
+from tests.e2e.cluster.cluster import PORT as API_PORT
+from tests.e2e.cluster.cluster import Cluster
+from tests.e2e.cluster.shipped import agent_pid
 from tests.kube.kubectl import Kubectl
 from tests.support.cluster_agents import ROOT, agent_pod, await_agent, remove_agent
 from tests.waiting import wait_until

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 
-from tests.cluster.cluster import Cluster
+from tests.e2e.cluster.cluster import Cluster
 from tests.waiting import wait_until
 
 

@@ -6,9 +6,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pycrictl.logs import journal
+from pycrictl.node import journal
+from tests.e2e.node.lab import Lab
 from tests.kube.apiserver import ApiServer
-from tests.node.lab import Lab
 
 read_journal = partial(journal.read, timeout_s=20)
 """Reads the journal with a long timeout, as ``journalctl`` may be slow to start."""

@@ -10,8 +10,8 @@ import grpc
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
+from tests.e2e.node.kubelet import IMAGE, RUNTIME, Pod
 from tests.fakecri import FakeServer
-from tests.node.kubelet import IMAGE, RUNTIME, Pod
 from tests.proxy.program import Program
 
 ABSENT = cri_pb2.ImageStatusResponse()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.logs.log_reader import LogReader, Selection
-from pycrictl.wire.logline import Chunk
+from pycrictl.node.logs.log_reader import LogReader, Selection
+from pycrictl.node.logs.logline import Chunk
 
 ALL = Selection()
 ROUNDS = 50

@@ -40,7 +40,7 @@ WHOLE = [
 
 
 PAIRS = sorted({pair for names in WHOLE for pair in combinations(names, 2)})
-"""In `tests/cluster` a real API server accepts each of them."""
+"""In `tests/e2e/cluster` a real API server accepts each of them."""
 
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -94,7 +94,7 @@ def combined(names: Sequence[str], scratch: Path) -> list[Document]:
 
 
 def require_kustomize() -> None:
-    assert shutil.which("kubectl"), "kubectl is missing: run tests/node/install.sh"
+    assert shutil.which("kubectl"), "kubectl is missing: run tests/e2e/node/install.sh"
     if kubectl_minor() < 22:  # its kustomize is 2.0 (Debian 12)
         pytest.skip("this kubectl is older than the form of the manifests")
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.node.machine import ROOT
+from tests.e2e.node.machine import ROOT
 
 README: Final = (ROOT / "README.md").read_text("utf-8")
 FIRST, _, REST = README.partition("\n## Try it\n")

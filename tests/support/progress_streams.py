@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.progress.stream_watch import follow
 from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import PullState
-from tests.node.kubelet import RUNTIME
+from tests.e2e.node.kubelet import RUNTIME
 from tests.proxy.program import Program
 from tests.support.limited_pulls import pod
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.state import PullState
-from tests.agent import standing
+from tests.cluster.agent import standing
 from tests.pulls.tracking import Report, Tracker
 
 IMAGE = "registry.test/team/app:1"

@@ -8,8 +8,8 @@ import subprocess
 import sys
 import tempfile
 
-from tests.node.images import Image
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.images import Image
+from tests.e2e.node.lab import MIB, Lab
 from tests.waiting import wait_until
 
 WAIT_S = 60

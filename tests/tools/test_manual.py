@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.config import KEYS
+from pycrictl.base.errors import ExitCode
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.plugins import HANDED_ON
 from pycrictl.cli.tree import command_of, completer
-from pycrictl.config import KEYS
-from pycrictl.errors import ExitCode
 from pycrictl.proxy import settings
 from tools import site, surface
 from tools.generate import write
@@ -42,7 +42,7 @@ def terms(page: str, title: str) -> dict[str, str]:
 
 def output(*words: str) -> str:
     """Return what a program writes to both outputs; it must not fail."""
-    assert shutil.which(words[0]), f"{words[0]} is missing: run tests/node/install.sh"
+    assert shutil.which(words[0]), f"{words[0]} is missing: run tests/e2e/node/install.sh"
     done = subprocess.run(
         words, cwd=FOLDER, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60
     )

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
-from tests.node.kubelet import IMAGE, RUNTIME
+from tests.e2e.node.kubelet import IMAGE, RUNTIME
 from tests.serving import believing
 from tools.torture import http2
 from tools.torture.http2 import message, opened, reset

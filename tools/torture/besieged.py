@@ -20,15 +20,15 @@ import grpc
 
 from pycrictl._proto import cri_pb2
 from pycrictl.proxy import server
-from tests.agent.attackers import FORGED, ask
-from tests.agent.copies.conftest import Plugin, plugin_of
-from tests.agent.program import Program as Agent
-from tests.agent.program import running
-from tests.agent.standing import AUDIENCE, Cluster, standing
+from tests.cluster.agent.attackers import FORGED, ask
+from tests.cluster.agent.copies.conftest import Plugin, plugin_of
+from tests.cluster.agent.program import Program as Agent
+from tests.cluster.agent.program import running
+from tests.cluster.agent.standing import AUDIENCE, Cluster, standing
+from tests.e2e.node.kubelet import RUNTIME
+from tests.e2e.node.lab import MIB, Lab
 from tests.fakecri.server import serve
 from tests.kube.apiserver import make_node_certificates
-from tests.node.kubelet import RUNTIME
-from tests.node.lab import MIB, Lab
 from tests.proxy.copier import pretended
 from tests.proxy.program import OPTIONS, Program
 from tests.support.besieged_agent import KEPT_BYTES, MOST_BYTES, samples

@@ -21,12 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tests.agent.copies.conftest import spooled
+from tests.cluster.agent.copies.conftest import spooled
 from tests.copy.trees import stages_in
-from tests.node.copying import processes_below
-from tests.node.forked import Ended
-from tests.node.in_cluster import Distroless, InCluster, in_cluster
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.copying import processes_below
+from tests.e2e.node.forked import Ended
+from tests.e2e.node.in_cluster import Distroless, InCluster, in_cluster
+from tests.e2e.node.lab import MIB, Lab
 from tests.processes import children
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled
@@ -105,7 +105,7 @@ class Kills:
         shutil.copy(self._local / "file", self.container.root / "file")
 
     def _start_agent(self) -> None:
-        module = "tests.node.short_lived" if self._lifetime_s else "pycrictl"
+        module = "tests.e2e.node.short_lived" if self._lifetime_s else "pycrictl"
         flags = [f"--lifetime={self._lifetime_s}"] if self._lifetime_s else []
         self.world.start_agent(*flags, endpoint=self.proxy.endpoint, module=module)
 

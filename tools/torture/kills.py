@@ -26,9 +26,9 @@ from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.tree.janitor import COMMITS, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from tests.copy.trees import stages_in
-from tests.node.copying import processes_below
-from tests.node.forked import Ended, Program
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.copying import processes_below
+from tests.e2e.node.forked import Ended, Program
+from tests.e2e.node.lab import MIB, Lab
 from tests.proxy.copier import spools
 from tests.proxy.program import Program as Proxy
 from tests.waiting import settled

@@ -28,11 +28,11 @@ from typing import Any, Final
 import grpc
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
-from pycrictl.ownprogram import is_running
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.ownprogram import is_running
+from pycrictl.runtime.cri.calls.client import CriClient
+from tests.e2e.node.kubelet import RUNTIME, Kubelet
 from tests.fakecri.server import FakeServer, serve
-from tests.node.kubelet import RUNTIME, Kubelet
 from tests.proxy.program import Program
 from tests.support.limited_pulls import ABSENT, pod, status
 from tests.waiting import settled, wait_until

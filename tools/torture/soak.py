@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Final
 
 from pycrictl.proxy import admin
-from tests.node.images import Image
-from tests.node.lab import MIB, Lab
+from tests.e2e.node.images import Image
+from tests.e2e.node.lab import MIB, Lab
 from tests.processes import children, descriptors, resident_bytes
 from tests.proxy.program import Program
 from tests.serving import free_port

@@ -9,15 +9,15 @@ from importlib.util import find_spec
 
 import typer
 
-from pycrictl.agent.agent_settings import AgentSettings, load
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.servicelog import notify, write_to
+from pycrictl.base.units import quote
 from pycrictl.cli.admin_socket import client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError
+from pycrictl.cluster.agent.agent_settings import AgentSettings, load
 from pycrictl.kube.credential import Credential, in_cluster, read_kubeconfig
-from pycrictl.servicelog import notify, write_to
-from pycrictl.units import quote
+from pycrictl.runtime.cri.calls.client import CriClient
 
 
 @options_of(AgentSettings)
@@ -33,7 +33,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
     """
     app: AppContext = ctx.obj
     try:
-        from pycrictl.agent import node_agent as service  # noqa: PLC0415 - an optional extra
+        from pycrictl.cluster.agent import node_agent as service  # noqa: PLC0415 - an optional extra
 
         if find_spec("cryptography") is None:  # imported only in a subprocess
             raise ModuleNotFoundError(name="cryptography")

@@ -12,25 +12,25 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from pycrictl.archives import documents
-from pycrictl.archives.loading import Load
-from pycrictl.archives.members import opened, title
-from pycrictl.archives.records import find_image, find_target, write_record
-from pycrictl.archives.saving import ALL_PLATFORMS, Saving
-from pycrictl.archives.with_skopeo import Skopeo
+from pycrictl.base.errors import ArchiveError, Interrupted, UsageError
+from pycrictl.base.replacing import replacing
+from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.containerd.daemon import settings_of
-from pycrictl.containerd.grpc_client import ContainerdClient
-from pycrictl.containerd.store import own_platform
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.lists import fetch
-from pycrictl.errors import ArchiveError, Interrupted, UsageError
+from pycrictl.pulls.archives import documents
+from pycrictl.pulls.archives.loading import Load
+from pycrictl.pulls.archives.members import opened, title
+from pycrictl.pulls.archives.records import find_image, find_target, write_record
+from pycrictl.pulls.archives.saving import ALL_PLATFORMS, Saving
+from pycrictl.pulls.archives.with_skopeo import Skopeo
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.replacing import replacing
+from pycrictl.runtime.containerd.daemon import settings_of
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.containerd.store import own_platform
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import fetch
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import open_display
-from pycrictl.units import escape, quote
 
 
 def save(

@@ -9,13 +9,13 @@ import typer
 
 from pycrictl.cli import options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri import sessions
-from pycrictl.cri.lists.lookup import Lookup
+from pycrictl.runtime.cri import sessions
+from pycrictl.runtime.cri.lists.lookup import Lookup
 from pycrictl.show.displays.outlet import Lines
-from pycrictl.streaming.forwarder import Forwarder, listen, parse_pair
-from pycrictl.streaming.loop import run_in_loop
-from pycrictl.streaming.standard import not_started, stream_all
-from pycrictl.wire.command import ExitReported, Streams
+from pycrictl.streams.forwarder import Forwarder, listen, parse_pair
+from pycrictl.streams.loop import run_in_loop
+from pycrictl.streams.standard import not_started, stream_all
+from pycrictl.streams.wire.command import ExitReported, Streams
 
 
 @options.with_records

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from pycrictl import configfile
+from pycrictl.base import configfile
+from pycrictl.base.config import KEYS
+from pycrictl.base.errors import MissingArgument, UsageError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.config import KEYS
-from pycrictl.errors import MissingArgument, UsageError
 from pycrictl.show import render
 from pycrictl.show.formats import Format
 

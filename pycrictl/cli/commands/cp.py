@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, copying, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.errors import UsageError
 
 
 @options.with_records

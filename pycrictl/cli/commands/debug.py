@@ -10,21 +10,22 @@ from typing import Annotated, Final
 
 import typer
 
-from pycrictl import noderoot, nsenter
 from pycrictl._proto import cri_pb2
+from pycrictl.base import noderoot
+from pycrictl.base.errors import FailedPrecondition, PycrictlError, UsageError
+from pycrictl.base.foreign import mapping, parsed, text, texts
+from pycrictl.base.units import quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, pull_image
-from pycrictl.containerd import own_leases
-from pycrictl.containerd.daemon import settings_of
-from pycrictl.containerd.grpc_client import ContainerdClient
 from pycrictl.copy.on_node import locate_here
-from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import FailedPrecondition, PycrictlError, UsageError
-from pycrictl.foreign import mapping, parsed, text, texts
-from pycrictl.nsenter import Tools
+from pycrictl.node import namespaces as nsenter
+from pycrictl.node.namespaces import Tools
+from pycrictl.runtime.containerd import own_leases
+from pycrictl.runtime.containerd.daemon import settings_of
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.cri.lists.lookup import Lookup
 from pycrictl.show.displays.outlet import Mode
-from pycrictl.units import quote
 
 _MAX_VARIABLE_CHARS: Final = 128 * 1024
 """The limit of execve(2) for one variable."""

@@ -8,26 +8,26 @@ from typing import Annotated, Final
 
 import typer
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.config import socket_path
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import quote
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, find_proxy, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
-from pycrictl.config import socket_path
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.endpoints import open_client
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.logs import journal
-from pycrictl.progress.reference import flaw
+from pycrictl.node import journal
+from pycrictl.pulls.reference import flaw
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.calls.endpoints import open_client
 from pycrictl.show import diagnosis_text
 from pycrictl.show.formats import Format
-from pycrictl.units import quote
 
 WATCH_PAUSE_S: Final = 2.0
 

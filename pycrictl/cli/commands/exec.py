@@ -8,15 +8,15 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.environ import write_bytes
+from pycrictl.base.errors import MissingArgument, PycrictlError, UsageError
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri import sessions
-from pycrictl.cri.calls.client import CriClient, each
-from pycrictl.cri.lists import queries
-from pycrictl.cri.lists.lookup import Lookup, ObjectRef
-from pycrictl.cri.sessions import Outcome
-from pycrictl.environ import write_bytes
-from pycrictl.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.runtime.cri import sessions
+from pycrictl.runtime.cri.calls.client import CriClient, each
+from pycrictl.runtime.cri.lists import queries
+from pycrictl.runtime.cri.lists.lookup import Lookup, ObjectRef
+from pycrictl.runtime.cri.sessions import Outcome
 
 _KILLED: Final = PycrictlError(
     "the runtime killed the command before it finished",

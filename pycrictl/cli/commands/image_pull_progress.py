@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
-from pycrictl.errors import UsageError
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.logs import journal
-from pycrictl.progress import node_watch
-from pycrictl.progress.endings import Pace
+from pycrictl.node import journal
+from pycrictl.pulls.sources import node_watch
+from pycrictl.pulls.sources.endings import Pace
 from pycrictl.show.displays.pull_lines import open_display
 
 

@@ -8,17 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
+from pycrictl.base.errors import NothingSelected
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection import statuses
-from pycrictl.cri.inspection.statuses import StatusKind
-from pycrictl.cri.lists import queries
-from pycrictl.cri.lists.images import list_images, parse_filters
-from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.cri.lists.queries import list_pods
-from pycrictl.errors import NothingSelected
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.inspection import statuses
+from pycrictl.runtime.cri.inspection.statuses import StatusKind
+from pycrictl.runtime.cri.lists import queries
+from pycrictl.runtime.cri.lists.images import list_images, parse_filters
+from pycrictl.runtime.cri.lists.lookup import Lookup
+from pycrictl.runtime.cri.lists.queries import list_pods
 from pycrictl.show import inspect_views
 from pycrictl.show.formats import Format
 from pycrictl.show.protodata import Document

@@ -6,17 +6,17 @@ from typing import Annotated, Final
 
 import typer
 
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.units import plural
 from pycrictl.cli import options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.errors import PycrictlError
-from pycrictl.kubectl.cluster_watch import watch
-from pycrictl.kubectl.pod_selection import Asked
-from pycrictl.kubectl.program import Kubectl
-from pycrictl.progress.endings import Pace
+from pycrictl.cluster.kubectl.cluster_watch import watch
+from pycrictl.cluster.kubectl.pod_selection import Asked
+from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.pulls.sources.endings import Pace
 from pycrictl.show.displays.outlet import choose
 from pycrictl.show.displays.pull_lines import open_display
-from pycrictl.units import plural
 
 MAX_NOTES: Final = 5
 """How many pods' problems are shown; the other pods are only counted."""
@@ -81,7 +81,7 @@ def image_pull_progress(
 
 
 def _note_problems(app: AppContext, asked: Asked) -> None:
-    from pycrictl.kubectl.why import ClusterView  # noqa: PLC0415 - only when nothing is pulled
+    from pycrictl.cluster.kubectl.why import ClusterView  # noqa: PLC0415 - only when nothing is pulled
 
     quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings have already been shown
     try:

@@ -6,12 +6,12 @@ from typing import Final
 
 import typer
 
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import list_options, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.errors import UsageError
-from pycrictl.kubectl.program import Kubectl
-from pycrictl.kubectl.why import ClusterView
+from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.cluster.kubectl.why import ClusterView
 from pycrictl.show.formats import Format
 
 WATCH_PAUSE_S: Final = 5.0

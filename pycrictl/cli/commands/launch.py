@@ -10,14 +10,14 @@ from typing import Final
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.configurations import load_container, load_pod
-from pycrictl.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
-from pycrictl.cri.lists.lookup import Lookup
-from pycrictl.errors import UsageError
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.configurations import load_container, load_pod
+from pycrictl.runtime.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
+from pycrictl.runtime.cri.lists.lookup import Lookup
 
 CANCEL_FLAG: Final = "--cancel-timeout"
 

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from pycrictl.base.errors import UsageError
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
-from pycrictl.cri.lifecycle.control import every, in_turn, remove
-from pycrictl.cri.lists import lookup
-from pycrictl.errors import UsageError
+from pycrictl.runtime.cri.lifecycle.control import every, in_turn, remove
+from pycrictl.runtime.cri.lists import lookup
 
 
 def start(

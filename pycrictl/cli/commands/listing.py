@@ -9,16 +9,16 @@ from typing import Annotated
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import PycrictlError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection import statuses
-from pycrictl.cri.inspection.statuses import pod_addresses
-from pycrictl.cri.lifecycle.image_removal import images_in_use
-from pycrictl.cri.lists import fetch, queries
-from pycrictl.cri.lists.images import list_images, parse_filters
-from pycrictl.cri.lists.queries import list_pods
-from pycrictl.errors import PycrictlError
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.inspection import statuses
+from pycrictl.runtime.cri.inspection.statuses import pod_addresses
+from pycrictl.runtime.cri.lifecycle.image_removal import images_in_use
+from pycrictl.runtime.cri.lists import fetch, queries
+from pycrictl.runtime.cri.lists.images import list_images, parse_filters
+from pycrictl.runtime.cri.lists.queries import list_pods
 from pycrictl.show import list_views
 from pycrictl.show.columns import table_of
 from pycrictl.show.formats import LIST_FORMATS, Views

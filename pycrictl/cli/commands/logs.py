@@ -9,15 +9,15 @@ from typing import Annotated, Literal, TextIO
 
 import typer
 
+from pycrictl.base.environ import descriptor_of, write_bytes
+from pycrictl.base.errors import MissingArgument, NotFound, PycrictlError, UsageError
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection import containerlog
-from pycrictl.environ import descriptor_of, write_bytes
-from pycrictl.errors import MissingArgument, NotFound, PycrictlError, UsageError
-from pycrictl.logs.log_reader import LogReader, Selection, parse_since, pause_for
-from pycrictl.logs.together import Together
-from pycrictl.wire.logline import Chunk
+from pycrictl.node.logs.log_reader import LogReader, Selection, parse_since, pause_for
+from pycrictl.node.logs.logline import Chunk
+from pycrictl.node.logs.together import Together
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.inspection import containerlog
 
 
 def logs(

@@ -11,22 +11,16 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import ExitCode, UsageError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.inspection.stats import measure
-from pycrictl.cri.lists import fetch
-from pycrictl.cri.lists.lookup import Kind
-from pycrictl.errors import ExitCode, UsageError
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.inspection.stats import measure
+from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists.lookup import Kind
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
-from pycrictl.show.formats import (
-    METRICS_FORMATS,
-    STATS_FORMATS,
-    Format,
-    ListFormat,
-    Views,
-)
+from pycrictl.show.formats import METRICS_FORMATS, STATS_FORMATS, Format, ListFormat, Views
 from pycrictl.show.list_views import CONTAINER_STATS, NOT_MEASURED, POD_STATS, measured
 from pycrictl.show.render import Table
 from pycrictl.show.viewer import Viewer

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import typer
 
+from pycrictl.base.servicelog import write_to
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.service_command import flags, options_of
-from pycrictl.cri.calls import endpoints
 from pycrictl.proxy import admin, settings
 from pycrictl.proxy.app import run
 from pycrictl.proxy.handover import READY_S
-from pycrictl.servicelog import write_to
+from pycrictl.runtime.cri.calls import endpoints
 
 
 @options_of(settings.ProxySettings)

@@ -10,18 +10,18 @@ from typing import Annotated, Final, Literal
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.config import read_text
+from pycrictl.base.errors import ConfigError, RuntimeFault, UsageError
+from pycrictl.base.units import quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, shown
 from pycrictl.cli.results import Results
-from pycrictl.config import read_text
-from pycrictl.cri.configurations import load_pod
-from pycrictl.errors import ConfigError, RuntimeFault, UsageError
-from pycrictl.pull.image import SharedLimit
-from pycrictl.pull.many import PullOutcome, images_in, pull_many
-from pycrictl.pull.slots import MAX_LIMIT, Retry, default_directory
+from pycrictl.pulls.own.image import SharedLimit
+from pycrictl.pulls.own.many import PullOutcome, images_in, pull_many
+from pycrictl.pulls.own.slots import MAX_LIMIT, Retry, default_directory
+from pycrictl.runtime.cri.configurations import load_pod
 from pycrictl.show.render import Table, write_table
-from pycrictl.units import quote
 
 MAX_PARALLEL: Final = 100
 

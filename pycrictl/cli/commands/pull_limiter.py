@@ -9,19 +9,19 @@ from typing import Annotated, Any, Final, TextIO
 
 import typer
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.config import socket_path
+from pycrictl.base.errors import ConfigError, ConnectError, UsageError
+from pycrictl.base.units import escape, quote
 from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
-from pycrictl.config import socket_path
 from pycrictl.diagnosis.troubles import pull_words
-from pycrictl.errors import ConfigError, ConnectError, UsageError
-from pycrictl.progress.failures import cause
 from pycrictl.proxy import admin
-from pycrictl.proxy.figures.history import STATE_FOLDER, newest, summary_of
+from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest, summary_of
+from pycrictl.pulls.sources.failures import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
-from pycrictl.units import escape, quote
 
 WATCH_PAUSE_S: Final = 2.0
 

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import format_size, plural
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
-from pycrictl.cri.calls.redact import redact_text
-from pycrictl.cri.lifecycle.image_removal import find_images, remove_images, unused_images
-from pycrictl.cri.lists import fetch
-from pycrictl.errors import UsageError
-from pycrictl.units import format_size, plural
+from pycrictl.runtime.cri.calls.redact import redact_text
+from pycrictl.runtime.cri.lifecycle.image_removal import find_images, remove_images, unused_images
+from pycrictl.runtime.cri.lists import fetch
 
 
 def rmi(

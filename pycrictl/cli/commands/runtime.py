@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import ExitCode, MissingArgument, UsageError
 from pycrictl.cli import list_options, options
 from pycrictl.cli.context import AppContext
-from pycrictl.cri.inspection import statuses
-from pycrictl.cri.lifecycle import control
-from pycrictl.errors import ExitCode, MissingArgument, UsageError
+from pycrictl.runtime.cri.inspection import statuses
+from pycrictl.runtime.cri.lifecycle import control
 from pycrictl.show import inspect_views, list_views, render
 from pycrictl.show.formats import DOCUMENT_FORMATS, Format
 from pycrictl.show.gotemplate import TemplateError

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from pycrictl.base.errors import MissingArgument
 from pycrictl.cli.context import AppContext
-from pycrictl.errors import MissingArgument
 from pycrictl.show.schema import Schema, container_schema, pod_schema
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}

@@ -12,25 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.base import noderoot
+from pycrictl.base.environ import is_dumb, is_utf8
+from pycrictl.base.errors import ConnectError, UsageError
+from pycrictl.base.units import escape
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.top.board import BoardRow, record_of
+from pycrictl.cli.top.board_poller import BoardPoller, NodeClients
+from pycrictl.cli.top.text import lines_of
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.environ import is_dumb, is_utf8
-from pycrictl.errors import ConnectError, UsageError
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.logs import journal
+from pycrictl.node import journal
 from pycrictl.show import diagnosis_text, render
 from pycrictl.show.protodata import message_document
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
-from pycrictl.top.board import BoardRow, record_of
-from pycrictl.top.board_poller import BoardPoller, NodeClients
-from pycrictl.top.text import lines_of
-from pycrictl.units import escape
 
 if TYPE_CHECKING:
     from pycrictl.cli.host_boards import HostBoards
@@ -114,7 +114,7 @@ def _print(app: AppContext, poller: BoardPoller, *, is_json: bool) -> None:
 
 def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
     # Half of this program's memory and a tenth of a second, which only this screen needs.
-    from pycrictl.top.screen import Actions, TopApp, own_words, play  # noqa: PLC0415 - textual
+    from pycrictl.cli.top.screen import Actions, TopApp, own_words, play  # noqa: PLC0415 - textual
 
     actions = Actions(
         look=poller.look,
@@ -127,7 +127,7 @@ def _run(app: AppContext, poller: BoardPoller, interval_s: float) -> None:
 
 
 def _run_elsewhere(app: AppContext, boards: HostBoards, interval_s: float) -> None:
-    from pycrictl.top.screen import Actions, TopApp, play  # noqa: PLC0415 - textual
+    from pycrictl.cli.top.screen import Actions, TopApp, play  # noqa: PLC0415 - textual
 
     actions = Actions(
         look=boards.look,

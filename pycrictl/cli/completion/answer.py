@@ -16,7 +16,7 @@ from contextlib import suppress
 from threading import Thread
 from typing import Final, NoReturn
 
-from pycrictl.units import escape, parse_duration
+from pycrictl.base.units import escape, parse_duration
 
 LIMIT_S: Final = 1.5
 """The time limit, counted from the call of ``run``: Python may start slowly on a busy node."""

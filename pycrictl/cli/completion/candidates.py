@@ -10,11 +10,11 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from pycrictl import config
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.cri.calls.endpoints import open_client
-from pycrictl.cri.lists import fetch, lookup
+from pycrictl.base import config
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.calls.endpoints import open_client
+from pycrictl.runtime.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
     from pycrictl.copy.tree.identity import ContainerRoot

@@ -8,13 +8,13 @@ from typing import Annotated, Final
 
 import typer
 
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.units import escape
 from pycrictl.cli import options
 from pycrictl.cli.complete import DIRECTIVES, NO_SPACE
 from pycrictl.cli.plugins import COMPLETION_LIMIT_S
-from pycrictl.errors import PycrictlError
-from pycrictl.kubectl.pod_selection import Asked
-from pycrictl.kubectl.program import Kubectl
-from pycrictl.units import escape
+from pycrictl.cluster.kubectl.pod_selection import Asked
+from pycrictl.cluster.kubectl.program import Kubectl
 
 Known = list[tuple[str, str]]
 """Names and their descriptions."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import typer
 from typer.core import TyperOption
 
+from pycrictl.base.config import Flags
+from pycrictl.base.environ import Environment
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.argv import CommandLine
@@ -19,8 +21,6 @@ from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import persona_of
 from pycrictl.cli.tree import Command, Program, completer, resolve, specs
-from pycrictl.config import Flags
-from pycrictl.environ import Environment
 
 if TYPE_CHECKING:
     from typer._click import Context, Parameter

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Protocol
 
+from pycrictl.base.errors import CopyError
 from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import pack
@@ -18,7 +19,6 @@ from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
-from pycrictl.errors import CopyError
 
 
 @dataclass(eq=False)

@@ -22,6 +22,8 @@ from contextlib import ExitStack, closing
 from functools import partial
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
@@ -32,10 +34,8 @@ from pycrictl.copy.tree.places import Destination, Source
 from pycrictl.copy.tree.rootfs import Directory, to_error
 from pycrictl.copy.tree.stage import Fill, Owner, Stage
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, EntryType
-from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
+from pycrictl.streams.wire.tar.header import Entry, EntryType
+from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, Event, read
 
 _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 """Errors that only the target of a write can cause."""

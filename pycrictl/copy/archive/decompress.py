@@ -13,10 +13,10 @@ from io import BufferedReader, RawIOBase
 from itertools import chain
 from typing import IO, TYPE_CHECKING, Final
 
+from pycrictl.base.errors import CopyError, PycrictlError, StreamError
 from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.errors import CopyError, PycrictlError, StreamError
-from pycrictl.wire.tar.header import BLOCK_BYTES
-from pycrictl.wire.tar.reader import other_format
+from pycrictl.streams.wire.tar.header import BLOCK_BYTES
+from pycrictl.streams.wire.tar.reader import other_format
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

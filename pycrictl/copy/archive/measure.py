@@ -10,15 +10,15 @@ from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Judge, Rules
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
-from pycrictl.errors import CopyError
-from pycrictl.wire.tar.header import Entry
-from pycrictl.wire.tar.reader import EntryStarted, TarReader
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+from pycrictl.streams.wire.tar.header import Entry
+from pycrictl.streams.wire.tar.reader import EntryStarted, TarReader
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 try:
     from isal.isal_zlib import crc32

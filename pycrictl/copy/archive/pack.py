@@ -12,8 +12,8 @@ from pycrictl.copy.tree.content import HOLE_BYTES, OnBytes, segments, shrunk
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, walk
-from pycrictl.wire.tar.header import Entry
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+from pycrictl.streams.wire.tar.header import Entry
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 PIECE_BYTES: Final = 1024 * 1024
 """The size of every piece but the last."""

@@ -13,11 +13,11 @@ from collections.abc import Generator, Iterable
 from contextlib import suppress
 from typing import Final
 
+from pycrictl.base.errors import CopyError, NoSpace
+from pycrictl.base.units import quote
 from pycrictl.copy.archive.measure import crc32
 from pycrictl.copy.archive.pack import file_pieces
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, SparseWriter
-from pycrictl.errors import CopyError, NoSpace
-from pycrictl.units import quote
 
 _WINDOW_BYTES: Final = 8 * 1024 * 1024
 _KEPT_WINDOWS: Final = 4

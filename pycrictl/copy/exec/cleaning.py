@@ -14,9 +14,9 @@ from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import Judge, Rules, Skipped, take_apart
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.wire.tar.header import NS_PER_S, Entry, EntryType
-from pycrictl.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+from pycrictl.streams.wire.tar.header import NS_PER_S, Entry, EntryType
+from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 
 class Cleaner:

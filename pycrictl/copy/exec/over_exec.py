@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Final
 
+from pycrictl.base.errors import CopyError, PycrictlError, Unimplemented
+from pycrictl.base.units import plural, quote
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.measure import report_total
 from pycrictl.copy.exec.cleaning import Cleaner
@@ -29,8 +31,6 @@ from pycrictl.copy.rules.spec import (
 )
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import OnSkip, Watch
-from pycrictl.errors import CopyError, PycrictlError, Unimplemented
-from pycrictl.units import plural, quote
 
 log = logging.getLogger("pycrictl.copy")
 

@@ -17,22 +17,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.spec import Existing, not_running
 from pycrictl.copy.tree.commit import kind_of_mode
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem
 from pycrictl.copy.tree.rootfs import to_error
-from pycrictl.cri import sessions
-from pycrictl.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
-from pycrictl.streaming.loop import new_loop
-from pycrictl.streaming.pump import Ends, Input, Output
-from pycrictl.streaming.remote_command import Choice, run_command
-from pycrictl.units import quote
-from pycrictl.wire.command import ExitReported, Streams
+from pycrictl.runtime.cri import sessions
+from pycrictl.streams.loop import new_loop
+from pycrictl.streams.pump import Ends, Input, Output
+from pycrictl.streams.remote_command import Choice, run_command
+from pycrictl.streams.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.streaming.target import TlsFiles
+    from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.streams.target import TlsFiles
 
 _MAX_STDERR_BYTES: Final = 64 * 1024
 

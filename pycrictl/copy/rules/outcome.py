@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
-from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
-from pycrictl.errors import (
+from pycrictl.base.errors import (
     AlreadyExists,
     Cancelled,
     ConnectError,
@@ -29,10 +28,11 @@ from pycrictl.errors import (
     Unimplemented,
     UsageError,
 )
-from pycrictl.foreign import count, mapping, mappings, parsed, text
-from pycrictl.units import escape, plural
-from pycrictl.wire import codes
-from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.base.foreign import count, mapping, mappings, parsed, text
+from pycrictl.base.units import escape, plural
+from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
+from pycrictl.streams.wire import codes
+from pycrictl.streams.wire.tar.header import Entry, EntryType
 
 MAX_BYTES: Final = 64 * 1024
 """The longest outcome that is accepted."""

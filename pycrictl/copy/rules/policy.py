@@ -12,10 +12,10 @@ import os
 from collections import Counter
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import EntryRefused
+from pycrictl.base.units import plural, quote
 from pycrictl.copy.rules.spec import is_match
-from pycrictl.errors import EntryRefused
-from pycrictl.units import plural, quote
-from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.streams.wire.tar.header import Entry, EntryType
 
 MAX_PATH_BYTES: Final = 4095
 MAX_NAME_BYTES: Final = 255

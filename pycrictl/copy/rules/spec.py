@@ -37,8 +37,8 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from pycrictl.errors import CopyError, FailedPrecondition, UsageError
-from pycrictl.units import quote, short_id
+from pycrictl.base.errors import CopyError, FailedPrecondition, UsageError
+from pycrictl.base.units import quote, short_id
 
 STREAM: Final = "-"
 

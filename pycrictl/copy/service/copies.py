@@ -17,14 +17,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
+from pycrictl.base.errors import AlreadyExists, Cancelled, Exhausted
 from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.service.life import Event, State, after
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
 from pycrictl.copy.transfer.flow import Link
-from pycrictl.errors import AlreadyExists, Cancelled, Exhausted
-from pycrictl.streaming.loop import in_thread
+from pycrictl.streams.loop import in_thread
 
 MAX_KEPT: Final = 1000
 """Copies kept at most; the oldest of those that are over make room."""

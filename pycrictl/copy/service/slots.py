@@ -15,10 +15,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
+from pycrictl.base.errors import ConfigError, Exhausted
+from pycrictl.base.units import format_bytes, plural, quote, short_id
 from pycrictl.copy.archive.spool import open_unnamed
 from pycrictl.copy.service.life import State
-from pycrictl.errors import ConfigError, Exhausted
-from pycrictl.units import format_bytes, plural, quote, short_id
 
 MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have two threads and a few buffers of 1 MiB."""

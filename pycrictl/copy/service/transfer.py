@@ -18,6 +18,7 @@ from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import Final
 
+from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.copy.archive.measure import Census, Measured, measure
 from pycrictl.copy.archive.pack import PIECE_BYTES, pack
 from pycrictl.copy.archive.spool import Spool
@@ -26,16 +27,9 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.transfer.flow import Link, ignore, next_event, receive, send
-from pycrictl.copy.transfer.messages import (
-    STATUS,
-    Acknowledgement,
-    Arriving,
-    CopyProtocol,
-    Event,
-)
+from pycrictl.copy.transfer.messages import STATUS, Acknowledgement, Arriving, CopyProtocol, Event
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import PycrictlError, RemoteProtocolError, StreamError
 
 HEARTBEAT_S: Final = 10.0
 """The heartbeat interval of resumable copies: clients give up after three times as long."""

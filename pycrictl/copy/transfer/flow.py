@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
+from pycrictl.base.errors import CopyError, StreamError
 from pycrictl.copy.transfer.messages import (
     TRY_AGAIN,
     Acknowledgement,
@@ -16,10 +17,9 @@ from pycrictl.copy.transfer.messages import (
     Event,
     StatusText,
 )
-from pycrictl.errors import CopyError, StreamError
 
 if TYPE_CHECKING:
-    from pycrictl.wire.websocket import ChannelMessage
+    from pycrictl.streams.wire.websocket import ChannelMessage
 
 _PAUSE_S: Final = 0.2
 """The minimum time between two acknowledgements."""

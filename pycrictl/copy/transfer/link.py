@@ -15,11 +15,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from pycrictl.errors import StreamError
-from pycrictl.streaming.blocking import open_websocket
-from pycrictl.streaming.target import Target, TlsFiles, reason_of
-from pycrictl.wire import limits
-from pycrictl.wire.websocket import CLIENT, SERVER, ChannelMessage, Messages, Side, by_channel
+from pycrictl.base import limits
+from pycrictl.base.errors import StreamError
+from pycrictl.streams.blocking import open_websocket
+from pycrictl.streams.target import Target, TlsFiles, reason_of
+from pycrictl.streams.wire.websocket import (
+    CLIENT,
+    SERVER,
+    ChannelMessage,
+    Messages,
+    Side,
+    by_channel,
+)
 
 _AHEAD_BYTES: Final = 1024 * 1024
 """The send buffer of a Unix socket; TCP sizes its own."""

@@ -35,13 +35,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
+from pycrictl.base.errors import CopyError, RemoteProtocolError
+from pycrictl.base.units import plural
 from pycrictl.copy.archive.measure import crc32, wrong_checksum
 from pycrictl.copy.archive.pack import PIECE_BYTES
-from pycrictl.errors import CopyError, RemoteProtocolError
-from pycrictl.units import plural
 
 if TYPE_CHECKING:
-    from pycrictl.wire.websocket import ChannelMessage
+    from pycrictl.streams.wire.websocket import ChannelMessage
 
 STREAM_PROTOCOL: Final = "v5.channel.k8s.io"
 TO_CONTAINER: Final = 0

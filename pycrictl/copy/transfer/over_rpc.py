@@ -17,6 +17,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import (
+    CopyError,
+    Invalid,
+    RemoteProtocolError,
+    RuntimeFault,
+    StreamError,
+    Unimplemented,
+)
+from pycrictl.base.units import quote, short_id
 from pycrictl.copy.archive.archives import Incoming, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome, Summary
@@ -33,23 +42,14 @@ from pycrictl.copy.transfer.messages import (
     StatusText,
 )
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import (
-    CopyError,
-    Invalid,
-    RemoteProtocolError,
-    RuntimeFault,
-    StreamError,
-    Unimplemented,
-)
-from pycrictl.streaming.target import beside, parse_url
-from pycrictl.units import quote, short_id
+from pycrictl.streams.target import beside, parse_url
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.copy.transfer.link import SocketLink
-    from pycrictl.cri.calls.client import CriClient
-    from pycrictl.streaming.target import TlsFiles
+    from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.streams.target import TlsFiles
 
 log = logging.getLogger("pycrictl.copy")
 

@@ -18,12 +18,12 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Path
 from pycrictl.copy.rules.spec import Existing, Meeting, meet
 from pycrictl.copy.tree.rootfs import RENAME_NOREPLACE, Directory, descend
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
 
 _UNKNOWN_FLAGS: Final = frozenset({errno.EINVAL, errno.ENOSYS})
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from ctypes import c_long
 from typing import Final
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.tree.resolve import libc
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
 
 DEFAULT_FOLDER: Final = "/var/tmp"
 """The default folder for temporary files: on disk, which /tmp often is not."""

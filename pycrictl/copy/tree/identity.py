@@ -18,12 +18,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pycrictl import noderoot
+from pycrictl.base import noderoot
+from pycrictl.base.errors import CopyError, FailedPrecondition
+from pycrictl.base.units import quote, short_id
 from pycrictl.copy.rules.spec import not_running
 from pycrictl.copy.tree.places import IdMap, Root
 from pycrictl.copy.tree.resolve import PINNED, PROC_MAGIC, file_system_type, held, resolve
-from pycrictl.errors import CopyError, FailedPrecondition
-from pycrictl.units import quote, short_id
 
 _MAX_READ_BYTES: Final = 1024 * 1024
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")

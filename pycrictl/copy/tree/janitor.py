@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.foreign import parse
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import Root
 from pycrictl.copy.tree.resolve import held
 from pycrictl.copy.tree.rootfs import Directory
-from pycrictl.errors import CopyError
-from pycrictl.foreign import parse
 
 VARIABLE: Final = "PYCRICTL_STAGES_DIR"
 

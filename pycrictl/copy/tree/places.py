@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.spec import (
     Existing,
     PathText,
@@ -20,8 +22,6 @@ from pycrictl.copy.rules.spec import (
 from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
 from pycrictl.copy.tree.resolve import PINNED, held
 from pycrictl.copy.tree.rootfs import Directory, to_error
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
 
 MAX_MATCHES: Final = 100_000
 """The most files that wildcards may match: their names are held in memory."""

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
-from pycrictl.errors import CopyError, Unimplemented
-from pycrictl.units import quote
+from pycrictl.base.errors import CopyError, Unimplemented
+from pycrictl.base.units import quote
 
 _MAX_TRIES: Final = 64
 """openat2 fails with EAGAIN when a concurrent rename makes ``..`` unreliable."""

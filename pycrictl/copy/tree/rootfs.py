@@ -23,6 +23,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Final
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.tree.resolve import (
     PINNED,
     held,
@@ -32,8 +34,6 @@ from pycrictl.copy.tree.resolve import (
     own_descriptors,
     refuse_kernel_file_system,
 )
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
 
 _MAX_REMOVED_DEPTH: Final = 600
 """Deeper than any tree made here; others may have nested more into it meanwhile."""

@@ -19,16 +19,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.signals import undisturbed
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
 from pycrictl.copy.tree.commit import Merge, move_new
 from pycrictl.copy.tree.janitor import COMMITS, TOP, forget, random_name, remove_stage, write_note
 from pycrictl.copy.tree.resolve import held
 from pycrictl.copy.tree.rootfs import Directory, descend, set_owner, to_error
-from pycrictl.errors import CopyError
-from pycrictl.signals import undisturbed
-from pycrictl.units import quote
-from pycrictl.wire.tar.header import EntryType
+from pycrictl.streams.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for its entries."""

@@ -13,15 +13,15 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from pycrictl.base.errors import CopyError
+from pycrictl.base.units import quote
 from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import Root, Source, open_source
 from pycrictl.copy.tree.resolve import KernelFileSystem, held
 from pycrictl.copy.tree.rootfs import Directory, reopen_regular
-from pycrictl.errors import CopyError
-from pycrictl.units import quote
-from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.streams.wire.tar.header import Entry, EntryType
 
 OnSkip = Callable[[Skipped], None]
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError
+from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
@@ -32,13 +34,11 @@ from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
 from pycrictl.proxy.serve.tokens import COPY_PATH, LIFETIME_S, Tokens
-from pycrictl.servicelog import Log
-from pycrictl.wire.codes import INVALID_ARGUMENT, NOT_FOUND
+from pycrictl.streams.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import PycrictlError, Unimplemented
-from pycrictl.progress.content_watcher import ContentWatcher
-from pycrictl.progress.crio.watcher import CrioWatcher
-from pycrictl.progress.endings import PollResult
-from pycrictl.progress.pull_names import Expected
-from pycrictl.progress.sources import open_watcher
+from pycrictl.base.errors import PycrictlError, Unimplemented
+from pycrictl.base.servicelog import Log
+from pycrictl.pulls.sources.content_watcher import ContentWatcher
+from pycrictl.pulls.sources.crio.watcher import CrioWatcher
+from pycrictl.pulls.sources.endings import PollResult
+from pycrictl.pulls.sources.pull_names import Expected
+from pycrictl.pulls.sources.sources import open_watcher
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.servicelog import Log
+from pycrictl.runtime.cri.calls.client import CriClient
 
 POLL_INTERVAL_S: Final = 0.3
 RETRY_PAUSE_S: Final = 2.0

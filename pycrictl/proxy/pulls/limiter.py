@@ -22,17 +22,17 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.cri.calls.redact import redact_text
-from pycrictl.progress.pull_names import Expected
-from pycrictl.progress.reference import canonical
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
 from pycrictl.proxy.upstream import Upstream
+from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.registries.credentials import credentials_of
-from pycrictl.wire.codes import (
+from pycrictl.pulls.sources.pull_names import Expected
+from pycrictl.runtime.cri.calls.redact import redact_text
+from pycrictl.streams.wire.codes import (
     ABORTED,
     DEADLINE_EXCEEDED,
     OK,

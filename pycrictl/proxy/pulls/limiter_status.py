@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from pycrictl.containerd.config_toml import PullSettings
-from pycrictl.kube.kubelet_config import KubeletConfig
+from pycrictl.base.units import format_duration, format_moment
+from pycrictl.node.kubelet_config import KubeletConfig
 from pycrictl.proxy.pulls.book import CallState, Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.pulls.messages import running_fields
 from pycrictl.pulls.state import PullState
-from pycrictl.units import format_duration, format_moment
+from pycrictl.runtime.containerd.config_toml import PullSettings
 
 CONTAINERD_DOWNLOADS: Final = 3
 CONTAINERD_TIMEOUT_S: Final = 300.0

@@ -21,8 +21,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import Exhausted
-from pycrictl.progress.reference import canonical
+from pycrictl.base.errors import Exhausted
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
@@ -32,8 +31,9 @@ from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
+from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
-from pycrictl.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
+from pycrictl.streams.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 

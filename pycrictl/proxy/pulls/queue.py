@@ -28,17 +28,9 @@ from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pycrictl.base.units import format_duration, plural
 from pycrictl.proxy.events import Emit, PullEnded, PullQueued, PullStarted
-from pycrictl.proxy.pulls.book import (
-    Book,
-    CallState,
-    Policy,
-    PullCall,
-    PullKey,
-    QueuedPull,
-    Reason,
-)
-from pycrictl.units import format_duration, plural
+from pycrictl.proxy.pulls.book import Book, CallState, Policy, PullCall, PullKey, QueuedPull, Reason
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey

@@ -20,13 +20,13 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from pycrictl.errors import ConfigError, RemoteProtocolError
-from pycrictl.servicelog import Log, Seldom
-from pycrictl.serviceoptions import Address
-from pycrictl.streaming.loop import end_tasks
-from pycrictl.units import quote
-from pycrictl.wire import limits
-from pycrictl.wire.http1 import MAX_HEAD_BYTES, Exchange, Request
+from pycrictl.base import limits
+from pycrictl.base.errors import ConfigError, RemoteProtocolError
+from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.serviceoptions import Address
+from pycrictl.base.units import quote
+from pycrictl.streams.loop import end_tasks
+from pycrictl.streams.wire.http1 import MAX_HEAD_BYTES, Exchange, Request
 
 PAGE_S: Final = 30.0
 """Timeout for making and sending a page."""

@@ -26,8 +26,8 @@ from collections.abc import Container
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from pycrictl.errors import UsageError
-from pycrictl.units import quote
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import quote
 
 _SUN_PATH_BYTES: Final = 107  # sun_path of struct sockaddr_un, without its NUL
 _SOCKET: Final = "sock"

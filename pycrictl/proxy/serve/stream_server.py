@@ -24,16 +24,16 @@ from urllib.parse import urlsplit
 from websockets import protocol
 from websockets.frames import CloseCode
 
+from pycrictl.base import limits
+from pycrictl.base.servicelog import Log
+from pycrictl.base.serviceoptions import Address
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, Work, listening, places
 from pycrictl.proxy.serve.tokens import COPY_PATH, Tokens
-from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address
-from pycrictl.streaming.loop import end_tasks
-from pycrictl.wire import limits
-from pycrictl.wire.http1 import Exchange, Request
-from pycrictl.wire.upgrade import accepted
+from pycrictl.streams.loop import end_tasks
+from pycrictl.streams.wire.http1 import Exchange, Request
+from pycrictl.streams.wire.upgrade import accepted
 
 STUCK_S: Final = 60.0
 """Timeout of one write to a client."""

@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from pycrictl.errors import Exhausted
-from pycrictl.units import format_duration, quote
+from pycrictl.base.errors import Exhausted
+from pycrictl.base.units import format_duration, quote
 
 PROGRESS_PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"

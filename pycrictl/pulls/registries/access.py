@@ -7,14 +7,14 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pycrictl import noderoot
-from pycrictl.containerd.config_toml import config_path, read_settings
-from pycrictl.containerd.daemon import runtime_pid
-from pycrictl.processes import command_line, environ_of, flags_in
+from pycrictl.base import noderoot
+from pycrictl.base.processes import command_line, environ_of, flags_in
+from pycrictl.base.units import escape
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.endpoint import RegistryAccess
 from pycrictl.pulls.registries.registries_conf import CrioAccess
-from pycrictl.units import escape
+from pycrictl.runtime.containerd.config_toml import config_path, read_settings
+from pycrictl.runtime.containerd.daemon import runtime_pid
 
 _BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",

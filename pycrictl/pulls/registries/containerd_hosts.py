@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from pycrictl import noderoot
-from pycrictl.containerd.config_toml import CriSettings, read_document
-from pycrictl.foreign import mapping, text, texts
-from pycrictl.progress.reference import Reference
+from pycrictl.base import noderoot
+from pycrictl.base.foreign import mapping, text, texts
+from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import Login, credentials_in
 from pycrictl.pulls.registries.endpoint import (
     Endpoint,
@@ -27,6 +26,7 @@ from pycrictl.pulls.registries.endpoint import (
     own_endpoint,
     server_of,
 )
+from pycrictl.runtime.containerd.config_toml import CriSettings, read_document
 
 DEFAULT_CONFIG_PATH: Final = "/etc/containerd/certs.d:/etc/docker/certs.d"
 """The default of containerd 2.2 and later; earlier ones have none."""

@@ -16,12 +16,12 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, parse, parsed, text
-from pycrictl.progress.reference import DEFAULT_HOST, Reference
-from pycrictl.units import escape, format_duration, quote
+from pycrictl.base import noderoot
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, parse, parsed, text
+from pycrictl.base.units import escape, format_duration, quote
+from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
 HELPER_S: Final = 20.0
 """Time limit of a credential helper."""

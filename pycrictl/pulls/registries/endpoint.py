@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
+from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
 from pycrictl.pulls.registries.credentials import Login
 
 Scheme = Literal["http", "https"]

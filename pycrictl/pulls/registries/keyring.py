@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pycrictl import noderoot
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, parsed, text, texts
-from pycrictl.kube.kubelet import Kubelet, find_kubelet, read_document
-from pycrictl.processes import environ_of
-from pycrictl.progress.reference import Reference
+from pycrictl.base import noderoot
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
+from pycrictl.base.processes import environ_of
+from pycrictl.base.units import escape, quote
+from pycrictl.node.kubelet import Kubelet, find_kubelet, read_document
+from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import (
     AuthFile,
     Login,
@@ -27,7 +28,6 @@ from pycrictl.pulls.registries.credentials import (
     credentials_in,
     fitting,
 )
-from pycrictl.units import escape, quote
 
 PLUGIN_S: Final = 60.0
 """Time limit of a credential provider plugin, as the kubelet's."""

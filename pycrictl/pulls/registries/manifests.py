@@ -16,19 +16,19 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
-from pycrictl.containerd.store import (
+from pycrictl.base.errors import ConfigError
+from pycrictl.pulls.reference import Reference, tag_of
+from pycrictl.pulls.registries.credentials import Credentials, Login
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
+from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.pulls.registries.registry_client import RegistryAnswer, RegistryClient, reason_of
+from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     Index,
     Manifest,
     own_platform,
     parse_document,
 )
-from pycrictl.errors import ConfigError
-from pycrictl.progress.reference import Reference, tag_of
-from pycrictl.pulls.registries.credentials import Credentials, Login
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
-from pycrictl.pulls.registries.keyring import Keyring
-from pycrictl.pulls.registries.registry_client import RegistryAnswer, RegistryClient, reason_of
 
 TIMEOUT_S: Final = 2.0
 

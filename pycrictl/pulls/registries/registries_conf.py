@@ -13,18 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl import noderoot
-from pycrictl.containerd.config_toml import read_document
-from pycrictl.errors import ConfigError
-from pycrictl.foreign import mapping, mappings, text, texts
-from pycrictl.progress.reference import DEFAULT_HOST, Reference, parse
+from pycrictl.base import noderoot
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, mappings, text, texts
+from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
 from pycrictl.pulls.registries.credentials import AuthFile, Login
-from pycrictl.pulls.registries.endpoint import (
-    Endpoint,
-    RegistryAccess,
-    certificates_in,
-    server_of,
-)
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, certificates_in, server_of
+from pycrictl.runtime.containerd.config_toml import read_document
 
 REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
 _CERTIFICATES: Final = ("/etc/containers/certs.d", "/etc/docker/certs.d")

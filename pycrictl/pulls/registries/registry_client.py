@@ -14,12 +14,12 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlencode, urlsplit
 
-from pycrictl import noderoot
-from pycrictl.containerd.store import DOCUMENT_LIMIT_BYTES
-from pycrictl.foreign import parsed, text
+from pycrictl.base import noderoot
+from pycrictl.base.foreign import parsed, text
+from pycrictl.base.tls import client_context, os_error_of
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
-from pycrictl.tls import client_context, os_error_of
+from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES
 
 NO_ANSWER: Final = "no answer in time"
 _ACCEPT: Final = ", ".join(

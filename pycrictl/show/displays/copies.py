@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from pycrictl.environ import OWN_NAME
+from pycrictl.base.environ import OWN_NAME
+from pycrictl.base.units import duration_in_words, format_bytes, plural
 from pycrictl.pulls.state import Sums
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.meters import Meters, total_line
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
-from pycrictl.units import duration_in_words, format_bytes, plural
 
 MAX_WARNINGS: Final = 10
 """Maximum number of left-out paths that are named one by one."""

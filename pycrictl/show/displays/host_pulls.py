@@ -7,16 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from pycrictl.base.units import duration_in_words, format_bytes, plural
 from pycrictl.pulls.messages import sums_in, sums_json
 from pycrictl.pulls.state import Sums, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, sentence, total_line
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S, HEARTBEAT_S, Lines, Objects
 from pycrictl.show.render import painted
-from pycrictl.units import duration_in_words, format_bytes, plural
 
 if TYPE_CHECKING:
-    from pycrictl.environ import Environment
+    from pycrictl.base.environ import Environment
 
 _NOTHING: Final = Sums()
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TextIO
 
-from pycrictl.environ import is_utf8, terminal_size
+from pycrictl.base.environ import is_utf8, terminal_size
+from pycrictl.base.units import format_part
 from pycrictl.pulls.state import Sums
 from pycrictl.show.displays import phrases
 from pycrictl.show.displays.block import TerminalBlock
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S
 from pycrictl.show.render import Tone, colours_are_wanted, painted, plain
-from pycrictl.units import format_part
 
 WIDEST: Final = 110
 SHORTEST_BAR: Final = 5

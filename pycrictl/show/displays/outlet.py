@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
-from pycrictl.environ import is_dumb
+from pycrictl.base.environ import is_dumb
 from pycrictl.show.displays.phrases import clean
 from pycrictl.show.records import records_of
 
 if TYPE_CHECKING:
-    from pycrictl.environ import Environment
+    from pycrictl.base.environ import Environment
 
 Mode = Literal["auto", "bar", "plain", "json", "none"]
 """Values of ``--progress``."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
+from pycrictl.base.units import duration_in_words, format_bytes, format_part, plural
 from pycrictl.pulls import words
 from pycrictl.pulls.state import COMPLETE, LayerState, Phase, PullState, View
 from pycrictl.show.displays import phrases
-from pycrictl.units import duration_in_words, format_bytes, format_part, plural
 
 ACTIVE: Final = frozenset({Phase.DOWNLOADING, Phase.EXTRACTING})
 AWAITED_S: Final = 10.0

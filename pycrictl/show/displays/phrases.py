@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import east_asian_width
 
-from pycrictl.units import escape, format_bytes, format_part
+from pycrictl.base.units import escape, format_bytes, format_part
 
 if TYPE_CHECKING:
     from pycrictl.pulls.state import Sums

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
+from pycrictl.base.units import duration_in_words, format_bytes, format_part
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
 from pycrictl.show.displays.per_image import ACTIVE
 from pycrictl.show.render import Tone, painted
-from pycrictl.units import duration_in_words, format_bytes, format_part
 
 POOL_LINES: Final = 10
 """Maximum number of lines above the total."""

@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final, TextIO
 
+from pycrictl.base.units import format_bytes, format_part, plural
 from pycrictl.pulls.messages import fields_of
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.host_pulls import SumsOfHost
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
-from pycrictl.units import format_bytes, format_part, plural
 
 STALL_REPEAT_S: Final = 30.0
 

@@ -15,12 +15,12 @@ from unittest import mock
 import grpc
 import pytest
 
-from pycrictl import noderoot
 from pycrictl._proto import cri_pb2
+from pycrictl.base import noderoot
+from pycrictl.base.errors import PycrictlError
 from pycrictl.cli.complete import DIRECTORIES, FILES, NO_FILES, NO_SPACE
 from pycrictl.cli.completion import answer
 from pycrictl.cli.completion.line import candidates
-from pycrictl.errors import PycrictlError
 from tests.fakecri import FakeServer, Status, hostile
 from tools import surface
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.errors import CopyError
 from pycrictl.copy.archive.measure import measure, report_total
 from pycrictl.copy.archive.pack import pack
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, LINK, archive, member
 from tests.copy.trees import KEEP, MIB, Archive, contents, ignore, put_at, stages_in
 

@@ -10,8 +10,8 @@ from importlib import import_module
 
 import pytest
 
+from pycrictl.base.errors import CopyError, PycrictlError, StreamError
 from pycrictl.copy.archive.decompress import decompressed
-from pycrictl.errors import CopyError, PycrictlError, StreamError
 from tests.copy.hostile import FILE, archive, member
 from tests.copy.trees import MIB
 

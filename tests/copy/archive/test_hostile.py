@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.errors import EntryRefused, PycrictlError
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.errors import EntryRefused, PycrictlError
 from tests.copy.hostile import HONEST, HOSTILE, Case, build_surroundings, snapshot
 from tests.copy.trees import Archive, made_in, put_at
 

@@ -8,8 +8,8 @@ from unittest.mock import DEFAULT, Mock
 
 import pytest
 
+from pycrictl.base.errors import CopyError, NoSpace
 from pycrictl.copy.archive.spool import Spool
-from pycrictl.errors import CopyError, NoSpace
 from tests.copy.trees import MIB
 
 

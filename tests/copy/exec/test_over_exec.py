@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from pycrictl.base.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.copy import ends
 from pycrictl.copy.exec.over_exec import OverExec
 from pycrictl.copy.exec.remote import CommandResult, Remote, Running
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.errors import CopyError, PycrictlError, Unimplemented
-from pycrictl.streaming.pump import Ends
-from pycrictl.wire.command import ExitReported
-from pycrictl.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.pump import Ends
+from pycrictl.streams.wire.command import ExitReported
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
 from tests.copy.trees import KEEP, PLAIN, contents, listing, stages_in
 
 if TYPE_CHECKING:
-    from pycrictl.cri.calls.client import CriClient
+    from pycrictl.runtime.cri.calls.client import CriClient
 
 NOBODY = cast("CriClient", None)  # no runtime is called
 ENVIRON = {"PATH": os.environ["PATH"], "LC_ALL": "C"}

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pycrictl.base.errors import CopyError, RemoteProtocolError
 from pycrictl.copy.rules.outcome import (
     MAX_BYTES,
     MAX_SKIPPED,
@@ -14,7 +15,6 @@ from pycrictl.copy.rules.outcome import (
     encode_success,
 )
 from pycrictl.copy.rules.policy import Skipped
-from pycrictl.errors import CopyError, RemoteProtocolError
 
 COPIED = Summary(files=1, directories=2, links=3, size_bytes=4, kept=0, skipped=1)
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pycrictl.base.errors import EntryRefused
 from pycrictl.copy.rules.policy import (
     MAX_ID,
     MAX_TIME_NS,
@@ -18,8 +19,7 @@ from pycrictl.copy.rules.policy import (
     stays_inside,
     take_apart,
 )
-from pycrictl.errors import EntryRefused
-from pycrictl.wire.tar.header import Entry, EntryType
+from pycrictl.streams.wire.tar.header import Entry, EntryType
 
 PLAIN = Rules()
 KEEP = Rules(archive=True)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.copy.rules.spec import (
     ContainerPath,
     CopyFrom,
@@ -21,7 +22,6 @@ from pycrictl.copy.rules.spec import (
     place,
     take_apart,
 )
-from pycrictl.errors import PycrictlError, UsageError
 
 NOTHING, FILE, DIRECTORY, SPECIAL = Existing
 

@@ -21,6 +21,14 @@ from websockets.frames import Frame, Opcode
 from websockets.sync.server import ServerConnection
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import (
+    CopyError,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unimplemented,
+    UpgradeRefused,
+)
 from pycrictl.copy import ends
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
@@ -35,16 +43,8 @@ from pycrictl.copy.transfer.messages import (
     TO_CONTAINER,
     ChannelProtocol,
 )
-from pycrictl.cri.calls.client import CriClient
-from pycrictl.errors import (
-    CopyError,
-    PycrictlError,
-    RemoteProtocolError,
-    StreamError,
-    Unimplemented,
-    UpgradeRefused,
-)
-from pycrictl.streaming.target import TlsFiles
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.streams.target import TlsFiles
 from tests.copy.transfer.conftest import (
     FAILURE,
     HONEST,
@@ -60,7 +60,7 @@ from tests.copy.transfer.conftest import (
 )
 from tests.copy.trees import ignore, tree
 from tests.fakecri.server import FakeServer, Status
-from tests.streaming.servers import make_certificates
+from tests.streams.servers import make_certificates
 
 __all__ = ["tree"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.errors import CopyError
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree.places import Root, open_destination
-from pycrictl.errors import CopyError
 from tests.copy.hostile import FOLDER, archive, member, snapshot
 from tests.copy.trees import Archive, Copy, both_ways, put_at
 

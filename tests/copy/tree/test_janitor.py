@@ -17,7 +17,7 @@ from pycrictl.copy.tree.content import write_all
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.stage import Stage
-from pycrictl.wire.tar.header import EntryType
+from pycrictl.streams.wire.tar.header import EntryType
 from tests.copy.trees import contents, stages_in
 from tests.waiting import wait_until
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.errors import CopyError, Unimplemented
 from pycrictl.copy.tree import resolve as resolving
 from pycrictl.copy.tree.resolve import KernelFileSystem, held, resolve
 from pycrictl.copy.tree.rootfs import (
@@ -20,7 +21,6 @@ from pycrictl.copy.tree.rootfs import (
     raise_descriptor_limit,
     reopen_regular,
 )
-from pycrictl.errors import CopyError, Unimplemented
 from tests.copy.racer import flipping
 
 

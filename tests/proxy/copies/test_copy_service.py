@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
+from pycrictl.base.servicelog import Log
 from pycrictl.copy import ends
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.service import copies as service
@@ -26,19 +28,17 @@ from pycrictl.copy.service.slots import MAX_COPIES, Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
-from pycrictl.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.copy_service import CallCopy, CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
-from pycrictl.servicelog import Log
-from tests.agent.copies.small import SmallAgent
+from tests.cluster.agent.copies.small import SmallAgent
+from tests.cluster.kubectl.copies.workstation import Client
 from tests.copy.hostile import FILE, member
 from tests.copy.trees import check_wildcards, contents, listing, stages_in, tree
+from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri.server import FakeServer
-from tests.kubectl.copies.workstation import Client
-from tests.node.kubelet import RUNTIME
 from tests.processes import descriptors
 from tests.proxy.copier import (
     ARCHIVE,
@@ -55,9 +55,9 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
+from tests.streams.wire.frames import BINARY, frame
 from tests.support.containers import ID
 from tests.waiting import until, wait_until
-from tests.wire.frames import BINARY, frame
 
 pytestmark = pytest.mark.root
 

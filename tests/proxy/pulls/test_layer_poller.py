@@ -10,14 +10,14 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pycrictl.progress.pull_names import Expected
+from pycrictl.base.servicelog import Log
 from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.pulls.state import LayerState
-from pycrictl.servicelog import Log
-from tests.containerd.fakectd import FakeContainerd
-from tests.containerd.made import Made, digest_of
 from tests.fakecri import FakeServer
+from tests.runtime.containerd.fakectd import FakeContainerd
+from tests.runtime.containerd.made import Made, digest_of
 from tests.waiting import until
 
 IMAGE = "host:5000/b:1"

@@ -10,10 +10,10 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.proxy import admin
+from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
-from tests.node.kubelet import IMAGE
 from tests.proxy.program import Program
 from tests.support.limited_pulls import ABSENT, PRESENT, Gate, code_of, pod, prepare, pulls, status
 from tests.waiting import wait_until

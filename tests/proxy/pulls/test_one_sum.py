@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pycrictl.agent.api.names import Document
-from pycrictl.agent.api.table import cells
-from pycrictl.agent.node_pulls import pulls_in
-from pycrictl.agent.objects import objects_of
+from pycrictl.base.servicelog import Log
+from pycrictl.base.units import parse_duration
+from pycrictl.cluster.agent.api.names import Document
+from pycrictl.cluster.agent.api.table import cells
+from pycrictl.cluster.agent.node_pulls import pulls_in
+from pycrictl.cluster.agent.objects import objects_of
+from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
 from pycrictl.kube.pods import parse_pod
-from pycrictl.kubectl.imagepulls import PullObjects, Wanted
-from pycrictl.progress.pod_pulls import from_proxy
-from pycrictl.progress.pull_names import Expected
 from pycrictl.proxy.pulls.book import PullKey
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.limiter_status import status_document
@@ -28,16 +28,16 @@ from pycrictl.proxy.pulls.progress_streams import Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.messages import MessageReader, MessageWriter
+from pycrictl.pulls.sources.pod_pulls import from_proxy
+from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.pulls.state import View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.pulls.words import far
-from pycrictl.servicelog import Log
 from pycrictl.show import limiter_tables
 from pycrictl.show.displays import phrases
-from pycrictl.units import parse_duration
-from tests.agent import standing
-from tests.containerd.fakectd import FakeContainerd
-from tests.containerd.made import Made
+from tests.cluster.agent import standing
+from tests.runtime.containerd.fakectd import FakeContainerd
+from tests.runtime.containerd.made import Made
 from tests.waiting import until
 
 IMAGE = "host:5000/app:1"

@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.progress.stream_watch import follow
+from pycrictl.base.servicelog import Log
 from pycrictl.proxy.pulls.book import PullKey, QueuedPull
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress
@@ -22,8 +22,8 @@ from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
 from pycrictl.proxy.serve.tokens import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import Phase, PullState
-from pycrictl.servicelog import Log
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
 from tests.support.limited_pulls import Gate, prepare, status

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.errors import UsageError
+from pycrictl.base.errors import UsageError
 from pycrictl.proxy.serve.listen import MAX_PATH_BYTES, OwnSocket
 
 

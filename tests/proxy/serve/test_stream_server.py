@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pycrictl.errors import ConfigError, UpgradeRefused
-from pycrictl.progress.stream_watch import follow
+from pycrictl.base import limits
+from pycrictl.base.errors import ConfigError, UpgradeRefused
+from pycrictl.base.servicelog import Log
+from pycrictl.base.serviceoptions import Address
 from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import listening
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
 from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import PullState
-from pycrictl.servicelog import Log
-from pycrictl.serviceoptions import Address
-from pycrictl.streaming.target import beside, parse_url
-from pycrictl.wire import limits
+from pycrictl.streams.target import beside, parse_url
 from tests.waiting import until
 
 MESSAGES = [f'{{"image":"{number}","progress":{number},"total":10}}' for number in range(5)]

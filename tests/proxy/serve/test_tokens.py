@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pycrictl.errors import Exhausted
+from pycrictl.base.errors import Exhausted
 from pycrictl.proxy.serve.tokens import (
     COPY_PATH,
     LIFETIME_S,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl import noderoot
-from pycrictl.processes import command_line, flags_in
-from pycrictl.progress.reference import parse
+from pycrictl.base import noderoot
+from pycrictl.base.processes import command_line, flags_in
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import access
 from pycrictl.pulls.registries.access import access_of, bundle_of, crio_access
 from pycrictl.pulls.registries.endpoint import RegistryAccess

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.containerd.config_toml import read_settings
-from pycrictl.progress.reference import parse
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import containerd_hosts
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint
+from pycrictl.runtime.containerd.config_toml import read_settings
 
 HOSTS = """\
 server = "https://registry-1.docker.io"

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pycrictl.errors import ConfigError
-from pycrictl.progress.reference import parse
+from pycrictl.base.errors import ConfigError
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import credentials
 from pycrictl.pulls.registries.credentials import AuthFile, Credentials, Login, fitting
 from pycrictl.pulls.registries.registries_conf import CrioAccess

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.reference import parse
-from pycrictl.pulls.registries.endpoint import (
-    Endpoint,
-    RegistryAccess,
-    certificates_in,
-)
+from pycrictl.pulls.reference import parse
+from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, certificates_in
 
 PROXY = {"HTTPS_PROXY": "http://p:3128", "http_proxy": "q:80"}
 

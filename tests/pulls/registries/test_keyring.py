@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pycrictl import noderoot
-from pycrictl.errors import ConfigError
-from pycrictl.kube.kubelet import Kubelet
-from pycrictl.progress.reference import parse
+from pycrictl.base import noderoot
+from pycrictl.base.errors import ConfigError
+from pycrictl.node.kubelet import Kubelet
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import keyring
 from pycrictl.pulls.registries.credentials import Credentials
 from pycrictl.pulls.registries.keyring import Keyring, ProviderPlugins, keyring_of

@@ -13,19 +13,14 @@ from typing import Any
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.containerd.store import Manifest
-from pycrictl.progress.reference import Reference
+from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries import manifests
 from pycrictl.pulls.registries.credentials import AuthFile, Credentials, credentials_of
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.keyring import Keyring
-from pycrictl.pulls.registries.manifests import (
-    Answers,
-    ManifestRequest,
-    answers,
-    ask,
-)
+from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, answers, ask
 from pycrictl.pulls.registries.registries_conf import CrioAccess
+from pycrictl.runtime.containerd.store import Manifest
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 from tests.forwardproxy import forward_proxy
 

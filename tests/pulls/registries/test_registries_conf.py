@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.progress.reference import parse
+from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries.endpoint import Endpoint
 from pycrictl.pulls.registries.registries_conf import CrioAccess
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from pycrictl.environ import Environment
+from pycrictl.base.environ import Environment
 from pycrictl.show.displays.copies import (
     MAX_WARNINGS,
     CopyDisplay,

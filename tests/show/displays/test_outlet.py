@@ -13,7 +13,7 @@ from typing import TextIO
 
 import pytest
 
-from pycrictl.environ import Environment
+from pycrictl.base.environ import Environment
 from pycrictl.show.displays.copies import Progress, open_copy_display
 from pycrictl.show.displays.outlet import Lines, Mode, Objects, Outlet, Stdout, choose
 from pycrictl.show.displays.pull_lines import open_display
@@ -96,7 +96,7 @@ def test_the_rule(mode: Mode, kind: str, family: Callable[[Outlet], Callable[[],
 def test_tqdm_is_loaded_for_bars_only() -> None:
     program = (
         "import io, sys\n"
-        "from pycrictl.environ import Environment\n"
+        "from pycrictl.base.environ import Environment\n"
         "from pycrictl.show.displays import copies, outlet, pull_lines\n"
         "env = Environment(stdout=io.StringIO(), stderr=io.StringIO(), environ={})\n"
         "for mode in ('auto', 'bar', 'plain', 'json', 'none'):\n"

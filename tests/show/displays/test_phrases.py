@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pycrictl.base.units import duration_in_words, format_part
 from pycrictl.show.displays import phrases
-from pycrictl.units import duration_in_words, format_part
 
 
 @pytest.mark.parametrize(

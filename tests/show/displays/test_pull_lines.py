@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.environ import Environment
+from pycrictl.base.environ import Environment
 from pycrictl.pulls.state import Phase, PullState, Sums, View
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines

@@ -1,0 +1,239 @@
+"""The environment of the process: streams, variables, clocks and properties of the terminal.
+
+Properties are read when needed, never at import, and never cached: a terminal changes its size, and
+tests change everything. Nothing here depends on what is printed. This module is loaded at every
+start, so its imports at the top must cost nothing.
+"""
+
+from __future__ import annotations
+
+import codecs
+import getpass
+import io
+import logging
+import os
+import select
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TextIO
+
+from pycrictl.base.units import escape
+
+if TYPE_CHECKING:
+    from logging import LogRecord
+
+FALLBACK_SIZE = (80, 24)
+
+OWN_NAME = "pycrictl"
+ON_HOST = "PYCRICTL_ON_HOST"
+"""The variable that commands on another host find set, to the name that the client uses."""
+
+
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def is_dumb(environ: Mapping[str, str]) -> bool:
+    """Return whether a terminal cannot move its cursor, or ``TERM`` is not set."""
+    return environ.get("TERM", "") in ("", "dumb")
+
+
+def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
+    """Return whether every character can be written to ``stream`` and is shown correctly.
+
+    The locale counts as well: Python writes UTF-8 even if the locale is C or POSIX. If no variable
+    names a locale or a charset, only the stream's encoding counts.
+    """
+    # At its start Python sets LC_CTYPE to C.UTF-8 if LC_CTYPE or LANG, but not LC_ALL, is C.
+    named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, named), "")
+    encoding = getattr(stream, "encoding", None) or ""
+    charset = locale.partition("@")[0].partition(".")[2] or encoding
+    try:
+        is_each = all(codecs.lookup(name).name == "utf-8" for name in (encoding, charset))
+    except (LookupError, ValueError):  # a variable may hold anything
+        return False
+    return is_each and locale not in ("C", "POSIX")
+
+
+def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:
+    """Return the columns and rows of the terminal at ``stream``.
+
+    The terminal's own size comes first, since ``COLUMNS`` and ``LINES`` do not follow a window's
+    size. They count if the terminal reports none (a serial line reports 0 by 0), then 80 by 24.
+    """
+    try:
+        columns, rows = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):  # not a terminal; closed or without a descriptor
+        columns, rows = 0, 0
+    return (
+        columns or _positive(environ.get("COLUMNS")) or FALLBACK_SIZE[0],
+        rows or _positive(environ.get("LINES")) or FALLBACK_SIZE[1],
+    )
+
+
+def descriptor_of(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # in memory, or closed
+        return None
+
+
+def write_pieces(descriptor: int, pieces: list[bytes | memoryview]) -> None:
+    """Write all pieces in order, also where another program made the descriptor non-blocking."""
+    while pieces:
+        try:
+            written_bytes = os.writev(descriptor, pieces)
+        except BlockingIOError:
+            select.select([], [descriptor], [])
+            continue
+        while pieces and written_bytes >= len(pieces[0]):
+            written_bytes -= len(pieces[0])
+            pieces = pieces[1:]
+        if written_bytes:
+            pieces = [memoryview(pieces[0])[written_bytes:], *pieces[1:]]
+
+
+def write_bytes(stream: TextIO, data: bytes) -> None:
+    """Write bytes to a standard stream of any kind, after the text that was written before."""
+    stream.flush()
+    if (descriptor := descriptor_of(stream)) is not None:
+        write_pieces(descriptor, [data])
+    elif isinstance(stream, io.TextIOWrapper):  # in memory
+        stream.buffer.write(data)
+    else:
+        stream.write(data.decode(errors="replace"))
+
+
+def _positive(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() else 0
+
+
+def _line(text: str) -> str:
+    return escape(" ".join(text.split()))
+
+
+class _Nowhere(io.StringIO):
+    """Replaces a standard stream that was closed before the program started."""
+
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
+class Wording:
+    """How messages are worded, and how a password is requested."""
+
+    program = OWN_NAME
+    password_prompt = "Password: "
+    prompts_on_stdout = False
+
+    def note(self, text: str) -> str:
+        return text
+
+    def message(self, lines: str) -> str:
+        return lines
+
+
+class Environment:
+    """The streams, variables and clocks that one run of the program uses.
+
+    ``clock`` is monotonic, ``wall_clock`` counts from 1970, and ``program`` is the prefix of every
+    message.
+    """
+
+    program: str = OWN_NAME
+    wording: Wording = Wording()
+
+    def __init__(
+        self,
+        *,
+        stdin: TextIO | None = None,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        # The interpreter's own streams are None when the caller closed the descriptor.
+        self.stdin: TextIO = stdin or sys.stdin or _Nowhere()
+        self.stdout: TextIO = stdout or sys.stdout or _Nowhere()
+        self.stderr: TextIO = stderr or sys.stderr or _Nowhere()
+        self.environ: Mapping[str, str] = os.environ if environ is None else environ
+        self.clock = clock
+        self.wall_clock = wall_clock
+
+    @property
+    def stdin_is_terminal(self) -> bool:
+        return is_terminal(self.stdin)
+
+    @property
+    def stdout_is_terminal(self) -> bool:
+        return is_terminal(self.stdout)
+
+    @property
+    def stderr_is_terminal(self) -> bool:
+        return is_terminal(self.stderr)
+
+    @property
+    def columns(self) -> int:
+        """Columns of the terminal at standard output; 0 if it is not a terminal."""
+        return terminal_size(self.stdout, self.environ)[0] if self.stdout_is_terminal else 0
+
+    def terminal_size(self) -> tuple[int, int]:
+        return terminal_size(self.stderr, self.environ)
+
+    def ask_password(self) -> str | None:
+        """Read a password: typed without being shown, or the first line of a piped stdin.
+
+        None if stdin is not a terminal and has ended: that is not an empty password.
+        """
+        prompt, on_stdout = self.wording.password_prompt, self.wording.prompts_on_stdout
+        if not self.stdin_is_terminal:
+            if on_stdout:
+                self.stdout.write(f"{prompt}\n")
+            line = self.stdin.readline()
+            return line.rstrip("\n") if line else None
+        try:
+            return getpass.getpass(prompt, stream=self.stdout if on_stdout else self.stderr)
+        except EOFError:  # Ctrl-D
+            return ""
+
+    def note(self, text: str) -> None:
+        self._write(f"{self.program}: {_line(self.wording.note(text))}\n")
+
+    def warn(self, text: str) -> None:
+        self._write(f"{self.program}: warning: {_line(text)}\n")
+
+    def error(self, message: str, *, hint: str | None = None) -> None:
+        lines = f"{self.program}: {_line(message)}\n"
+        if hint:
+            lines += f"hint: {_line(hint)}\n"
+        self._write(lines)
+
+    def _write(self, lines: str) -> None:
+        try:
+            self.stderr.write(self.wording.message(lines))
+            self.stderr.flush()
+        except (OSError, ValueError):
+            pass  # nobody reads it; the exit status remains
+
+    def configure_logging(self, *, debug: bool) -> None:
+        class OneLine(logging.Formatter):
+            def formatMessage(self, record: LogRecord) -> str:
+                record.message = _line(record.message)
+                return super().formatMessage(record)
+
+        handler = logging.StreamHandler(self.stderr)
+        if debug:
+            line = "%(asctime)s.%(msecs)03d %(levelname)s %(name)s: %(message)s"
+            handler.setFormatter(OneLine(line, datefmt="%H:%M:%S"))
+        else:
+            handler.setFormatter(OneLine(f"{self.program}: %(message)s"))
+        logger = logging.getLogger("pycrictl")
+        logger.handlers = [handler]
+        logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+        logger.propagate = False

@@ -1,0 +1,46 @@
+"""Processes of the node, as ``/proc`` shows them (proc(5)); what cannot be read is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from pycrictl.base import noderoot
+
+
+def file_of(pid: int | str, name: str) -> Path:
+    """Return the file of a process, or that of ``self``."""
+    return Path(noderoot.locate(f"/proc/{pid}/{name}"))
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process, of up to 15 characters."""
+    return _read(pid, "comm").rstrip("\n")
+
+
+def command_line(pid: int) -> list[str]:
+    """Return the words with which a process was started, its program first."""
+    return _read(pid, "cmdline").rstrip("\0").split("\0")
+
+
+def environ_of(pid: int) -> dict[str, str]:
+    """Return the environment with which a process was started; only root sees that of others."""
+    pairs = (word.partition("=") for word in _read(pid, "environ").split("\0"))
+    return {name: value for name, has_value, value in pairs if has_value}
+
+
+def flags_in(words: Sequence[str]) -> dict[str, str]:
+    """Return the options among words, by name without dashes, as ``NAME=VALUE`` or two words."""
+    found = {}
+    for position, word in enumerate(words):
+        name, has_value, value = word.lstrip("-").partition("=")
+        if word.startswith("-"):
+            found[name] = value if has_value else "".join(words[position + 1 : position + 2])
+    return found
+
+
+def _read(pid: int, name: str) -> str:
+    with suppress(OSError):
+        return file_of(pid, name).read_bytes().decode("utf-8", "surrogateescape")
+    return ""

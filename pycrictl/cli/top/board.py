@@ -1,0 +1,339 @@
+"""What the screen of a node shows, as plain data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final, Literal, NamedTuple
+
+from pycrictl.base import foreign
+from pycrictl.base.units import age_in_words, plural, quote
+from pycrictl.diagnosis.facts import Container, PodFacts
+from pycrictl.diagnosis.findings import Finding, plain
+from pycrictl.diagnosis.pod import Report
+from pycrictl.diagnosis.troubles import exit_words, last_reason
+from pycrictl.pulls.messages import sums_in, sums_json
+from pycrictl.pulls.state import PullState, Sums
+from pycrictl.pulls.words import document, far, standing
+
+
+class State(StrEnum):
+    SICK = "sick"
+    PULLING = "pulling"
+    WAITING = "waiting"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+_ORDER: Final = {state: number for number, state in enumerate(State)}
+
+Measure = Literal["cpu", "memory", "restarts", "name"]
+MEASURES: Final[tuple[Measure, ...]] = ("cpu", "memory", "restarts", "name")
+"""Sort keys of healthy rows."""
+
+_WORDS: Final = {
+    "crash-loop": "crashing",
+    "liveness": "killed by probe",
+    "probe": "not ready",
+    "start-error": "cannot start",
+    "config": "cannot be made",
+    "not-found": "no such image",
+    "unauthorized": "image refused",
+    "rate-limited": "registry busy",
+    "x509": "bad certificate",
+    "cni": "no network",
+    "volume": "no volume",
+    "sandbox-image": "no pause image",
+    "post-start": "hook fails",
+    "runtime-class": "no such runtime",
+}
+"""Words for kinds of causes whose names say too little."""
+
+_FIRST: Final = (-1_000_000, 0)
+"""The severity of a host that is not there."""
+
+_OF_PULL: Final = ("image", "place", "behind", "starts_in_s", "is_begun", "is_running")
+"""What the screen shows of a pull, beside its sums."""
+
+_OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
+
+
+class Usage(NamedTuple):
+    cores: float | None = None
+    memory_bytes: int | None = None
+
+
+class Limit(NamedTuple):
+    limit: int
+    running: int
+    waiting: int
+
+
+NOTHING: Final = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRow:
+    """A container (perhaps not created yet), a pod, or a pull that belongs to neither.
+
+    ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
+    ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first. The
+    row waits for ``pull``.
+    """
+
+    pod: str
+    container: str
+    id: str
+    image: str
+    state: State
+    what: str
+    detail: str = ""
+    severity_key: tuple[int, int] = (0, 0)
+    restarts: int = 0
+    usage: Usage = NOTHING
+    pull: PullState | None = None
+    is_over: bool = False
+    node: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        return self.node, self.pod, self.container, "" if self.container else self.image
+
+    @property
+    def name(self) -> str:
+        """The pod, or the last part of the image, behind the node if there are several."""
+        name = self.pod or self.image.rpartition("/")[2]
+        return f"{self.node}  {name}".rstrip() if self.node else name
+
+    def document(self) -> dict[str, Any]:
+        found = asdict(replace(self, pull=None))
+        del found["severity_key"], found["usage"], found["is_over"], found["node"]
+        pull = document(self.pull) if self.pull is not None else None
+        return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """Everything on the screen.
+
+    ``disk_free`` is the free share of the image file system. ``problem`` is the reason why the
+    runtime does not answer; the other data is then from ``since_s``, when it last answered.
+    """
+
+    node: str
+    runtime: str
+    at_s: float
+    pods: int = 0
+    rows: tuple[BoardRow, ...] = ()
+    disk_free: float | None = None
+    limit: Limit | None = None
+    problem: str = ""
+    since_s: float = 0.0
+
+    def count(self, state: State) -> int:
+        return sum(row.state is state for row in self.rows)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "node": self.node,
+            "runtime": self.runtime,
+            "at_s": self.at_s,
+            "problem": self.problem or None,
+            "disk_free": self.disk_free,
+            "limit": plain(self.limit),
+            "pods": self.pods,
+            "counts": {state.value: self.count(state) for state in State},
+            "rows": [row.document() for row in self.rows],
+        }
+
+
+def rows_of(
+    reports: Iterable[Report[PodFacts]], usage: Mapping[str, Usage], pulls: Sequence[PullState] = ()
+) -> list[BoardRow]:
+    rows: list[BoardRow] = []
+    for report in reports:
+        rows += _rows_of_pod(report, usage)
+    own = [(row.pod, row.pull) for row in rows if row.pull is not None]
+    shown = {(pod, pull.image) for pod, pull in own}
+    for pull in pulls:
+        # containerd does not name the pod of a pull.
+        is_shown = (pull.pod, pull.image) in shown or any(pull is one for _, one in own)
+        if not is_shown:
+            rows.append(_pull_row(pull.pod, "", pull.image, pull))
+    return rows
+
+
+def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ...]:
+    def place(row: BoardRow) -> tuple[Any, ...]:
+        pull = row.pull or PullState()
+        own: Any = {
+            "cpu": -(row.usage.cores or 0.0),
+            "memory": -(row.usage.memory_bytes or 0),
+            "restarts": -row.restarts,
+            "name": 0,
+        }[by]
+        is_lasting = row.state in (State.RUNNING, State.ENDED)
+        first = row.severity_key if row.state is State.SICK else (own if is_lasting else 0,)
+        way = pull.place if row.state is State.WAITING else -(pull.sums.share or 0.0)
+        return _ORDER[row.state], first, way, row.pod, row.container
+
+    return tuple(sorted(rows, key=place))
+
+
+def record_of(board: Board) -> dict[str, Any]:
+    """Return a board as JSON for the client of several hosts, which ``rows_in`` reads."""
+    rows = []
+    for row in board.rows:
+        more: dict[str, Any] = {"severity": list(row.severity_key), "is_over": row.is_over}
+        if row.pull is not None:
+            pull = row.pull
+            more["pull"] = {name: getattr(pull, name) for name in _OF_PULL}
+            more["sums"] = sums_json(pull.sums)
+        rows.append({**row.document(), **more})
+    return {**board.document(), "rows": rows}
+
+
+def rows_in(record: Mapping[str, Any], node: str) -> list[BoardRow]:
+    """Read the rows of a host's board; an error of any kind means that it is none."""
+    rows = []
+    for found in record.get("rows") or ():
+        pull = None
+        if found["pull"] is not None:
+            fields = {name: found["pull"][name] for name in _OF_PULL}
+            pull = PullState(**fields, sums=sums_in(found.get("sums")) or Sums())
+        first, second = found["severity"]
+        memory = foreign.strict(found["memory"], foreign.whole)
+        rows.append(
+            BoardRow(
+                pod=str(found["pod"]),
+                container=str(found["container"]),
+                id=str(found["id"]),
+                image=str(found["image"]),
+                state=State(found["state"]),
+                what=str(found["what"]),
+                detail=str(found["detail"]),
+                severity_key=(int(first), int(second)),
+                restarts=int(found["restarts"]),
+                usage=Usage(foreign.number(found["cpu"]), memory),
+                pull=pull,
+                is_over=bool(found["is_over"]),
+                node=node,
+            )
+        )
+    return rows
+
+
+def lost_row(node: str, reason: str) -> BoardRow:
+    """Return the line of a host that is not there, before all others."""
+    return BoardRow(
+        "", "", "", "", State.SICK, "no connection", reason, severity_key=_FIRST, node=node
+    )
+
+
+def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
+    wanted = text.casefold()
+    return tuple(
+        row
+        for row in rows
+        if wanted
+        in f"{row.node} {row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
+    )
+
+
+def short_age(seconds: float) -> str:
+    """Return a short form of an age: ``12 s``, ``5 min``, ``2 h``, ``3 d``."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def _rows_of_pod(report: Report[PodFacts], usage: Mapping[str, Usage]) -> list[BoardRow]:
+    facts, cause = report.facts, report.cause
+    rows = [
+        replace(_row(facts, one, report), usage=usage.get(one.id, NOTHING))
+        for one in facts.containers
+    ]
+    is_told = any(row.state in (State.SICK, State.PULLING, State.WAITING) for row in rows)
+    if not rows or (report.is_sick and not is_told):
+        rows.insert(0, _pod_row(facts, cause, report.is_sick))
+    return rows
+
+
+def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
+    pulls = [image for image in facts.images if image.pull is not None]
+    if pulls and pulls[0].pull is not None:
+        return _pull_row(facts.full_name, "", pulls[0].reference, pulls[0].pull)
+    if not is_sick:
+        return BoardRow(facts.full_name, "", "", "", State.ENDED, "no containers")
+    what, detail, image = _words(facts, cause)
+    severity_key = -cause.weight, -cause.rank
+    return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, severity_key)
+
+
+def _row(facts: PodFacts, one: Container, report: Report[PodFacts]) -> BoardRow:
+    pod = facts.full_name
+    base = BoardRow(
+        *(pod, one.name, one.id, one.image, State.RUNNING, ""),
+        restarts=one.restarts,
+        is_over=one.state == "exited",
+    )
+    image = next((each for each in facts.images if each.reference == one.image), None)
+    if not one.state and image is not None and image.pull is not None:
+        return _pull_row(pod, one.name, one.image, image.pull)
+    own = [
+        found
+        for found in report.findings
+        if found.container == one.name and found.kind not in _OF_NOTHING
+    ]
+    if not one.state and not own and report.is_sick:
+        own = [found for found in report.findings if found.kind not in _OF_NOTHING][:1]
+        if not own:
+            return replace(base, state=State.WAITING, what="to be started")
+    if own and report.is_sick:
+        what, detail, _ = _words(facts, own[0])
+        if one.state == "exited" or one.has_crashed_before:
+            detail = _crash(one, facts.now_s)
+            if own[0].kind == "crash-loop":
+                what += f", {plural(one.restarts, 'restart')}"
+        severity_key = -own[0].weight, -own[0].rank
+        return replace(base, state=State.SICK, what=what, detail=detail, severity_key=severity_key)
+    if one.state == "running":
+        what = f"running {short_age(facts.now_s - one.started_s)}"
+        return replace(base, what=what)
+    if one.state == "exited":
+        ago = age_in_words(max(facts.now_s - one.finished_s, 0.0))
+        return replace(base, state=State.ENDED, what="ended", detail=f"{ago} ago")
+    return replace(base, state=State.WAITING, what=one.state or "to be started")
+
+
+def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow:
+    if pull.place:
+        state, what, detail = State.WAITING, "in line", standing(pull)
+    else:
+        state, what, detail = State.PULLING, "pulling", far(pull)
+    return BoardRow(pod, container, "", image, state, what, detail, pull=pull)
+
+
+def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
+    """Return the trouble in a word or two, its most important detail, and the image.
+
+    The image is empty unless it could not be pulled; the row shows it after the detail.
+    """
+    what = _WORDS.get(cause.kind, cause.kind.replace("-", " "))
+    for image in facts.images:
+        if image.failure and quote(image.reference) in cause.text:
+            reason = last_reason(image.failure)
+            is_told = cause.kind == "not-found"
+            return what, "" if is_told else reason or image.failure, image.reference
+    detail = cause.text.removeprefix("is not running, and ").removeprefix("is not running: ")
+    return what, detail.removeprefix("is waiting: "), ""
+
+
+def _crash(one: Container, now_s: float) -> str:
+    parts = [f"exit {one.exit_code}{exit_words(one.exit_code)}"]
+    if one.finished_s and one.state == "exited":
+        parts.append(f"{short_age(now_s - one.finished_s)} ago")
+    last = f': "{one.lines[-1].strip()}"' if one.lines else ""
+    return ", ".join(parts) + last

@@ -1,0 +1,210 @@
+"""Parses API requests, and writes responses in the requested form. Pure but for aiohttp's types."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+from urllib.parse import parse_qsl
+
+from aiohttp import web
+
+from pycrictl.base.units import escape, parse_bool
+from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, META, Document, Refusal
+from pycrictl.cluster.agent.api.table import table
+
+MAX_QUERY_CHARS: Final = 16 * 1024
+MAX_PARAMETERS: Final = 50
+JSON: Final = "application/json"
+FIELDS: Final[dict[str, Callable[[Document], str]]] = {
+    "metadata.name": lambda one: str(one["metadata"]["name"]),
+    "metadata.namespace": lambda one: str(one["metadata"]["namespace"]),
+    "spec.nodeName": lambda one: str(one["spec"].get("nodeName", "")),
+    "spec.podName": lambda one: str(one["spec"]["podName"]),
+    "status.phase": lambda one: str(one["status"]["phase"]),
+}
+MAX_SELECTOR_CHARS: Final = 4096
+
+_NEGATIVE: Final = re.compile(r"\s*(!|\S+\s*!=|\S+\s+notin\b)")
+
+
+class Requirement(NamedTuple):
+    key: str
+    is_equal: bool
+    value: str
+
+
+class FieldSelector(NamedTuple):
+    requirements: tuple[Requirement, ...] = ()
+
+    def wanted(self, key: str) -> str:
+        """Return the only value that a field may have; empty if several are allowed."""
+        return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
+
+    def fits(self, document: Document) -> bool:
+        return all(
+            (FIELDS[one.key](document) == one.value) == one.is_equal for one in self.requirements
+        )
+
+
+def parse_fields(text: str) -> FieldSelector:
+    """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``."""
+    found = []
+    for term in filter(None, text.split(",")):
+        match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term.strip(), re.DOTALL)
+        if match is None:
+            raise Refusal(400, f"invalid field selector: {term[:200]!r}")
+        key = match[1].strip()
+        if key not in FIELDS:
+            raise Refusal(400, f"field label not supported: {key[:200]}")
+        found.append(Requirement(key, match[2] != "!=", match[3].strip()))
+    return FieldSelector(tuple(found))
+
+
+def fits_labels(text: str) -> bool:
+    """Return whether objects without labels fit a label selector; clients check its syntax."""
+    if len(text) > MAX_SELECTOR_CHARS:  # matching takes quadratic time
+        raise Refusal(400, f"the label selector is longer than {MAX_SELECTOR_CHARS} characters")
+    terms = re.split(r",(?![^()]*\))", text.strip())
+    return all(_NEGATIVE.match(term) for term in terms if term)
+
+
+class ListQuery(NamedTuple):
+    """The parameters of a list or watch (``metav1.ListOptions``).
+
+    ``has_labels`` is False if the label selector fits no object, as objects have no labels.
+    """
+
+    fields: FieldSelector = FieldSelector()
+    has_labels: bool = True
+    version: str = ""
+    match: str = ""
+    is_watch: bool = False
+    wants_bookmarks: bool = False
+    timeout_s: int = 0
+    include: str = "Metadata"
+    container: str = ""
+
+
+def parameters(text: str) -> dict[str, str]:
+    """Return the query parameters of a request; the first value of each counts."""
+    if len(text) > MAX_QUERY_CHARS:
+        raise Refusal(400, "the query is too long")
+    try:
+        pairs = parse_qsl(
+            text, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS
+        )
+    except ValueError:
+        raise Refusal(400, "the query cannot be read") from None
+    return dict(reversed(pairs))
+
+
+def parse_query(given: dict[str, str]) -> ListQuery:
+    version = given.get("resourceVersion", "")
+    if version and not (version.isascii() and version.isdigit() and len(version) <= 19):
+        raise Refusal(400, "invalid resource version")
+    match = given.get("resourceVersionMatch", "")
+    is_watch = _boolean(given, "watch")
+    if match not in ("", "Exact", "NotOlderThan"):
+        raise Refusal(422, f"resourceVersionMatch: {match[:50]!r} is not supported")
+    if is_watch and (match or "sendInitialEvents" in given):  # clients then list and watch
+        raise Refusal(422, "sendInitialEvents and resourceVersionMatch are not for a watch here")
+    include = given.get("includeObject", "") or "Metadata"
+    if include not in ("None", "Metadata", "Object"):
+        raise Refusal(400, f"unrecognized includeObject value: {include[:50]!r}")
+    return ListQuery(
+        parse_fields(given.get("fieldSelector", "")),
+        fits_labels(given.get("labelSelector", "")),
+        version,
+        match,
+        is_watch,
+        _boolean(given, "allowWatchBookmarks"),
+        _seconds(given),
+        include,
+        given.get("container", ""),
+    )
+
+
+class Form(NamedTuple):
+    """How objects are written; ``include`` is what a table's row has beside its cells."""
+
+    is_table: bool = False
+    include: str = "Metadata"
+
+    def one(self, document: Document, *, has_header: bool = True) -> Document:
+        if not self.is_table:
+            return document
+        metadata = {"resourceVersion": document["metadata"].get("resourceVersion", "")}
+        return table([document], metadata, include=self.include, has_header=has_header)
+
+    def many(self, documents: list[Document], version: int) -> Document:
+        metadata = {"resourceVersion": str(version)}
+        if self.is_table:
+            return table(documents, metadata, include=self.include)
+        return {
+            "kind": f"{KIND}List",
+            "apiVersion": GROUP_VERSION,
+            "metadata": metadata,
+            "items": documents,
+        }
+
+
+def form_of(accept: str, include: str = "Metadata") -> Form:
+    choices = accept or JSON
+    for choice in choices.split(","):
+        kind, *rest = (word.strip() for word in choice.split(";"))
+        options = dict(word.partition("=")[::2] for word in rest)
+        if kind not in (JSON, "application/*", "*/*"):
+            continue
+        if not (wanted := options.get("as", "")):
+            return Form(include=include)
+        if (wanted, options.get("g"), options.get("v")) == ("Table", META, "v1"):
+            return Form(is_table=True, include=include)
+    raise Refusal(406, f"only {JSON} is served here")
+
+
+def respond(
+    document: Document, *, status: int = 200, warnings: Iterable[str] = (), retry_after_s: int = 0
+) -> web.Response:
+    response = web.Response(
+        body=json.dumps(document, separators=(",", ":")).encode(),
+        status=status,
+        headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"},
+    )
+    if retry_after_s:
+        response.headers["Retry-After"] = str(retry_after_s)
+    add_warnings(response, warnings)
+    return response
+
+
+def refuse(refusal: Refusal) -> web.Response:
+    return respond(refusal.document, status=refusal.code, retry_after_s=refusal.retry_after_s)
+
+
+def add_warnings(response: web.StreamResponse, warnings: Iterable[str]) -> None:
+    """Add warnings, which clients show to the user (RFC 7234, 5.5, as in the API server)."""
+    for text in warnings:
+        plain = escape(text).encode("ascii", "backslashreplace").decode()
+        quoted = plain.replace("\\", "\\\\").replace('"', '\\"')[:1000]
+        response.headers.add("Warning", f'299 - "{quoted}"')
+
+
+def _boolean(given: dict[str, str], key: str) -> bool:
+    """Read a boolean as the API server does: a parameter without a value is true."""
+    text = given.get(key)
+    if text is None:
+        return False
+    try:
+        return text == "" or parse_bool(text)
+    except ValueError:
+        raise Refusal(400, f"{key} is not a boolean") from None
+
+
+def _seconds(given: dict[str, str]) -> int:
+    text = given.get("timeoutSeconds", "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise Refusal(400, "timeoutSeconds is not a number of seconds")
+    return int(text)

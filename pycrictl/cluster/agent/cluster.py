@@ -1,0 +1,228 @@
+"""The image pulls of the cluster, queried from the nodes that have some.
+
+These nodes are found by their pods, which are pending and, as far as is known, wait for an image.
+So the cost of a list depends on the number of pulls, not on that of nodes or pods. A node that does
+not answer is named in a warning; its pulls are shown with the state found in the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.foreign import fit
+from pycrictl.base.servicelog import Log
+from pycrictl.base.units import escape
+from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal
+from pycrictl.cluster.agent.api.openapi import IMAGE_PULL
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.cluster.agent.node_pulls import NodePulls
+from pycrictl.cluster.agent.object_store import VersionGone, is_of
+from pycrictl.cluster.agent.objects import is_waiting, objects_of
+from pycrictl.cluster.agent.peers import Peers
+from pycrictl.cluster.agent.reflector import Reflector, list_all, paths_of_pods
+from pycrictl.kube.pods import Pod, parse_pod
+
+PULLS: Final = "/node/v1alpha1/pulls"
+LISTED: Final = "/node/v1alpha1/listed"
+MAX_NAMED: Final = 10
+MAX_OTHERS: Final = 250
+"""How many objects are accepted from a node beyond those of pods known to wait there: its kubelet
+has no more pods than that (``maxPods`` of the largest nodes)."""
+
+MAX_LISTED: Final = 20_000
+_NAMED_FIELDS: Final = 5
+
+
+class Scope(NamedTuple):
+    """The scope of a list; empty fields match all. For one pod, finished pulls are listed, too."""
+
+    namespace: str = ""
+    pod: str = ""
+    node: str = ""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """The field selector of the list of pods.
+
+        Without a pod or node, only pending pods are listed. A restarted or an ephemeral container
+        pulls in a running pod: such a pull is seen if its pod or node is given, or if its node is
+        queried because of another pull.
+        """
+        terms = {"metadata.name": self.pod, "spec.nodeName": self.node}
+        found = [f"{key}={value}" for key, value in terms.items() if value]
+        return {"fieldSelector": ",".join(found or ["status.phase=Pending"])}
+
+    @property
+    def query_of_peers(self) -> dict[str, str]:
+        return {key: value for key, value in self._asdict().items() if value}
+
+    def has(self, document: Document) -> bool:
+        metadata, spec = document["metadata"], document["spec"]
+        return (
+            (not self.namespace or metadata["namespace"] == self.namespace)
+            and (not self.pod or spec["podName"] == self.pod)
+            and (not self.node or spec.get("nodeName") == self.node)
+        )
+
+
+class Round(NamedTuple):
+    """The answers of the nodes.
+
+    Attributes:
+        silent: nodes that did not answer, and why.
+        doubts: what is wrong with answers of other nodes.
+    """
+
+    objects: list[Document]
+    silent: dict[str, str]
+    doubts: dict[str, str]
+
+    @property
+    def warnings(self) -> list[str]:
+        lines = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
+        lines += [f"node {node} {what}" for node, what in self.doubts.items()]
+        more = len(lines) - MAX_NAMED
+        return [*lines[:MAX_NAMED], *([f"{more} more nodes have warnings"] if more > 0 else [])]
+
+
+class _Answer(NamedTuple):
+    """The answer of one node; ``odd`` names what was left out, ``problem`` why there is none."""
+
+    objects: list[Document]
+    odd: str = ""
+    problem: str = ""
+
+
+class Cluster:
+    def __init__(
+        self, api: AsyncApiClient, own: NodePulls, peers: Peers, namespaces: Sequence[str] = ()
+    ) -> None:
+        self._namespaces = tuple(namespaces)
+        self._api = api
+        self._own = own
+        self._peers = peers
+        self._log = Log(__name__)
+        self._silent: set[str] = set()
+        self._odd: set[str] = set()
+
+    @property
+    def node(self) -> str:
+        return self._own.node
+
+    async def pods(self, scope: Scope) -> list[Pod]:
+        found: dict[str, Pod] = {}
+        for path in paths_of_pods(self._within(scope)):
+            some, _ = await list_all(self._api, path, scope.query, parse_pod)
+            found |= some
+        return list(found.values())
+
+    def reflector(self, scope: Scope) -> Reflector[Pod]:
+        return Reflector(self._api, paths_of_pods(self._within(scope)), scope.query, parse_pod)
+
+    def _within(self, scope: Scope) -> tuple[str, ...]:
+        """Return the namespaces to list; empty for all."""
+        if not scope.namespace:
+            return self._namespaces
+        if self._namespaces and scope.namespace not in self._namespaces:
+            served = ", ".join(self._namespaces)
+            raise Refusal(403, f"the agents serve only these namespaces: {served}")
+        return (scope.namespace,)
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        found = await self.pods(Scope(namespace, name))
+        return found[0] if found else None
+
+    async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
+        """Query the nodes of these pods, and those in ``also``, which maps nodes to addresses."""
+        by_node: defaultdict[str, list[Pod]] = defaultdict(list)
+        objects: list[Document] = []
+        for pod in pods:
+            if not pod.node:
+                objects += objects_of([pod], (), "", wants_all=True) if scope.pod else []
+            elif scope.pod or is_waiting(pod):
+                by_node[pod.node].append(pod)
+        nodes = dict(also)
+        for node, found in by_node.items():
+            nodes[node] = next((pod.host_ip for pod in found if pod.host_ip), "")
+        asked = (self._ask(node, at, scope, by_node[node]) for node, at in nodes.items())
+        answers = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
+        where = {(pod.namespace, pod.name): pod.node for pod in pods}
+        silent = {node: one.problem for node, one in answers.items() if one.problem}
+        odd = {node: one.odd for node, one in answers.items() if one.odd}
+        doubts = {node: f"answers what is not valid: {what}" for node, what in odd.items()}
+        for node, why in silent.items():
+            problem, wants_all = f"node {node} did not answer: {why}", bool(scope.pod)
+            objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
+        for node, answer in answers.items():
+            # A node may only report its own pods.
+            of_node = scope._replace(node=node)
+            for one in answer.objects:
+                pod_name = one["metadata"]["namespace"], one["spec"]["podName"]
+                if of_node.has(one) and where.get(pod_name, node) == node:
+                    objects.append(one)
+                    if one["status"].get("unknown"):
+                        error = one["status"].get("error", "")
+                        doubts.setdefault(node, f"does not know them: {error}")
+        for node in silent.keys() - self._silent:
+            self._log.warning("node_silent", node=node, error=silent[node])
+        for node in odd.keys() - self._odd:
+            self._log.warning("node_odd", node=node, left_out=odd[node])
+        self._silent = (self._silent - nodes.keys()) | silent.keys()
+        self._odd = (self._odd - nodes.keys()) | odd.keys()
+        return Round(objects, silent, doubts)
+
+    async def listed(self, scope: Scope, version: int) -> list[Document]:
+        """Return what another agent listed at its own version; raise VersionGone if unknown."""
+        query = {**scope.query_of_peers, "resourceVersion": str(version)}
+        for node in await self._peers.find(lambda node: is_of(version, node)):
+            try:
+                answer = await self._peers.get(node, "", LISTED, query)
+            except PycrictlError:
+                continue
+            found, _ = judged(answer.get("items"), MAX_LISTED)
+            return [one for one in found if "resourceVersion" in one["metadata"] and scope.has(one)]
+        raise VersionGone
+
+    async def of_own_node(self, scope: Scope) -> list[Document]:
+        pulls, pods = await self._own.ask()
+        chosen = [
+            pod
+            for pod in pods
+            if scope.namespace in ("", pod.namespace) and scope.pod in ("", pod.name)
+        ]
+        problem = "" if pulls else self._own.error
+        has_pod = bool(scope.pod)
+        return objects_of(chosen, pulls, self._own.node, wants_all=has_pod, problem=problem)
+
+    async def _ask(self, node: str, host_ip: str, scope: Scope, pods: list[Pod]) -> _Answer:
+        try:
+            if node == self._own.node:
+                return _Answer(await self.of_own_node(scope))
+            query = scope._replace(node="").query_of_peers
+            answer = await self._peers.get(node, host_ip, PULLS, query)
+        except PycrictlError as exc:
+            return _Answer([], problem=escape(exc.message))
+        most = MAX_OTHERS + sum(len(pod.images) for pod in pods)
+        return _Answer(*judged(answer.get("items"), most))
+
+
+def judged(items: object, most: int) -> tuple[list[Document], str]:
+    """Return another agent's valid objects, and a text of what was left out, empty for nothing."""
+    if not isinstance(items, list):
+        return [], "items"
+    wrong: list[str] = []
+    found: list[Document] = []
+    for item in items[:most]:
+        if (one := fit(item, IMAGE_PULL, wrong)) is None:
+            wrong.append("whole objects")
+        else:
+            found.append({"apiVersion": GROUP_VERSION, "kind": KIND, **one})
+    kinds = list(dict.fromkeys(wrong))
+    texts = [*kinds[:_NAMED_FIELDS], *(["…"] if len(kinds) > _NAMED_FIELDS else [])]
+    if len(items) > most:
+        texts.append(f"{len(items) - most} objects, as it may have {most}")
+    return found, ", ".join(texts)

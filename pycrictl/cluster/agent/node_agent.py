@@ -1,0 +1,325 @@
+"""Assembles the agent: its listeners, its clients, and its shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, Self
+
+from aiohttp import web
+
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.metricspage import CONTENT_TYPE
+from pycrictl.base.servicelog import Log
+from pycrictl.cluster.agent import pull_events
+from pycrictl.cluster.agent.agent_settings import AgentSettings
+from pycrictl.cluster.agent.api.names import PORT, SERVICE
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.cluster.agent.cluster import Cluster
+from pycrictl.cluster.agent.copies.engine import Engine
+from pycrictl.cluster.agent.copies.handlers import CopyRoutes
+from pycrictl.cluster.agent.copies.node_copies import NodeCopies
+from pycrictl.cluster.agent.copies.requests import CopyEnded, NodeCopy
+from pycrictl.cluster.agent.feed import Feeds
+from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
+from pycrictl.cluster.agent.peers import Peers
+from pycrictl.cluster.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
+from pycrictl.cluster.agent.router import Figures, Router
+from pycrictl.cluster.agent.streaming import ProgressStreams
+from pycrictl.cluster.agent.tls_listener import TlsListener, limit_tls_buffers
+from pycrictl.cluster.agent.trust import frontproxy
+from pycrictl.cluster.agent.trust.access import Access
+from pycrictl.cluster.agent.trust.certificate import SECRET, Certificates, authorities, shared
+from pycrictl.cluster.agent.trust.frontproxy import Trust, parse_trust
+from pycrictl.copy.service.copies import Copy
+from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
+from pycrictl.kube.credential import Credential
+from pycrictl.streams.loop import end_tasks, in_thread, new_loop
+
+if TYPE_CHECKING:
+    from pycrictl.runtime.cri.calls.client import CriClient
+
+CHECK_S: Final = 60.0
+
+
+UNREACHED_S: Final = 60.0
+"""How long the API server may be unreachable before the agent is unready: it may be restarting."""
+
+
+class Agent:
+    """A running agent, from ``make``; ``ready`` is set when it is ready for the first time."""
+
+    @classmethod
+    async def make(
+        cls, settings: AgentSettings, load: Callable[[], Credential], connect: Connect
+    ) -> Self:
+        """Assemble an agent, for which another process makes a certificate or reads its expiry."""
+        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
+        own = [name for name in names if ".." not in name]
+        files = settings.certificate_file, settings.key_file
+        certificates = await in_thread(partial(Certificates, *files, own))
+        return cls(settings, load, connect, certificates)
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        load: Callable[[], Credential],
+        connect: Connect,
+        certificates: Certificates,
+    ) -> None:
+        self._settings = settings
+        self._log = Log(__name__)
+        self._certificates = certificates
+        self.api = AsyncApiClient(load)
+        self.pulls = NodePulls(connect, self.api, settings.node, settings.namespaces)
+        self.peers = Peers(
+            self.api,
+            namespace=settings.namespace,
+            port=settings.listen[1] or PORT,
+            token_file=settings.peer_token_file,
+        )
+        client_ca = authorities(settings.client_ca_file, "client-ca")
+        peer_ca = authorities(settings.peer_ca_file, "peer-ca")
+        if peer_ca or settings.certificate_file or not settings.namespace:
+            self.peers.authority = peer_ca
+        self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
+        self.access = Access(self.api, settings.node, self.peers.own_user)
+        cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
+        self.feeds = Feeds(cluster)
+        self.streams = ProgressStreams(self.pulls, self.peers, is_off=not settings.debugs)
+        self.figures = Figures()
+        self.copies = self._own_copies(connect) if settings.spool_dir else None
+        copies = CopyRoutes(
+            self.access,
+            cluster,
+            self.peers,
+            settings.node,
+            self.copies,
+            self._audit,
+            is_off=not settings.debugs,
+        )
+        self.routes = Router(
+            self.access, cluster, self.feeds, self.streams, copies, self.figures, self._page
+        )
+        self.listener = TlsListener(self.routes.handle, settings.listen, self.access.is_front_proxy)
+        self.access.on_authenticated = self.listener.authenticated
+        self._metrics: TlsListener | None = None
+        if settings.metrics_listen is not None:
+            self._metrics = TlsListener(self._open_page, settings.metrics_listen)
+        self._reflector: Reflector[Trust] = Reflector(
+            self.api,
+            [f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps"],
+            {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
+            lambda document: parse_trust(document, client_ca),
+            self._trust_changed,
+        )
+        self.ready = asyncio.Event()
+        self._show_figures()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._joining: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Start serving; the API server need not be reachable yet."""
+        if self.copies is not None:
+            self.copies.start()
+        self.listener.open(self._certificates.context(None))
+        if self._metrics is not None:
+            self._metrics.open(None)
+        self._reflector.start()
+        if self._events is not None:
+            self.pulls.hold()
+            self._events.start()
+        self._task = asyncio.create_task(self._keep_open())
+        if self.peers.authority is None:
+            self._joining = asyncio.create_task(self._join())
+
+    async def stop(self) -> None:
+        await end_tasks([task for task in (self._task, self._joining) if task is not None])
+        if self._events is not None:
+            await self._events.stop()
+        await self._reflector.stop()
+        if self.copies is not None:
+            await self.copies.stop()
+        await self.listener.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        await self.feeds.close()
+        await self.pulls.close()
+        await self.peers.close()
+        await self.api.close()
+
+    def _own_copies(self, connect: Connect) -> NodeCopies:
+        settings = self._settings
+
+        @contextmanager
+        def open_client() -> Iterator[CriClient]:
+            with connect() as (runtime, _):
+                yield runtime
+
+        check_folder(settings.spool_dir)
+        slots: Slots[Copy[NodeCopy]] = Slots(
+            size_limit_bytes=settings.copy_size_limit_bytes,
+            copies_per_pod=settings.copies_per_pod,
+            disk_limit_bytes=settings.spool_limit_bytes,
+            free_bytes=partial(free_bytes, settings.spool_dir),
+        )
+        return NodeCopies(settings.spool_dir, Engine(open_client), slots, self._audit)
+
+    def _audit(self, ended: CopyEnded) -> None:
+        self._log.info("copy", **ended.fields)
+        direction = ended.spec.direction.value.lower()
+        self.figures.copied(direction, ended.end.value, ended.moved_bytes)
+
+    def _trust_changed(self) -> None:
+        # A list that cannot be refreshed is kept: the front proxy is still the same.
+        found = next(iter(self._reflector.items.values()), None)
+        if found != self.access.trust:
+            self.access.trust = found
+            self._log.info("trust", proxy=bool(found and found.proxy_ca))
+            self._news.set()
+
+    async def _join(self) -> None:
+        """Fetch the agents' CA, and serve with a certificate signed by it."""
+        rest_s, is_news = FIRST_REST_S, True
+        while True:
+            try:
+                found = await shared(self.api, self._settings.namespace)
+                if found is not None:
+                    await in_thread(partial(self._certificates.sign, found))
+                break
+            except PycrictlError as exc:
+                if is_news:
+                    self._log.warning("no_authority", error=exc.message)
+                is_news = False
+            await asyncio.sleep(rest_s)
+            rest_s = min(2 * rest_s, LONGEST_REST_S)
+        if found is None:
+            self._log.warning("agents_not_verified", secret=SECRET)
+        self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
+        self._news.set()
+
+    async def _keep_open(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CHECK_S):
+                    await self._news.wait()
+            if self._certificates.has_changed():
+                try:
+                    await in_thread(self._certificates.renew)
+                except PycrictlError as exc:
+                    self._log.warning("certificate_kept", error=exc.message)
+                    continue
+            elif not self._news.is_set():
+                continue
+            self._news.clear()
+            self.listener.open(self._certificates.context(self.access.trust))
+            if not self._unready_reason():
+                self.ready.set()
+
+    def _unhealthy_reason(self) -> str:
+        """Return why only a restart helps, else nothing. A hung loop answers no probe at all."""
+        if self.pulls.is_stuck:
+            return "the source of the node's pulls hangs"
+        has_ended = any(task and task.done() for task in (self._task, *self._reflector.tasks))
+        has_failed = self.peers.authority is None and self._joining and self._joining.done()
+        return "a task has ended" if has_ended or has_failed else ""
+
+    def _unready_reason(self) -> str:
+        trust = self.access.trust
+        if trust is None:
+            return "the API server has not said yet whom to trust"
+        if not trust.proxy_ca:
+            return "the API server names no front proxy to trust"
+        if self.peers.authority is None:
+            return "by which authority agents know each other is not known yet"
+        if self._reflector.failing_s > UNREACHED_S:
+            return f"the API server cannot be asked: {self._reflector.error}"
+        return ""
+
+    async def _open_page(self, request: web.BaseRequest) -> web.StreamResponse:
+        name = request.path.removeprefix("/")
+        if request.method != "GET" or name not in ("metrics", "livez", "readyz"):
+            return web.Response(status=404, text="404 not found\n")
+        return await self._page(name)
+
+    async def _page(self, name: str) -> web.Response:
+        if name == "metrics":
+            page = self.figures.page.text()
+            return web.Response(body=page, headers={"Content-Type": CONTENT_TYPE})
+        why = self._unready_reason() if name == "readyz" else self._unhealthy_reason()
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    def _show_figures(self) -> None:
+        gauge, counted = self.figures.page.gauge, self.figures.page.counted
+        copies, pulls, listener = self.copies, self.pulls, self.listener
+        gauge("connections", "Open connections.", lambda: len(listener.connections))
+        gauge("watches", "Open watches and streams.", lambda: self.routes.watches)
+        gauge("streams", "Open progress streams of pods.", lambda: self.streams.open)
+        gauge(
+            "source_running",
+            "Whether this node's pulls are being followed.",
+            lambda: pulls.is_running,
+        )
+        gauge("ready", "Whether it is ready.", lambda: not self._unready_reason())
+        gauge(
+            "certificate_expiry_timestamp_seconds",
+            "Until when its certificate is valid.",
+            lambda: self._certificates.expiry_s,
+        )
+        running = gauge("copies_running", "Copies under way.")
+        spooled = gauge("copy_spool_bytes", "What copies take of the disk, or will.")
+        limit = gauge(
+            "copy_spool_limit_bytes", "What they may take (--spool-size); 0 for no limit."
+        )
+        limit.set(self._settings.spool_limit_bytes)
+        if copies is not None:
+            running.set_function(lambda: copies.snapshot()["copies"])
+            spooled.set_function(lambda: copies.snapshot()["spool_bytes"])
+        counted("api_calls", "Requests to the API server.", lambda: self.api.calls)
+        counted("api_failures", "Those that failed.", lambda: self.api.failures)
+        counted(
+            "reviews",
+            "Reviews of tokens and rights by the API server.",
+            lambda: self.access.reviews,
+        )
+        counted("peer_requests", "Requests to other agents.", lambda: self.peers.asked)
+        counted("peer_failures", "Those that failed.", lambda: self.peers.failures)
+        counted(
+            "source_starts",
+            "How often this node's pulls began to be followed.",
+            lambda: pulls.starts,
+        )
+        counted("turned_away", "Connections that were too many.", lambda: listener.turned_away)
+
+
+def run(
+    settings: AgentSettings,
+    load: Callable[[], Credential],
+    connect: Connect,
+    on_ready: Callable[[], object] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or SIGINT; ``on_ready`` is called once it listens."""
+    limit_tls_buffers()
+
+    async def main() -> None:
+        log = Log(__name__)
+        loop = asyncio.get_running_loop()
+        ends = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, ends.set)
+        with log.of_library("asyncio"), log.of_library("aiohttp"):
+            agent = await Agent.make(settings, load, connect)
+            await agent.start()
+            host, port = agent.listener.address
+            log.info("serving", address=f"{host}:{port}", node=settings.node)
+            on_ready()
+            await ends.wait()
+            log.info("stopping")
+            await agent.stop()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())

@@ -1,0 +1,281 @@
+"""The pulls of this node: one source shared by all requests, stopped when there are none.
+
+The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
+files of CRI-O (``progress.node_watch``). It blocks on sockets and files, so it runs in a thread,
+which ends after a while without requests. The node's pods are watched for the same time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from pycrictl.base.errors import PycrictlError
+from pycrictl.base.servicelog import Log
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.cluster.agent.reflector import Reflector, paths_of_pods
+from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.pulls.sources.endings import Pace
+from pycrictl.pulls.sources.node_watch import Knowledge, WatchRequest, watch
+from pycrictl.pulls.state import PullState
+
+if TYPE_CHECKING:
+    from pycrictl.pulls.state import View
+    from pycrictl.runtime.cri.calls.client import CriClient
+
+LOOK_S: Final = 0.5
+UNASKED_S: Final = 15.0
+"""How long a source runs without a request; an open watch makes requests more often than that."""
+
+ENDED_S: Final = 60.0
+MAX_ENDED: Final = 500
+FIRST_LOOK_S: Final = 3.0
+RETRY_S: Final = 2.0
+
+STUCK_S: Final = 120.0
+"""How long a source may be silent before it counts as hung: all its waits have shorter limits."""
+
+_NOT_LOOKED: Final = "the node's pulls have not been looked at yet"
+
+Connect = Callable[[], "AbstractContextManager[tuple[CriClient, CriClient | None]]"]
+"""Connects to the runtime, and to the proxy in front of it if there is one."""
+
+
+class _Unasked(PycrictlError):
+    pass
+
+
+class _Source:
+    """One run of the source in its thread, and its latest result (a ``Sink``).
+
+    Only the loop sets ``pulls`` and ``has_looked``, which the thread reports to it.
+    """
+
+    def __init__(self, owner: NodePulls) -> None:
+        self._owner = owner
+        self._seen: list[PullState] = []
+        self.pulls: list[PullState] = []
+        self.has_looked = False
+        self.noted = ""
+        self.alive_at = time.monotonic()
+
+    def run(self, connect: Connect) -> None:
+        error = PycrictlError("the source has ended")
+        try:
+            with connect() as (client, proxy):
+                watch(
+                    client,
+                    WatchRequest(),
+                    self,
+                    Pace(LOOK_S, follow=True),
+                    Knowledge(proxy=proxy, pods=self._owner),
+                )
+        except _Unasked:
+            return
+        except PycrictlError as exc:
+            error = exc
+        except Exception as exc:  # an error in a thread must not go unnoticed
+            error = PycrictlError(f"the source failed: {exc!r}")
+        self._owner.tell(self._owner.source_ended, self, error)
+
+    def show(self, view: View) -> None:
+        owner = self._owner
+        self.alive_at = time.monotonic()
+        self._seen = pulls_in(view, {pull.image for pull in self._seen if pull.is_running})
+        if not owner.is_of(self):
+            raise _Unasked("there is no request")
+        owner.tell(owner.source_showed, self, self._seen, view.is_known)
+
+    def note(self, text: str) -> None:
+        self.noted = text
+        self._owner.log.info("source", note=text)
+
+    def end(self, images: Collection[str]) -> None:
+        now_s = time.time()
+        ended = [
+            replace(one, is_running=False, ended_s=one.ended_s or now_s)
+            for one in self._seen
+            if one.image in images
+        ]
+        self._owner.tell(self._owner.keep, ended)
+
+
+class NodePulls:
+    """The image pulls of this node.
+
+    Args:
+        namespaces: those whose pods may be listed; empty for all.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        api: AsyncApiClient,
+        node: str,
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        self.node = node
+        self.log = Log(__name__)
+        self.starts = 0
+        self._connect = connect
+        own = {"fieldSelector": f"spec.nodeName={node}"}
+        self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, self._notify)
+        self._source: _Source | None = None
+        self._asked_at = 0.0
+        self._failed_at = 0.0
+        self._error = ""
+        self._ended: dict[str, PullState] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._changed = asyncio.Event()
+        self._is_held = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._source is not None
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the source hangs; its thread can only be ended with the process."""
+        source = self._source
+        return source is not None and time.monotonic() - source.alive_at > STUCK_S
+
+    @property
+    def error(self) -> str:
+        """Why the pulls are unknown; empty if they are known."""
+        source = self._source
+        if source is not None and not source.has_looked:
+            return source.noted or _NOT_LOOKED
+        return self._error
+
+    def pods(self) -> tuple[Pod, ...]:
+        return tuple(self._reflector.items.values())
+
+    def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
+        wanted = namespace, name
+        return next(
+            (one for one in self.pods() if (one.namespace, one.name) == wanted or uid == one.uid),
+            None,
+        )
+
+    async def ask(self) -> tuple[list[PullState], tuple[Pod, ...]]:
+        """Return the node's pulls and pods; the first call waits for the first poll."""
+        self._begin()
+        until = time.monotonic() + FIRST_LOOK_S
+        await self._reflector.ready(FIRST_LOOK_S)
+        while (
+            (source := self._source) is not None
+            and not source.has_looked
+            and (left_s := until - time.monotonic()) > 0
+        ):
+            await self.changed(left_s)
+        return self.pulls(), self.pods()
+
+    def pulls(self) -> list[PullState]:
+        """Return recently finished pulls, then running ones."""
+        now_s = time.time()
+        running = self._source.pulls if self._source is not None else []
+        names = {one.image for one in running}
+        ended = self._ended.values()
+        lately = [one for one in ended if now_s - one.ended_s < ENDED_S and one.image not in names]
+        return lately + running
+
+    async def changed(self, timeout_s: float) -> None:
+        """Return when a pull has changed, or after a time limit in seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+
+    def hold(self) -> None:
+        """Watch the pods all the time, even without requests."""
+        self._is_held = True
+        self._reflector.start()
+
+    async def close(self) -> None:
+        self._source = None
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._reflector.stop()
+
+    # Called by sources
+
+    def is_of(self, source: _Source) -> bool:
+        """Return whether a source is still the current one; others end."""
+        return self._source is source
+
+    def tell(self, function: Callable[..., None], *given: object) -> None:
+        """Call a function in the loop, from any thread."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *given)
+
+    def source_showed(self, source: _Source, pulls: list[PullState], is_known: bool) -> None:
+        source.pulls, source.has_looked = pulls, is_known
+        if self._source is source:
+            self._error = ""
+        self._notify()
+
+    def source_ended(self, source: _Source, error: PycrictlError) -> None:
+        if self._source is source:
+            self._source, self._failed_at = None, time.monotonic()
+            if self._error != error.message:
+                self.log.warning("no_source", error=error.message)
+            self._error = error.message
+        self._notify()
+
+    def keep(self, ended: Sequence[PullState]) -> None:
+        """Remember ended pulls; the dictionary is replaced, never changed in place."""
+        images, now_s = {one.image for one in ended}, time.time()
+        before = self._ended.values()
+        kept = [one for one in before if one.image not in images and now_s - one.ended_s < ENDED_S]
+        self._ended = {one.image: one for one in [*kept, *ended][-MAX_ENDED:]}
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _begin(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._asked_at = now = time.monotonic()
+        self._reflector.start()
+        if self._timer is None:
+            self._stop_unasked()
+        if self._source is None and now - self._failed_at >= RETRY_S:
+            source = self._source = _Source(self)
+            self.starts += 1
+            threading.Thread(
+                target=source.run, args=(self._connect,), name="pulls", daemon=True
+            ).start()
+
+    def _stop_unasked(self) -> None:
+        """Stop the source after ``UNASKED_S`` without a request; else check again later."""
+        loop = asyncio.get_running_loop()
+        if (left_s := self._asked_at + UNASKED_S - time.monotonic()) > 0:
+            self._timer = loop.call_later(left_s, self._stop_unasked)
+            return
+        self._timer = self._source = None
+        if not self._is_held:
+            self._ending = loop.create_task(self._reflector.stop())
+
+
+def pulls_in(view: View, before: Collection[str]) -> list[PullState]:
+    """Return the pulls that a view shows.
+
+    Args:
+        before: the images whose pulls ran in the previous view. A complete pull that is not among
+            them ended earlier: the proxy reports it for a few more seconds.
+    """
+    found = [
+        replace(pull, is_running=False, ended_s=pull.began_s)
+        if pull.is_complete and pull.image not in before
+        else replace(pull, is_running=True)
+        for pull in view.pulls.values()
+    ]
+    return found + [one for one in view.awaited if one.image and one.image not in view.pulls]

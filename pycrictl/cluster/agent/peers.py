@@ -1,0 +1,317 @@
+"""Finds and queries other agents, within limits of number and time."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import ipaddress
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import aiohttp
+from aiohttp.http import HttpProcessingError
+
+from pycrictl.base import foreign
+from pycrictl.base.errors import (
+    ConfigError,
+    ConnectError,
+    DeadlineExceeded,
+    Denied,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    RuntimeFault,
+    Unavailable,
+    Unimplemented,
+)
+from pycrictl.base.foreign import count, mappings, parsed, text, texts
+from pycrictl.base.tls import client_context
+from pycrictl.base.units import escape
+from pycrictl.cluster.agent.api.names import SERVICE, Document
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, abandon, read_body
+
+TIMEOUT_S: Final = 4.0
+AT_ONCE: Final = 32
+ADDRESSES_S: Final = 60.0
+MISSING_S: Final = 5.0
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+MAX_VALUES: Final = 300_000
+"""The JSON values of an answer: enough for some 2,000 pulls with all their layers."""
+
+MAX_TOKEN_BYTES: Final = 64 * 1024
+SILENCE_S: Final = 60.0
+
+_TEXT_LIMIT: Final = 300
+
+
+class Peers:
+    """Queries other agents.
+
+    Args:
+        namespace: of the agents' Service; empty: only the nodes' own addresses are known.
+        port: of agents that are not endpoints of the Service.
+
+    Attributes:
+        authority: PEM of the agents' CA; empty: their certificates are not verified; None: the CA
+            is not known yet, and no agent is queried.
+    """
+
+    def __init__(self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str) -> None:
+        self.authority: str | None = None
+        self.asked = 0
+        self.failures = 0
+        self._api = api
+        self._namespace = namespace
+        self._port = port
+        self._token_file = token_file
+        self._addresses: dict[str, tuple[str, int]] = {}
+        self._looked_at = -ADDRESSES_S
+        self._is_stale = False
+        self._lock = asyncio.Lock()
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._session: aiohttp.ClientSession | None = None
+
+    def own_user(self) -> str:
+        try:
+            return subject_of(self._token())
+        except PycrictlError:
+            return ""
+
+    async def get(self, node: str, host_ip: str, path: str, query: Mapping[str, str]) -> Document:
+        """Return the document that a node's agent responds with.
+
+        Args:
+            host_ip: the node's address, or empty; used if its agent is no endpoint of the Service.
+        """
+        with self._counted():
+            async with (
+                self._slots,
+                asyncio.timeout(TIMEOUT_S),
+                self._response(node, host_ip, path, query) as response,
+            ):
+                content = await read_body(response, MAX_ANSWER_BYTES)
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise RemoteProtocolError("its answer is too long")
+            with contextlib.suppress(ValueError):
+                found = foreign.parse(content, most=MAX_VALUES)
+                if isinstance(found, dict):
+                    return found
+            raise RemoteProtocolError("its answer is not valid")
+
+    async def find(self, fits: Callable[[str], bool]) -> list[str]:
+        """Return the known nodes that have an agent and a name that fits."""
+        await self._know(lambda: any(map(fits, self._addresses)))
+        return [node for node in self._addresses if fits(node)]
+
+    async def lines(
+        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
+    ) -> AsyncGenerator[bytes, None]:
+        """Iterate over the lines that a node's agent streams."""
+        with self._counted():
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(TIMEOUT_S):
+                    response = await stack.enter_async_context(
+                        self._response(node, host_ip, path, query)
+                    )
+                while line := await _line_of(response.content):
+                    if line.strip():
+                        yield line.strip()
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except (TimeoutError, PycrictlError) as exc:
+            self.failures += 1
+            if isinstance(exc, PycrictlError):
+                raise
+            raise DeadlineExceeded(f"it did not answer within {TIMEOUT_S:g} s") from None
+
+    @asynccontextmanager
+    async def request(
+        self,
+        node: str,
+        host_ip: str,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        body: bytes,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request to a node's agent, and yield the response."""
+        async with (
+            self._asking(node, host_ip, path, headers) as where,
+            self._connections().request(
+                method, data=body or None, allow_redirects=False, **where
+            ) as response,
+        ):
+            yield response
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        node: str,
+        host_ip: str,
+        path: str,
+        headers: Mapping[str, str],
+        protocol: str,
+        max_bytes: int,
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open a WebSocket at a node's agent; WSServerHandshakeError if that refuses."""
+        async with (
+            self._asking(node, host_ip, path, headers) as where,
+            self._connections().ws_connect(
+                protocols=(protocol,), max_msg_size=max_bytes, **where
+            ) as socket,
+        ):
+            yield socket
+
+    @asynccontextmanager
+    async def _asking(
+        self, node: str, host_ip: str, path: str, headers: Mapping[str, str]
+    ) -> AsyncIterator[dict[str, Any]]:
+        """Yield the library's arguments for a request to a node's agent."""
+        if self.authority is None:
+            raise Unavailable("this agent has just begun, and cannot verify it yet")
+        host, port = await self._address(node, host_ip)
+        netloc = f"{f'[{host}]' if ':' in host else host}:{port}"
+        own = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
+        self.asked += 1
+        try:
+            yield {
+                "url": f"https://{netloc}{path}",
+                "headers": {**own, **headers},
+                "server_hostname": SERVICE if self.authority else None,
+            }
+        except (aiohttp.ClientError, OSError) as exc:
+            if isinstance(exc, TimeoutError | aiohttp.WSServerHandshakeError):
+                raise
+            self._is_stale = True  # it may have moved
+            raise ConnectError(f"its agent at {netloc} cannot be reached") from None
+
+    @asynccontextmanager
+    async def _response(
+        self, node: str, host_ip: str, path: str, query: Mapping[str, str]
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        whole = f"{path}?{urlencode(query)}"
+        async with self.request(node, host_ip, "GET", whole, {}, b"") as response:
+            if response.status != 200:
+                raise await _refusal(response)
+            try:
+                yield response
+            finally:
+                abandon(response)
+
+    async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
+        await self._know(lambda: node in self._addresses)
+        if (found := self._addresses.get(node)) is not None:
+            return found
+        if _is_address(host_ip):
+            return host_ip, self._port
+        raise Unavailable("no agent runs on it, as far as is known")
+
+    async def _know(self, is_enough: Callable[[], bool]) -> None:
+        """Refresh the addresses after ``ADDRESSES_S``, or ``MISSING_S`` if some may be wrong."""
+        age_s = time.monotonic() - self._looked_at
+        is_due = age_s >= MISSING_S and (self._is_stale or not is_enough())
+        if self._namespace and (is_due or age_s >= ADDRESSES_S):
+            async with self._lock:
+                if time.monotonic() - self._looked_at >= MISSING_S:
+                    await self._look()
+
+    async def _look(self) -> None:
+        self._is_stale = False
+        found: dict[str, tuple[str, int]] = {}
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
+        with contextlib.suppress(PycrictlError):
+            query = {"labelSelector": f"kubernetes.io/service-name={SERVICE}"}
+            async for page in self._api.pages(path, query):
+                for document in mappings(page.get("items")):
+                    ports = [count(one.get("port")) for one in mappings(document.get("ports"))]
+                    port = next(filter(None, ports), self._port)
+                    for endpoint in mappings(document.get("endpoints")):
+                        node, addresses = text(endpoint.get("nodeName")), endpoint.get("addresses")
+                        first = next(iter(texts(addresses)), "")
+                        if node and _is_address(first):
+                            found[node] = first, port
+            self._addresses = found
+        self._looked_at = time.monotonic()  # set last: callers wait for the lock meanwhile
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            context = client_context(verifies=bool(self.authority), ca_data=self.authority or None)
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    ssl=context, limit=2 * AT_ONCE + 1000, keepalive_timeout=30
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                skip_auto_headers=("Accept-Encoding",),
+            )
+        return self._session
+
+    def _token(self) -> str:
+        """Read the token, which the kubelet renews in its file."""
+        if not self._token_file:
+            raise ConfigError("this agent has no token for other agents")
+        try:
+            with Path(self._token_file).open("rb") as file:
+                token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
+        except (OSError, ValueError):
+            raise ConfigError("the token for other agents cannot be read") from None
+        if not token or not token.isprintable():
+            raise ConfigError("the token for other agents is empty")
+        return token
+
+
+def subject_of(token: str) -> str:
+    """Return the ``sub`` of a JWT without verifying it; empty if the token is no JWT."""
+    try:
+        claims = base64.urlsafe_b64decode(token.split(".")[1] + "==")  # more padding does no harm
+        return text(parsed(claims).get("sub"))
+    except (ValueError, IndexError):
+        return ""
+
+
+async def _line_of(stream: aiohttp.StreamReader) -> bytes:
+    """Return the next line of a body, empty at its end."""
+    try:
+        async with asyncio.timeout(SILENCE_S):
+            return await stream.readline()
+    except TimeoutError:
+        raise DeadlineExceeded("nothing has come for too long") from None
+    except (ValueError, HttpProcessingError):
+        raise RemoteProtocolError("a line is too long") from None
+    except (aiohttp.ClientError, OSError) as exc:
+        reason = escape(str(getattr(exc, "strerror", None) or exc).lower()[:_TEXT_LIMIT])
+        raise ConnectError(f"the connection broke off: {reason}") from None
+
+
+async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
+    content = await response.content.read(64 * 1024)
+    message = text(parsed(content).get("message"), _TEXT_LIMIT)
+    line = escape(message or f"it answered {response.status}")
+    kinds: dict[int, type[RuntimeFault]] = {
+        401: Denied,
+        403: Denied,
+        404: NotFound,
+        405: Unimplemented,
+    }
+    return kinds.get(response.status, RuntimeFault)(line)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True

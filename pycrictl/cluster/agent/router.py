@@ -1,0 +1,378 @@
+"""The routes of the agent, and who may use them. Paths are taken literally.
+
+Names of Kubernetes need no escapes, so a path with one, or with an empty or dotted segment, is
+refused before it is parsed: the API server and this agent cannot read a path differently.
+
+How ``kubectl get imagepulls -A -w`` is served:
+
+1. The API server authenticates and authorizes the user, and forwards the request to any agent as
+   the front proxy. ``tls_listener`` accepts the connection, ``access`` verifies the certificate
+   (``frontproxy``), and this module finds the handler.
+2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
+   ``object_store``, which is pure; each change gets a version and goes to every ``watching``.
+3. ``cluster`` finds the nodes with pods that wait for an image (``reflector``), and queries their
+   agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
+4. The agent of such a node follows its pulls in ``node_pulls`` with ``progress.node_watch``;
+   ``objects`` joins them with the images of the pods, and ``api.table`` and ``api.answers``
+   write the requested form.
+
+A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
+one order. An agent that gets a watch for another agent's list fetches that list from the one with
+the tag, and begins with the differences. If it is no longer known, the answer is 410 Gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from aiohttp import web
+
+from pycrictl.base.errors import Denied, PycrictlError
+from pycrictl.base.metricspage import MetricsPage
+from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.cluster.agent.api import names, openapi
+from pycrictl.cluster.agent.api.answers import (
+    ListQuery,
+    form_of,
+    parameters,
+    parse_query,
+    refuse,
+    respond,
+)
+from pycrictl.cluster.agent.api.names import (
+    DEBUGGING_OFF,
+    Refusal,
+    expired,
+    is_name,
+    not_found,
+    pod_not_found,
+)
+from pycrictl.cluster.agent.cluster import Cluster, Scope
+from pycrictl.cluster.agent.copies.forwarding import CopyRequest
+from pycrictl.cluster.agent.copies.handlers import CopyRoutes
+from pycrictl.cluster.agent.feed import Feeds
+from pycrictl.cluster.agent.object_store import VersionGone
+from pycrictl.cluster.agent.objects import pod_of, wanted
+from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
+from pycrictl.cluster.agent.trust.access import Access
+from pycrictl.cluster.agent.trust.frontproxy import User
+from pycrictl.cluster.agent.watching import WatchResponse
+
+OF_KUBELET: Final = "imagePullProgress"
+"""Path prefix of the routes proposed for the kubelet (KEP-5334)."""
+
+MAX_PATH_CHARS: Final = 1024
+MAX_WATCHES: Final = 1000
+MAX_WATCHES_PER_USER: Final = 200
+
+_PATH: Final = re.compile(r"/|(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)+/?")
+
+Answer = Awaitable[web.StreamResponse]
+
+
+class ApiCall(NamedTuple):
+    """A request, and the parameters of its query."""
+
+    request: web.BaseRequest
+    given: dict[str, str]
+    has_body: bool
+
+    def check_get(self) -> None:
+        if self.request.method != "GET":
+            raise Refusal(405, f"only GET is served here, not {self.request.method[:20]}")
+        if self.has_body:
+            raise Refusal(413, "a body is not taken")
+
+
+class Figures:
+    """The agent's metrics, as a page for Prometheus."""
+
+    def __init__(self) -> None:
+        self.page = page = MetricsPage("pycrictl_agent_")
+        self.requests: Counter[tuple[str, ...]] = Counter()
+        self._copies = page.counter(
+            "copies",
+            "Copies that are over or were refused, by direction and end.",
+            "direction",
+            "end",
+        )
+        self._copy_bytes = page.counter(
+            "copy_bytes",
+            "Bytes of archives that arrived, of all copies that are over.",
+            "direction",
+        )
+        page.counted(
+            "requests", "Requests, by kind and status.", lambda: self.requests, "kind", "code"
+        )
+        self.refused = Seldom(Log(__name__).warning, "refused")
+
+    def answered(self, kind: str, status: int) -> None:
+        self.requests[kind, str(status)] += 1
+
+    def copied(self, direction: str, end: str, moved_bytes: int) -> None:
+        self._copies.labels(direction, end).inc()
+        self._copy_bytes.labels(direction).inc(moved_bytes)
+
+
+class Router:
+    def __init__(
+        self,
+        access: Access,
+        cluster: Cluster,
+        feeds: Feeds,
+        streams: ProgressStreams,
+        copies: CopyRoutes,
+        figures: Figures,
+        page: Callable[[str], Awaitable[web.Response]],
+    ) -> None:
+        self._access = access
+        self._cluster = cluster
+        self._feeds = feeds
+        self._streams = streams
+        self._copies = copies
+        self._figures = figures
+        self._page = page
+        self._watches: Counter[str] = Counter()
+        self._log = Log(__name__)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request; errors become responses, except timeouts and lost connections."""
+        response: web.StreamResponse
+        kind = "other"
+        try:
+            kind, answer = self._route(request)
+            response = await answer
+        except Refusal as refusal:
+            response = refuse(refusal)
+        except Denied as exc:
+            response = refuse(Refusal(500, f"the agent lacks a right: {exc.message}"))
+        except PycrictlError as exc:
+            response = refuse(Refusal(503, exc.message, retry_after_s=1))
+        except (TimeoutError, ConnectionError):
+            raise
+        except Exception as exc:
+            self._log.failure("request_failed", exc, kind=kind)
+            response = refuse(Refusal(500, "internal error"))
+        self._figures.answered(kind, response.status)
+        if response.status in (401, 403) or response.status >= 500:
+            peer = request.remote or ""
+            self._figures.refused(kind=kind, status=response.status, peer=peer)
+        if response.status == 401:
+            response.force_close()
+        return response
+
+    def _route(self, request: web.BaseRequest) -> tuple[str, Answer]:
+        path, _, query = request.raw_path.partition("?")
+        if len(path) > MAX_PATH_CHARS or not _PATH.fullmatch(path):
+            raise Refusal(401, "Unauthorized")
+        has_body = request.can_read_body or request.headers.get("Content-Length", "0") != "0"
+        words = path.strip("/").split("/")
+        call = ApiCall(request, parameters(query), has_body)
+        if words[0] == OF_KUBELET:
+            return "kubelet", self._kubelet(call, words[1:])
+        if not _is_of_copies(words):
+            if request.method != "GET" or has_body:
+                self._access.user(request)
+            call.check_get()
+        match words:
+            case ["livez" | "healthz"]:
+                return "health", self._page("livez")
+            case ["readyz"]:
+                return "health", self._page("readyz")
+            case ["metrics"]:
+                return "metrics", self._metrics(request)
+            case ["node", "v1alpha1", *rest]:
+                return "peer", self._peer(call, rest)
+        return "api", self._api(call, words)
+
+    # For users with a right on the node
+
+    async def _metrics(self, request: web.BaseRequest) -> web.Response:
+        await self._access.metrics(request)
+        return await self._page("metrics")
+
+    async def _kubelet(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
+        """Answer as a kubelet would (KEP-5334); its ``podID`` is the pod's name."""
+        user = await self._access.node_proxy(call.request)
+        if self._streams.is_off:
+            raise Refusal(405, DEBUGGING_OFF)
+        if len(words) not in (2, 3):
+            raise _no_such_resource()
+        call.check_get()
+        query = parse_query(call.given)
+        namespace, name, container = (*words, query.container)[:3]
+        if not (is_name(namespace) and is_name(name)):
+            raise pod_not_found(name)
+        pod = await self._streams.find(namespace, name)
+        if pod is None:
+            raise pod_not_found(name)
+        if container and not wanted(pod, container):
+            raise Refusal(404, f'container "{container}" not found in pod "{name}"')
+        with self._counted(user):
+            return await self._streams.serve(
+                call.request, pod, container, is_watch=True, timeout_s=query.timeout_s
+            )
+
+    # For other agents
+
+    async def _peer(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
+        request, given, _ = call
+        await self._access.peer(request)
+        match words:
+            case ["namespaces", namespace, "pods", name, names.COPIES, *rest]:
+                asked = CopyRequest(request, namespace, name, rest, given)
+                return await self._copies.answer_peer(asked)
+        query = parse_query(given)
+        match words:
+            case ["pulls"]:
+                scope = Scope(given.get("namespace", ""), given.get("pod", ""))
+                objects = await self._cluster.of_own_node(scope)
+                return respond({"items": objects})
+            case ["listed"]:
+                scope = Scope(*(given.get(key, "") for key in Scope._fields))
+                try:
+                    return respond({"items": self._feeds.listed(scope, int(query.version or 0))})
+                except VersionGone:
+                    raise expired(query.version) from None
+            case ["pods", namespace, name, "imagepullprogress"]:
+                pod = await self._streams.find(namespace, name)
+                if pod is None:
+                    raise pod_not_found(name)
+                limit_s = float(min(query.timeout_s or PLAIN_S, LONGEST_S))
+                return await self._streams.serve_own(request, pod, query.container, limit_s)
+        raise Refusal(404, "the server could not find the requested resource")
+
+    # For the front proxy
+
+    async def _api(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
+        user = self._access.user(call.request)
+        match words:
+            case ["apis"]:
+                return respond(openapi.groups())
+            case ["apis", names.GROUP]:
+                return respond(openapi.group())
+            case ["openapi", "v3"]:
+                return respond(openapi.index())
+            case ["openapi", "v3", "apis", names.GROUP, names.VERSION]:
+                return respond(openapi.document())
+            case ["apis", names.GROUP, names.VERSION, *rest]:
+                return await self._resource(call, user, rest)
+        raise _no_such_resource()
+
+    async def _resource(self, call: ApiCall, user: User, words: list[str]) -> web.StreamResponse:
+        match words:
+            case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
+                space
+            ):
+                raise _no_such_resource()
+            case []:
+                return respond(openapi.resources())
+            case [names.RESOURCE]:
+                return await self._list(call, user, "")
+            case ["namespaces", namespace, names.RESOURCE]:
+                return await self._list(call, user, namespace)
+            case ["namespaces", namespace, names.RESOURCE, name]:
+                return await self._get(call, namespace, name)
+            case ["namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(name):
+                return await self._progress(call, user, namespace, name)
+            case ["watch", "namespaces", namespace, "pods", name, names.SUBRESOURCE] if is_name(
+                name
+            ):
+                # Only with this path is it a watch to the API server, which cuts everything else
+                # after 60 s and ignores watch=true in a request with a name (RequestInfo).
+                return await self._progress(call, user, namespace, name, has_end=False)
+            case ["namespaces", namespace, "pods", name, names.COPIES, *rest] if is_name(name):
+                asked = CopyRequest(call.request, namespace, name, rest, call.given)
+                return await self._copies.answer(asked, user)
+        raise _no_such_resource()
+
+    async def _list(self, call: ApiCall, user: User, namespace: str) -> web.StreamResponse:
+        query = parse_query(call.given)
+        form = form_of(call.request.headers.get("Accept", ""), query.include)
+        scope = _scope(namespace, query)
+        feed = self._feeds.get(scope)
+        if query.is_watch:
+            with self._counted(user):
+                watch = WatchResponse(feed, query, form)
+                response = await watch.serve(call.request)
+                if watch.has_expired:  # sent in the stream, whose status is 200
+                    self._figures.answered("watch", 410)
+                return response
+        if query.match == "Exact":
+            raise Refusal(410, "only the newest version can be listed")
+        await feed.refresh()
+        objects = [
+            one for one in feed.store.objects() if query.has_labels and query.fields.fits(one)
+        ]
+        return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
+
+    async def _get(self, call: ApiCall, namespace: str, name: str) -> web.StreamResponse:
+        query = parse_query(call.given)
+        form = form_of(call.request.headers.get("Accept", ""), query.include)
+        pod, _, container = name.rpartition(".")
+        if not (is_name(pod) and is_name(container)):  # joined, they may be longer than a name
+            raise not_found(name)
+        feed = self._feeds.get(Scope(namespace, pod))
+        await feed.refresh()
+        found = feed.store.find((namespace, name))
+        if found is None:
+            raise not_found(name)
+        return respond(form.one(found), warnings=feed.warnings)
+
+    async def _progress(
+        self, call: ApiCall, user: User, namespace: str, name: str, *, has_end: bool = True
+    ) -> web.StreamResponse:
+        query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
+        pod = await self._cluster.pod(namespace, name)
+        if pod is None:
+            raise pod_not_found(name)
+        with self._counted(user):
+            return await self._streams.serve(
+                call.request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s
+            )
+
+    @contextmanager
+    def _counted(self, user: User) -> Iterator[None]:
+        """Count a watch or stream while it lasts; raise Refusal if there are too many."""
+        if self._watches[user.name] >= MAX_WATCHES_PER_USER or self.watches >= MAX_WATCHES:
+            raise Refusal(429, "too many watches: try again later", retry_after_s=5)
+        self._watches[user.name] += 1
+        try:
+            yield
+        finally:
+            self._watches[user.name] -= 1
+            self._watches += Counter()  # drops entries at zero
+
+    @property
+    def watches(self) -> int:
+        return self._watches.total()
+
+
+def _is_of_copies(words: list[str]) -> bool:
+    """Return whether a path may be about copies, which check the method and the user later."""
+    match words:
+        case ["apis", _, _, "namespaces", _, "pods", _, names.COPIES, *_]:
+            return True
+        case ["node", "v1alpha1", "namespaces", _, "pods", _, names.COPIES, *_]:
+            return True
+    return False
+
+
+_OF_STREAM: Final = ("timeoutSeconds", "container")
+
+
+def _scope(namespace: str, query: ListQuery) -> Scope:
+    """Return the narrowest scope of a list: its field selector may name a pod or a node."""
+    name, node = query.fields.wanted("metadata.name"), query.fields.wanted("spec.nodeName")
+    pod = pod_of(name) if name else query.fields.wanted("spec.podName")
+    given = query.fields.wanted("metadata.namespace")
+    wanted = namespace or (given if is_name(given) else "")
+    return Scope(wanted, pod if wanted and is_name(pod) else "", node if is_name(node) else "")
+
+
+def _no_such_resource() -> Refusal:
+    return Refusal(404, "the server could not find the requested resource")

@@ -1,0 +1,315 @@
+"""Copying by the API of the agents: a session at the node, and its bytes in pieces.
+
+1. This module measures the archive (into a container), and creates a session under a name of its
+   own, so that even an interrupted creation can be cancelled.
+2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
+   ``agent.copies.handlers`` checks ``create pods/exec`` as well and forwards to the agent of the
+   pod's node (``forwarding``), which finds the container and checks quotas and disk space. Out of a
+   container, the archive is made in the spool meanwhile.
+3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
+   since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver
+   acknowledges what it has. After an interruption the client reconnects and continues from the last
+   acknowledgement.
+4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
+   makes it visible at once. Out of one, the pieces are unpacked beside the destination.
+
+A session is in the agent's memory and ends with the agent; the copy then starts over with a note.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NoReturn
+
+from pycrictl.base.errors import (
+    ConnectError,
+    CopyError,
+    Denied,
+    Exhausted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    StreamError,
+    Unimplemented,
+)
+from pycrictl.base.foreign import count, mapping, parsed, text
+from pycrictl.cluster.kubectl import api_errors
+from pycrictl.cluster.kubectl.copies.api import CopyApi, Forgotten, Lost, RetryPolicy, error_of
+from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy
+from pycrictl.cluster.kubectl.pod_selection import check_name, namespace_of
+from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing, from_server
+from pycrictl.copy.rules import outcome
+from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.rules.policy import Rules
+from pycrictl.copy.rules.spec import ContainerPath, address
+from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
+from pycrictl.copy.transfer.messages import (
+    Acknowledgement,
+    Arriving,
+    Event,
+    ResumableProtocol,
+    StatusText,
+)
+from pycrictl.copy.tree.walk import Watch
+
+_REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
+"""Errors that mean that no session was created; without an answer, there may be one."""
+
+POLL_S: Final = 0.2
+FINISH_RETRIES: Final = 5
+"""Retries to end a complete copy at an agent that does not answer: for some 6 s."""
+
+MAX_SESSIONS: Final = 10
+"""Maximum number of sessions for one copy: agents may end or lose them."""
+
+ABANDON_S: Final = 5.0
+"""Time limit for abandoning the session at the end of the program."""
+
+
+@dataclass(eq=False)
+class OverApi:
+    """A ``Method`` for one copy of one pod, with its session at the agent, or successive ones.
+
+    Attributes:
+        container: empty for the pod's default.
+    """
+
+    api: CopyApi
+    container: str
+    retry_policy: RetryPolicy
+    name = "cluster"
+    _session: str = ""
+    _sessions: int = 0
+    _spec: dict[str, Any] = field(default_factory=dict)
+    _watch: Watch = field(init=False)
+    _expected_bytes: int = 0
+    _reached: int = 0
+    _shown: int = 0
+    _has_bytes: int = 0
+    _sign_s: float = 0.0
+
+    @contextmanager
+    def read(
+        self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+    ) -> Iterator[Outgoing]:
+        options = {"archive": rules.archive, "followLinks": follow, "early": True}
+
+        def pieces() -> Generator[memoryview, None, None]:
+            if not self._session:
+                self._begin_anew()
+            try:
+                yield from self._received()
+            except Forgotten as exc:
+                self._session = ""
+                raise BeginAnew(exc.message) from None
+            except StreamError as exc:
+                raise ConnectError(exc.message, hint=exc.hint) from exc
+            self._finish()
+
+        with self._begun(path, {"direction": "From", "options": options}, watch):
+            try:
+                yield from_server(path, pieces)
+            except StreamError as exc:  # the archive is invalid
+                raise CopyError(exc.message, hint=exc.hint) from exc
+
+    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+        found, sent = None, archive.measured(rules, watch)
+        options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
+        asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
+        path = address(path, archive.kind)
+        with self._begun(path, {**asked, "options": options}, watch):
+            if watch.on_total is not None:
+                watch.on_total(sent.size_bytes)
+            while found is None:
+                try:
+                    self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
+                    found = self._committed()
+                except Forgotten as exc:
+                    watch.note(f"{exc.message}: starting over")
+                    self._begin_anew()
+        return _report(found, watch) or sent.summary
+
+    @contextmanager
+    def _begun(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
+        """Begin a session, and abandon it if the copy fails."""
+        self._watch = watch
+        self._spec = {"container": self.container, **asked, "path": os.fsdecode(path)}
+        self._begin()
+        try:
+            yield
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _begin(self) -> None:
+        self._session, self._reached = os.urandom(16).hex(), 0
+        self._sessions += 1
+        try:
+            status = _status(self.api.begin(self._spec, self._session))
+        except _REFUSALS:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
+        self._expected_bytes = count(status.get("size", status.get("expectedSize")))
+
+    def _begin_anew(self) -> None:
+        if self._sessions == MAX_SESSIONS:
+            raise CopyError(f"the agent has lost the copy {MAX_SESSIONS} times")
+        self.retry_policy.call(self._begin)  # a restarted agent may not be reachable yet
+
+    def _abandon(self) -> None:
+        if self._session:
+            with suppress(PycrictlError):
+                self.api.abandon(self._session, timeout_s=ABANDON_S)
+
+    def _send(self, archive: Incoming, size_bytes: int) -> None:
+        """Send the rest of an archive over one connection."""
+        protocol = ResumableProtocol(is_client=True, is_sender=True)
+        with self.api.open(self._session, 0) as link:
+            self._take(next_event(link, protocol))
+            offset = self._has_bytes
+            if offset > size_bytes:
+                raise RemoteProtocolError("the agent claims more bytes than the copy has")
+            with closing(archive.pieces(offset)) as found:
+                send(
+                    link, protocol, found, self._take,
+                    offset=offset, size_bytes=size_bytes, on_sent=self._check_silence,
+                )  # fmt: skip
+            while self._has_bytes < size_bytes:
+                self._take(next_event(link, protocol))
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, StatusText):
+            _refuse(event)
+        elif isinstance(event, Acknowledgement):
+            self._has_bytes, self._sign_s = event.offset, time.monotonic()
+            self._progressed(event.offset)
+
+    def _check_silence(self, _: int) -> None:
+        if time.monotonic() - self._sign_s > self.api.idle_s:
+            raise StreamError(f"the agent was silent for {self.api.idle_s:g} s")
+
+    def _received(self) -> Iterator[memoryview]:
+        """Yield the pieces as they arrive; report the size once it is known."""
+        on_total = self._watch.on_total or ignore
+        if self._expected_bytes:
+            on_total(self._expected_bytes)
+        arriving = Arriving()
+        protocol = ResumableProtocol(is_client=True, is_sender=False)
+        while not arriving.is_whole:
+            try:
+                with self.api.open(self._session, arriving.offset) as link:
+                    yield from receive(
+                        link, protocol, arriving, on_status=_refuse, on_taken=self._progressed
+                    )
+            except PycrictlError as exc:
+                self.retry_policy.back_off(exc)
+        on_total(arriving.offset)
+
+    def _progressed(self, offset: int) -> None:
+        if offset > self._reached:
+            self._reached = offset
+            self.retry_policy.renew()
+        if offset > self._shown:
+            self._watch.on_bytes(offset - self._shown)
+            self._shown = offset
+
+    # The end of the copy
+
+    def _committed(self) -> dict[str, Any]:
+        """Make the node move the copy into place, and wait until it has."""
+        is_asked = False
+        while True:
+            try:
+                found = self.api.commit(self._session)
+            except Forgotten:
+                if not is_asked:
+                    raise
+                raise CopyError(
+                    "the agent was restarted while it was moving the copy into place:"
+                    " see whether it is there before you copy again"
+                ) from None
+            except PycrictlError as exc:
+                is_asked = True
+                self.retry_policy.back_off(exc)
+                continue
+            status = _status(found)
+            if status.get("phase") == "Failed":
+                message = text(status.get("message")) or "the agent does not say why"
+                raise Lost(message) if status.get("code") == 410 else CopyError(message)
+            if status.get("phase") != "Committing":
+                return found
+            is_asked = True
+            self.retry_policy.renew()
+            time.sleep(POLL_S)
+
+    def _finish(self) -> None:
+        """Report what the node left out, and end the session."""
+        found: dict[str, Any] = {}
+        with suppress(PycrictlError):  # all data has already arrived
+            retry_policy = RetryPolicy(ignore, retries=FINISH_RETRIES)
+            found = retry_policy.call(lambda: self.api.commit(self._session))
+        _report(found, self._watch)
+
+
+@contextmanager
+def in_cluster(
+    path: ContainerPath,
+    watch: Watch,
+    *,
+    options: Sequence[str],
+    environ: Mapping[str, str],
+    namespace: str,
+    container: str,
+    retries: int | None,
+) -> Iterator[tuple[OverApi]]:
+    """Yield the method for a container in a cluster. Only the main thread may call it.
+
+    Args:
+        options: of kubectl.
+        namespace: empty for that of kubectl's context, unless the pod names one.
+        container: empty for the pod's default.
+
+    Raises:
+        UsageError: the name of the namespace, pod or container is invalid.
+        Unimplemented: there is no agent, or none that offers copies.
+        PycrictlError: kubectl refused.
+    """
+    note, namespace = watch.note, path.pod or namespace
+    check_name("a namespace", namespace)
+    check_name("a pod", path.container)
+    check_name("a container", container)
+    kubectl = Kubectl(options, note)
+    try:
+        with KubectlProxy(kubectl, environ) as proxy:
+            api = CopyApi(proxy.target, namespace or namespace_of(kubectl), path.container)
+            yield (OverApi(api, container, RetryPolicy(note, retries=retries)),)
+    except Unimplemented as exc:
+        raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
+
+
+def _status(found: dict[str, Any]) -> dict[str, Any]:
+    if not (status := mapping(found.get("status"))):
+        raise RemoteProtocolError("the agent did not return a copy")
+    return status
+
+
+def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
+    """Report what the node left out; return the summary of the copy, if there is one."""
+    result = mapping(found, "status", "outcome")
+    done = outcome.of_status(result) if result else outcome.Outcome()
+    done.report(watch.on_skip, watch.note)
+    return done.copied
+
+
+def _refuse(status: StatusText) -> NoReturn:
+    """Raise the agent's reason for ending the transfer; see ``error_of``."""
+    body = bytes(status.data)
+    raise error_of(count(parsed(body).get("code")) or 500, body)

@@ -1,0 +1,194 @@
+"""The pulls in lists and watches of ImagePull objects. Pure.
+
+A pull has its ``node`` where pulls of several nodes are shown, since each node pulls the same
+bytes. On one node, several pods that need one image share its pull, which is named after the first
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pycrictl.base.foreign import count, mapping, mappings, parsed, text, texts
+from pycrictl.base.units import quote
+from pycrictl.pulls.messages import pull_in_status
+from pycrictl.pulls.state import Phase, PullState
+
+MAX_LINE_BYTES: Final = 8 << 20
+_PHASES: Final = {
+    "Queued": Phase.WAITING,
+    "Waiting": Phase.WAITING,
+    "Pulling": Phase.DOWNLOADING,
+    "Extracting": Phase.EXTRACTING,
+    "Succeeded": Phase.DONE,
+    "Failed": Phase.FAILED,
+    "BackOff": Phase.FAILED,
+}
+
+
+class ExpiredError(Exception):
+    """The watch ended with an ERROR event, such as 410 (expired); start again with a list."""
+
+
+class Wanted(NamedTuple):
+    """The pulls to show; an empty field matches all."""
+
+    namespace: str = ""
+    node: str = ""
+    container: str = ""
+    has_pod: Callable[[str, str], bool] = lambda namespace, name: True
+
+
+class PullObject(NamedTuple):
+    """The required parts of an ImagePull object.
+
+    Attributes:
+        pull: without what its status says; its pod is the first of those that share the pull.
+        node: the node that pulls, empty before the pod has one.
+        namespace, name: of the object's pod.
+        has_begun: there is a pull, not only a pod that waits for one.
+    """
+
+    pull: PullState
+    node: str
+    namespace: str
+    name: str
+    phase: Phase
+    has_begun: bool
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in (Phase.DONE, Phase.FAILED)
+
+    def shares(self, other: PullObject) -> bool:
+        return (self.pull.image, self.node) == (other.pull.image, other.node)
+
+
+class PullObjects:
+    """Reads lists and watch events, and tracks which pulls are under way."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.version = ""
+        self.silent: dict[str, str] = {}
+        self.lost: list[PullObject] = []
+        self.first_bad: str | None = None
+        self._wanted = wanted
+        self._objects: dict[str, PullObject] = {}
+        self._line = bytearray()
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.lost and all(pull.is_over for pull in self._objects.values())
+
+    @property
+    def has_not_begun(self) -> bool:
+        """Whether no wanted pull is under way; pods may wait for some that may never begin."""
+        return not self.lost and all(
+            pull.is_over or not pull.has_begun for pull in self._objects.values()
+        )
+
+    def receive_list(self, body: bytes) -> list[PullState]:
+        """Process a list; objects that are missing from it no longer exist."""
+        document = parsed(body)
+        if document.get("kind") != "ImagePullList":
+            raise ValueError("not an ImagePullList")
+        self._line.clear()
+        before, self._objects = self._objects, {}
+        self.silent.clear()
+        pulls: list[PullState] = []
+        for item in mappings(document.get("items")):
+            pulls += self._apply(item, before)
+        for uid in before.keys() - self._objects.keys():
+            self._lose(before[uid])
+        self._take_version(document)
+        return pulls
+
+    def receive_message(self, message: bytes) -> PullState | None:
+        """Do nothing: watches are streams of lines."""
+        return None
+
+    def receive_data(self, data: bytes) -> list[PullState]:
+        *lines, rest = (bytes(self._line) + data).split(b"\n")
+        self._line = bytearray(rest)
+        if len(rest) > MAX_LINE_BYTES:
+            self._reject("longer than an event may be", rest)
+            self._line.clear()
+        return [pull for line in lines if line.strip() for pull in self._event(line)]
+
+    def receive_eof(self) -> list[PullState]:
+        """End a watch; a truncated line is dropped, since the next list has its object."""
+        self._line.clear()
+        return []
+
+    def _event(self, line: bytes) -> Iterator[PullState]:
+        event = parsed(line)
+        kind, found = event.get("type"), mapping(event.get("object"))
+        if not found:
+            self._reject("not a watch event", line)
+            return
+        if kind == "ERROR":
+            raise ExpiredError(text(found.get("message")) or "the watch has ended")
+        self._take_version(found)
+        if kind == "DELETED":
+            uid = text(mapping(found.get("metadata")).get("uid"))
+            if (pull := self._objects.pop(uid, None)) is not None:
+                self._lose(pull)
+        elif kind in ("ADDED", "MODIFIED"):
+            yield from self._apply(found, self._objects)
+
+    def _take_version(self, document: dict[str, Any]) -> None:
+        self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
+
+    def _apply(
+        self, document: dict[str, Any], before: dict[str, PullObject]
+    ) -> Iterator[PullState]:
+        metadata, spec, status = (
+            mapping(document.get(key)) for key in ("metadata", "spec", "status")
+        )
+        namespace, node = text(metadata.get("namespace")), text(spec.get("nodeName"))
+        pod, image = text(spec.get("podName")), text(spec.get("image"))
+        if not self._is_wanted(namespace, node, pod, spec):
+            return
+        uid, error = text(metadata.get("uid")), text(status.get("error"))
+        if status.get("unknown") is True:
+            self.silent[node] = error
+            if (old := before.get(uid)) is not None:  # its agent may come back
+                self._objects[uid] = old
+            return
+        stands = text(status.get("phase"))
+        phase = _PHASES.get(stands, Phase.WAITING)
+        shown_node = "" if self._wanted.node else node
+        pull = PullState(image=image, node=shown_node, pods=(f"{namespace}/{pod}",))
+        found = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
+        others = [before.get(uid), *self._objects.values()]
+        if first := next((one for one in others if one and one.shares(found)), None):
+            pull = replace(pull, pods=first.pull.pods)
+            found = found._replace(pull=pull)
+        self._objects[uid] = found
+        if stands == "Succeeded" and not self.version:
+            return  # it ended before the watch began
+        has_begun = count(status.get("totalBytes")) or status.get("startTime")
+        if stands == "Succeeded" and not has_begun:
+            phase = Phase.PRESENT
+        if phase is Phase.FAILED:
+            error = error or text(status.get("kubeletReason")) or "the pull failed"
+        yield pull_in_status(status, replace(pull, error=error), phase)
+
+    def _is_wanted(self, namespace: str, node: str, pod: str, spec: dict[str, Any]) -> bool:
+        wanted = self._wanted
+        return (
+            wanted.namespace in ("", namespace)
+            and wanted.node in ("", node)
+            and (not wanted.container or wanted.container in texts(spec.get("containers")))
+            and wanted.has_pod(namespace, pod)
+        )
+
+    def _lose(self, pull: PullObject) -> None:
+        if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
+            self.lost.append(pull)
+
+    def _reject(self, reason: str, message: bytes) -> None:
+        shown = quote(message[:60].decode(errors="replace"), 60)
+        self.first_bad = self.first_bad or f"{reason}: {shown}"

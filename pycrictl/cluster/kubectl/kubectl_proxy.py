@@ -1,0 +1,181 @@
+"""``kubectl proxy`` on a private socket: the transport of streams to the API server.
+
+The proxy gives anybody who can connect to its socket the user's rights. So the socket is created in
+a folder that only the user can enter, which is removed once the socket exists: this program keeps a
+descriptor. The proxy forwards only to the paths that its user needs, and always ends with this
+program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import shutil
+import signal
+import stat
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from pycrictl.base.errors import ConnectError, RemoteProtocolError
+from pycrictl.cluster.agent.api.names import GROUP
+from pycrictl.cluster.kubectl import api_errors
+from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.streams.bytestream import dial
+from pycrictl.streams.opening import Exchange
+from pycrictl.streams.target import Target
+
+AGENTS_ONLY: Final = rf"--accept-paths=^/apis/{GROUP.replace('.', '[.]')}(/.*)?$"
+READ_ONLY: Final = "--reject-methods=^(POST|PUT|PATCH|DELETE)$"
+"""Options of ``kubectl proxy``: it forwards to the agents' API, or only requests that read."""
+
+TIMEOUT_S: Final = 30.0
+MAX_LIST_BYTES: Final = 64 << 20
+READY_S: Final = 20.0
+"""How long kubectl may take to listen; it starts slowly on a busy machine."""
+
+_LEFT_S: Final = 3 * READY_S
+"""The age from which a folder counts as unused."""
+
+_PREFIX: Final = "pycrictl-kubectl-"
+_LONGEST_PATH: Final = 100
+"""Maximum length of a socket's path in bytes (108 with its final NUL), less a few."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_ENDS_S: Final = 2.0
+
+
+class KubectlProxy:
+    """A running ``kubectl proxy``. Use it in a ``with`` statement, in the main thread.
+
+    Entering raises the same errors as ``target``.
+
+    Args:
+        kubectl: has the connection's options.
+        environ: environment variables of this process.
+        options: options of ``kubectl proxy`` that limit what it forwards.
+    """
+
+    def __init__(
+        self, kubectl: Kubectl, environ: Mapping[str, str], options: Sequence[str] = (AGENTS_ONLY,)
+    ) -> None:
+        self._kubectl = kubectl
+        self._options = options
+        self._parent = _parent(environ)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._running = ExitStack()
+        self._socket = ""
+
+    def __enter__(self) -> KubectlProxy:
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
+
+    def target(self, path: str) -> Target:
+        """Return the target for a path of the API server; restart kubectl if it has ended."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return Target("http", "localhost", 80, path, self._socket)
+
+    def _start(self) -> None:
+        self._running.close()
+        _sweep(self._parent)
+        with (
+            tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
+            ExitStack() as stack,
+        ):
+            words = ["proxy", f"--unix-socket={folder}/s", *self._options]
+            process = self._kubectl.start(
+                words,
+                stdin=subprocess.DEVNULL,
+                preexec_fn=_ending_with(os.getpid()),
+                process_group=0,  # Ctrl-C must not reach it; this program ends it
+            )
+            complaint = stack.enter_context(self._kubectl.listening(process))
+            stack.callback(_end, process)
+            assert process.stdout is not None
+            ready, _, _ = select.select([process.stdout], [], [], READY_S)
+            if not ready:
+                raise ConnectError(f"kubectl proxy does not listen within {READY_S:g} s")
+            if not process.stdout.readline():
+                code = process.wait()
+                raise api_errors.of_text(complaint(), code)
+            socket = os.open(f"{folder}/s", os.O_PATH)
+            stack.callback(os.close, socket)
+            self._process, self._socket = process, f"/proc/self/fd/{socket}"
+            self._running = stack.pop_all()
+
+
+async def read(target: Target) -> AsyncIterator[bytes]:
+    """Yield the body of a response; raise UpgradeRefused unless its status is 200."""
+    connection = await dial(target, timeout_s=TIMEOUT_S)
+    try:
+        exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
+        response = await exchange.request(timeout_s=TIMEOUT_S)
+        if response.status != 200:
+            raise await exchange.refused()
+        while data := await exchange.read():
+            yield data
+    finally:
+        connection.abort()
+
+
+async def fetch(target: Target) -> bytes:
+    """Return the body of a response, as ``read`` does."""
+    body = bytearray()
+    async for data in read(target):
+        body += data
+        if len(body) > MAX_LIST_BYTES:
+            raise RemoteProtocolError("the API server's answer is too long")
+    return bytes(body)
+
+
+def _sweep(parent: str) -> None:
+    """Remove the folders of programs that were killed before kubectl listened."""
+    for path in Path(parent).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            status = path.lstat()
+            is_old = time.time() - status.st_mtime > _LEFT_S
+            # Other users cannot replace a folder of ours by another one.
+            if is_old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
+                shutil.rmtree(path)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_ENDS_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def _ending_with(parent: int) -> Callable[[], None]:
+    """Return a ``preexec_fn`` that lets the kernel kill a child when its parent ends.
+
+    For the kernel, the parent is the thread that created the child: it must be the main thread.
+    """
+    prctl = ctypes.CDLL(None).prctl
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it has already ended
+            os._exit(1)
+
+    return prepare
+
+
+def _parent(environ: Mapping[str, str]) -> str:
+    own = environ.get("XDG_RUNTIME_DIR", "")
+    is_good = own.startswith("/") and os.access(own, os.W_OK | os.X_OK)
+    parent = own if is_good else tempfile.gettempdir()
+    return parent if len(os.fsencode(parent)) + len(_PREFIX) + 12 <= _LONGEST_PATH else "/tmp"

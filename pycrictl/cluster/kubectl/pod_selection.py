@@ -1,0 +1,270 @@
+"""The pods selected on a command line, found by kubectl, which resolves namespaces and kinds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from pycrictl.base.errors import Denied, NotFound, PycrictlError, UsageError
+from pycrictl.base.foreign import mapping, mappings, text
+from pycrictl.base.units import plural, quote
+from pycrictl.cluster.agent.api.names import is_name
+from pycrictl.cluster.kubectl.imagepulls import PullObject
+from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.kube.pods import Pod, parse_pod
+
+ALL: Final = "--all-namespaces"
+
+SCHEDULED_S: Final = 3.0
+"""How long to wait for a pod that is not scheduled yet, even without ``-f``."""
+
+_LOOK_S: Final = 1.0
+_REFRESH_S: Final = 2.0
+_OWN_NAMESPACE: Final = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+
+class Asked(NamedTuple):
+    """The command line's selection: pods, or TYPE/NAME of objects that select pods, and where."""
+
+    names: tuple[str, ...] = ()
+    selector: str = ""
+    namespace: str = ""
+    is_everywhere: bool = False
+    node: str = ""
+    container: str = ""
+
+    def check(self) -> None:
+        if self.names and self.selector:
+            raise UsageError("name pods or select them by -l, not both")
+        if self.names and self.is_everywhere:
+            raise UsageError("a pod is in one namespace: name it with -n rather than -A")
+        if self.namespace and self.is_everywhere:
+            raise UsageError("-n and -A exclude each other")
+        check_name("a namespace", self.namespace)
+        check_name("a node", self.node)
+        for name in self.names:
+            if name.startswith("-"):
+                raise UsageError(f"invalid name of a pod: {quote(name)}")
+
+
+UNSEEN: Final = "?"
+"""Placeholder for the node of a pod that the user may not see; its containers are unknown, too."""
+
+
+class PodSelection:
+    """The selected pods; those found by a label selector may change."""
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        asked: Asked,
+        namespace: str,
+        pods: Sequence[Pod],
+        selectors: Sequence[str],
+    ) -> None:
+        self.namespace = namespace
+        self.pods = list(pods)
+        self._kubectl = kubectl
+        self._asked = asked
+        self._selectors = list(selectors)
+        self._is_open = not pods and not selectors and not asked.names
+        self._known = {(pod.namespace, pod.name) for pod in pods}
+        self._strange: set[tuple[str, str]] = set()
+        self._looked_at = time.monotonic()
+
+    @property
+    def single(self) -> Pod | None:
+        named = self._asked.names and not self._selectors
+        return self.pods[0] if named and len(self.pods) == 1 else None
+
+    def has(self, namespace: str, name: str) -> bool:
+        """Return whether a pod is selected; a new one may be recognised later by ``find_new``."""
+        if self._is_open or (namespace, name) in self._known:
+            return True
+        if self._selectors:
+            self._strange.add((namespace, name))
+        return False
+
+    def find_new(self) -> bool:
+        """List pods again if unknown ones were seen; return whether any of them is selected."""
+        now = time.monotonic()
+        if not self._strange - self._known or now - self._looked_at < _REFRESH_S:
+            return False
+        self._looked_at = now
+        before = len(self._known)
+        with suppress(PycrictlError):  # the watch continues with the known ones
+            self._look()
+        self._strange.clear()
+        return len(self._known) > before
+
+    def wait_for_nodes(self, *, forever: bool) -> list[Pod]:
+        """Wait until a pod has a node; return the pods that have none."""
+        until = time.monotonic() + SCHEDULED_S
+        while True:
+            waiting = [pod for pod in self.pods if not pod.node]
+            if self._is_open or len(waiting) < len(self.pods) or (not self.pods and forever):
+                return waiting
+            if not forever and time.monotonic() >= until:
+                raise _unscheduled(waiting)
+            time.sleep(_LOOK_S)
+            self._look()
+
+    def _look(self) -> None:
+        if self._selectors:
+            documents = _select(self._kubectl, self.namespace, self._selectors, self._asked.node)
+        else:
+            documents = _documents(self._kubectl, self._asked)
+        self.pods = _pods(documents)
+        self._known |= {(pod.namespace, pod.name) for pod in self.pods}
+
+
+def check_name(what: str, text: str) -> None:
+    if text and not is_name(text):
+        raise UsageError(f"invalid name of {what}: {quote(text)}")
+
+
+def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
+    asked.check()
+    if asked.node:
+        with suppress(Denied):  # a user may have the right to see pulls, but not nodes
+            kubectl.output("get", f"node/{asked.node}", "--output=name")
+    try:
+        namespace, documents, selectors = _resolve(kubectl, asked)
+    except Denied:
+        # The right to see pulls does not include the right to see pods.
+        name = "".join(asked.names[:1]).removeprefix("pod/")
+        if len(asked.names) != 1 or "/" in name:
+            raise
+        namespace = asked.namespace or namespace_of(kubectl)
+        unseen = Pod(namespace, name, "", "", (), (), node=UNSEEN)
+        return PodSelection(kubectl, asked, namespace, [unseen], [])
+    pods = _pods(documents + _select(kubectl, namespace, selectors, asked.node))
+    if asked.names:
+        _check_container(asked.container, pods)
+    return PodSelection(kubectl, asked, namespace, pods, selectors)
+
+
+def resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
+    """Return the namespace, empty for all, and the objects given by name."""
+    if not asked.names:
+        is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
+        return "" if is_everywhere else asked.namespace or namespace_of(kubectl), []
+    documents = _documents(kubectl, asked)
+    namespaces = (text(mapping(one, "metadata").get("namespace")) for one in documents)
+    return next(filter(None, namespaces), ""), documents
+
+
+def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]], list[str]]:
+    """Return the namespace, the pods given by name, and the label selectors of the others."""
+    namespace, documents = resolve(kubectl, asked)
+    if not asked.names:
+        return namespace, [], [asked.selector] if asked.selector else []
+    pods = [one for one in documents if one.get("kind") == "Pod"]
+    return namespace, pods, [selector_of(one) for one in documents if one not in pods]
+
+
+def ending_of(kubectl: Kubectl, pull: PullObject) -> str | None:
+    """Return why a pull that is no longer reported did not succeed.
+
+    Empty if it did; None if its pod is gone, so that nobody waits for it any more.
+    """
+    try:
+        pod = kubectl.documents(
+            "get", "pod", pull.name, f"--namespace={pull.namespace}", "--output=json"
+        )
+    except NotFound:
+        return None
+    except PycrictlError as exc:
+        return f"it is not reported any more, and the pod cannot be read: {exc.message}"
+    status = mapping(pod, "status")
+    for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
+        for each in mappings(status.get(key)):
+            spelled = {text(each.get("image")), text(each.get("imageID"))}
+            if pull.pull.image in spelled and "waiting" in mapping(each.get("state")):
+                return "it is not reported any more, and its container still waits"
+    return ""
+
+
+def _unscheduled(pods: Sequence[Pod]) -> PycrictlError:
+    if not pods:
+        return NotFound("no pod is there yet", hint="with -f they are waited for")
+    first = pods[0]
+    what = f"the pod {first} is" if len(pods) == 1 else f"{plural(len(pods), 'pod')} are"
+    return NotFound(
+        f"{what} not scheduled to a node yet, so nothing is being pulled",
+        hint=f"'kubectl describe pod {first.name} -n {first.namespace}' says why; with -f it is"
+        " waited for",
+    )
+
+
+def _documents(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
+    words = [name if "/" in name else f"pod/{name}" for name in asked.names]
+    if asked.namespace:
+        words.append(f"--namespace={asked.namespace}")
+    return _items(kubectl.documents("get", *words, "--output=json"))
+
+
+def _select(
+    kubectl: Kubectl, namespace: str, selectors: Iterable[str], node: str
+) -> list[dict[str, Any]]:
+    found = []
+    for selector in selectors:
+        words = [where(namespace), f"--selector={selector}"]
+        if node:
+            words.append(f"--field-selector=spec.nodeName={node}")
+        found += _items(kubectl.documents("get", "pods", *words, "--output=json"))
+    return found
+
+
+def where(namespace: str) -> str:
+    return f"--namespace={namespace}" if namespace else ALL
+
+
+def _items(document: Any) -> list[dict[str, Any]]:
+    found = mapping(document)
+    items = found.get("items") if text(found.get("kind")).endswith("List") else [found]
+    return [each for each in mappings(items) if "metadata" in each]
+
+
+def namespace_of(kubectl: Kubectl) -> str:
+    """Return the namespace of kubectl's context, or of the pod that this runs in."""
+    words = ("config", "view", "--minify", "--output=jsonpath={..namespace}")
+    try:
+        return kubectl.output(*words).decode(errors="replace").strip() or "default"
+    except Denied:
+        raise
+    except PycrictlError:  # no kubeconfig; other errors recur in the next call
+        with suppress(OSError):
+            return Path(_OWN_NAMESPACE).read_text("utf-8").strip()
+        return "default"
+
+
+def _pods(documents: Iterable[dict[str, Any]]) -> list[Pod]:
+    return list(filter(None, map(parse_pod, documents)))
+
+
+def selector_of(document: dict[str, Any]) -> str:
+    """Return the label selector of an object that selects pods."""
+    kind = text(document.get("kind")).lower()
+    name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
+    found = mapping(document, "spec", "selector")
+    labels = mapping(found.get("matchLabels", found))
+    if not labels or "matchExpressions" in found:
+        raise UsageError(
+            f"{name} does not say by labels alone which pods it has",
+            hint="name a pod, select pods by -l, or name a deployment, statefulset, daemonset,"
+            " replicaset, job or service",
+        )
+    return ",".join(f"{key}={value}" for key, value in labels.items())
+
+
+def _check_container(name: str, pods: Iterable[Pod]) -> None:
+    images = (one for pod in pods for one in pod.images if not one.is_volume)
+    known = list(dict.fromkeys(one.container for one in images))
+    if name and known and name not in known:
+        raise NotFound(
+            f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"
+        )

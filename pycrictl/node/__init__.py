@@ -1,0 +1,1 @@
+"""What the node itself tells: container logs, the journal, the kubelet's files, namespaces."""

@@ -1,0 +1,251 @@
+"""Reading a container's log: a selection of its lines, once or following it."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final
+
+from pycrictl.base.errors import PycrictlError, UsageError
+from pycrictl.base.units import parse_duration, quote
+from pycrictl.node.logs.file import LogFile
+from pycrictl.node.logs.logline import (
+    Chunk,
+    Grouping,
+    LogDecoder,
+    LogStream,
+    line_starts,
+    time_ns_of,
+)
+from pycrictl.node.logs.logtime import parse_time
+from pycrictl.node.logs.rotation import open_earlier, open_later
+
+_SECOND_NS: Final = 10**9
+_DAY_S: Final = 86400
+
+_CLOCK_STEP_NS: Final = 60 * _SECOND_NS
+"""How far the node's clock may have been set back while the log was written."""
+
+PATIENCE_S: Final = 2.0
+"""How long a rotated log may be missing; the runtime is notified right after the renaming."""
+
+LOOK_S: Final = 0.1
+"""Pause before a log without new content is polled again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which lines to show, and how."""
+
+    only: LogStream | None = None
+    """The one output to show; None for both."""
+
+    since_ns: int | None = None
+    """The earliest time of a line, in nanoseconds since 1970."""
+
+    tail_lines: int | None = None
+    """How many of the last lines to show, counted in the log, or in the one output."""
+
+    limit_bytes: int | None = None
+    has_timestamps: bool = False
+    grouping: Grouping = "ordered"
+    """The order of both outputs if there is no limit; with a limit, that of the lines."""
+
+    is_strict: bool = False
+    """Whether to read as crictl: no rotated files, an error if the format of the first line is
+    unknown, no other lines like that, and no unfinished last line in addition to a tail.
+    """
+
+    def decoder(self) -> LogDecoder:
+        return LogDecoder(
+            only=self.only,
+            has_timestamps=self.has_timestamps,
+            since_ns=self.since_ns,
+            grouping=self.grouping if self.limit_bytes is None else "ordered",
+            is_strict=self.is_strict,
+        )
+
+    def limited(self, chunks: Iterable[Chunk]) -> Iterator[Chunk]:
+        if self.limit_bytes is None:
+            yield from chunks
+            return
+        left = self.limit_bytes
+        if left == 0:
+            return
+        for stream, data in chunks:
+            yield Chunk(stream, data[:left])
+            left -= len(data)
+            if left <= 0:
+                return
+
+
+def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
+    """Parse a start time: a duration before ``now``, or a point in time.
+
+    The start of a duration is rounded down to whole seconds, as in crictl; ``0`` means 1970. Days
+    and a space before the time of day are accepted unless ``is_strict``.
+    """
+    found = None if is_strict else re.fullmatch(r"([0-9]{1,5})d(.*)", text, re.ASCII)
+    if found is None:
+        with suppress(UsageError):
+            moment = text if is_strict else re.sub("(?<=[0-9]) (?=[0-9])", "T", text, count=1)
+            return parse_time(moment)
+    days, rest = (int(found[1]), found[2] or "0") if found else (0, text)
+    try:
+        ago_s = days * _DAY_S + parse_duration(rest)
+        if ago_s < 0 and not is_strict:
+            raise ValueError(text)
+        return int((now - ago_s) // 1) * _SECOND_NS
+    except ValueError:
+        raise UsageError(
+            f"{quote(text)} is not a valid start time",
+            hint="give a duration, 10m or 1d, a day, 2024-01-31, or a time, 2024-01-31T15:04:05Z",
+        ) from None
+
+
+class LogReader:
+    """Reads a log: the file at ``path`` and, unless strict, the rotated files beside it.
+
+    Args:
+        warn: called with what is wrong with the log, but only once about the format of lines.
+    """
+
+    def __init__(self, path: str, selection: Selection, *, warn: Callable[[str], None]) -> None:
+        self._path = path
+        self._selection = selection
+        self._decoder = selection.decoder()
+        self._warn = warn
+        self._has_warned = False
+        self.is_unfinished = False
+
+    def read(self) -> Iterator[Chunk]:
+        return self.follow(lambda: False, lambda: None)
+
+    def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+        """Yield the log's content and what is appended to it, until the container has ended."""
+
+        def waiting() -> Iterator[Chunk]:
+            for chunk in self.steps(is_alive):
+                if chunk is None:
+                    wait()
+                else:
+                    yield chunk
+
+        return self._selection.limited(waiting())
+
+    def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
+        """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
+        # The log is missing briefly while it is rotated.
+        give_up_at = time.monotonic() + PATIENCE_S
+        while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
+            yield None  # not for long: the old file beside it grows
+        is_strict = self._selection.is_strict
+        with ExitStack() as opened:
+            log = opened.enter_context(LogFile(self._path))
+            if self._selection.tail_lines == 0 and not is_alive():
+                return
+            earlier, has_whole_tail = self._select(log)
+            for file in [opened.enter_context(file) for file in earlier]:
+                yield from self._all(file)
+            line = log.line_ahead() if is_strict else None
+            if line is not None and time_ns_of(line) is None:
+                shown = quote(line.decode(errors="replace"))
+                raise PycrictlError(f"unsupported log format: {shown}")
+            while True:
+                # Checked first: everything written before the container ended must be read.
+                lives = is_alive()
+                yield from self._rest(log)
+                new_log = log.successor()
+                if new_log is None and not log.is_truncated():
+                    if not lives:
+                        break
+                    yield None
+                    continue
+                if new_log is not None:
+                    opened.enter_context(new_log)
+                    yield from self._rest(log)
+                later = [] if is_strict else open_later(log, new_log)
+                for file in [opened.enter_context(file) for file in later]:
+                    yield from self._all(file)
+                yield from self._end()
+                if new_log is None:
+                    log.rewind()
+                else:
+                    log.close()
+                    log = new_log
+            # Lines that were omitted do not count.
+            if not (is_strict and has_whole_tail) or self._decoder.first_bad:
+                rest = list(self._end())
+                self.is_unfinished = bool(rest)
+                yield from rest
+
+    def _select(self, log: LogFile) -> tuple[list[LogFile], bool]:
+        """Seek to the first selected line.
+
+        Returns the rotated files to read before ``log``, and whether there is a tail that needs no
+        more lines.
+        """
+        selection = self._selection
+        files = [*([] if selection.is_strict else open_earlier(log)), log]
+        missing, since_ns = selection.tail_lines, selection.since_ns
+        starts = line_starts(selection.only)
+        for index, file in reversed(list(enumerate(files))):
+            if missing is not None:
+                missing = file.seek_tail(missing, starts, is_strict=selection.is_strict)
+                is_first = not missing
+            else:
+                earliest_ns = 0 if since_ns is None else since_ns - _CLOCK_STEP_NS
+                is_first = file.begin_ns < earliest_ns
+                if is_first:
+                    file.seek_time(earliest_ns)
+            if is_first:
+                for unselected in files[:index]:
+                    unselected.close()
+                files = files[index:]
+                break
+        return files[:-1], bool(selection.tail_lines) and not missing
+
+    def _all(self, file: LogFile) -> Iterator[Chunk]:
+        """Read a rotated file; if it is damaged, what can be read of it."""
+        with file:
+            try:
+                yield from self._rest(file)
+            except PycrictlError as error:
+                self._warn(error.message)
+            yield from self._end()
+
+    def _rest(self, file: LogFile) -> Iterator[Chunk]:
+        for block in file.blocks():
+            yield from self._checked(self._decoder.receive_data(block))
+
+    def _end(self) -> Iterator[Chunk]:
+        yield from self._checked(self._decoder.receive_eof())
+
+    def _checked(self, chunks: list[Chunk]) -> list[Chunk]:
+        if (first_bad := self._decoder.first_bad) and not self._has_warned:
+            self._has_warned = True
+            self._warn(f"the log has lines in an unknown format, the first is {first_bad}")
+        return chunks
+
+
+def pause_for(reader_fd: int | None) -> Callable[[], None]:
+    """Return a function that pauses for ``LOOK_S``; BrokenPipeError if the pipe has no reader.
+
+    Otherwise that would go unnoticed until the container writes again.
+    """
+    poll = select.poll()
+    if reader_fd is not None:
+        poll.register(reader_fd, 0)
+
+    def pause() -> None:
+        for fd, event in poll.poll(LOOK_S * 1000):
+            if event & select.POLLERR:
+                raise BrokenPipeError
+            poll.unregister(fd)
+
+    return pause

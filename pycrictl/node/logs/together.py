@@ -1,0 +1,143 @@
+"""The logs of several containers, read or followed as one, merged by time.
+
+The lines of one container keep their order, whatever their timestamps.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from heapq import merge
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from pycrictl.base.errors import PycrictlError
+from pycrictl.node.logs.log_reader import LogReader, Selection
+from pycrictl.node.logs.logline import Chunk, LogStream
+from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
+
+MAX_LINE_BYTES: Final = 1 << 20
+"""A longer line is passed on in parts, to limit the memory used."""
+
+_STAMP: Final = re.compile(rb"(%b) " % TIMESTAMP)
+
+
+class LogLine(NamedTuple):
+    time_ns: int
+    stream: LogStream
+    text: bytes
+
+
+_LINES_AT_ONCE: Final = 256
+_CHUNKS_A_TURN: Final = 64
+"""How many chunks of one log are read before the others get a turn."""
+
+
+class Together:
+    """Several logs, whose lines are merged by time.
+
+    The tail and the limit of ``wanted`` apply to each log.
+    """
+
+    def __init__(self, wanted: Selection, *, warn: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._warn = warn
+        self._sources: list[_OneLog] = []
+
+    def add(
+        self, path: str, *, prefix: str, is_alive: Callable[[], bool], is_new: bool = False
+    ) -> None:
+        """Add a log; ``is_new``, for one begun while others were followed, drops the tail limit."""
+        wanted = self._wanted
+        stamped = replace(wanted, has_timestamps=True, limit_bytes=None)
+        if is_new:
+            stamped = replace(stamped, tail_lines=None)
+        chunks = LogReader(path, stamped, warn=self._warn).steps(is_alive)
+        self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
+
+    def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+        """Yield the content of the logs and what is appended to them.
+
+        ``goes_on`` may add logs, and returns whether it may add more later.
+        """
+        most: int | None = None
+        while True:
+            is_open = goes_on()
+            has_read = False
+            # Each log is read only as far as merging by time requires.
+            turns = [source.turn(most) for source in self._sources]
+            for chunk in _joined(merge(*turns, key=attrgetter("time_ns"))):
+                has_read = True
+                yield chunk
+            most = _CHUNKS_A_TURN  # the initial content has been merged
+            self._sources = [source for source in self._sources if not source.is_over]
+            if has_read:
+                continue
+            if not is_open and not self._sources:
+                return
+            wait()
+
+
+class _OneLog:
+    def __init__(
+        self,
+        chunks: Iterator[Chunk | None],
+        wanted: Selection,
+        prefix: bytes,
+        warn: Callable[[str], None],
+    ) -> None:
+        self.is_over = False
+        self._chunks = chunks
+        self._shows_times = wanted.has_timestamps
+        self._left_bytes = sys.maxsize if wanted.limit_bytes is None else wanted.limit_bytes
+        self._prefix = prefix
+        self._warn = warn
+        self._last_ns = 0
+        self._pending: dict[LogStream, bytes] = {}
+
+    def turn(self, most: int | None) -> Iterator[LogLine]:
+        """Yield lines until there are no more for now, or ``most`` chunks have been read."""
+        try:
+            for number, chunk in enumerate(self._chunks, 1):
+                if chunk is None:
+                    return
+                yield from self._cut(chunk)
+                if self._left_bytes <= 0:
+                    break
+                if number == most:
+                    return
+            for stream, text in self._pending.items():
+                yield from self._line(stream, text)
+        except PycrictlError as error:
+            self._warn(error.message)
+        self.is_over = True
+
+    def _cut(self, chunk: Chunk) -> Iterator[LogLine]:
+        *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
+        for text in whole:
+            yield from self._line(chunk.stream, text)
+        if len(rest) > MAX_LINE_BYTES:
+            yield from self._line(chunk.stream, rest)
+        elif rest:
+            self._pending[chunk.stream] = rest
+
+    def _line(self, stream: LogStream, text: bytes) -> Iterator[LogLine]:
+        if self._left_bytes <= 0:
+            return
+        if stamp := _STAMP.match(text):
+            with suppress(ValueError):  # no such day or time
+                self._last_ns = max(self._last_ns, timestamp_ns(stamp[1]))
+            text = text if self._shows_times else text[stamp.end() :]
+        text = text[: self._left_bytes]
+        self._left_bytes -= len(text) + 1
+        yield LogLine(self._last_ns, stream, b"%b%b\n" % (self._prefix, text))
+
+
+def _joined(lines: Iterable[LogLine]) -> Iterator[Chunk]:
+    for stream, run in groupby(lines, attrgetter("stream")):
+        while block := b"".join(line.text for line in islice(run, _LINES_AT_ONCE)):
+            yield Chunk(stream, block)

@@ -1,0 +1,225 @@
+"""Metrics for Prometheus: events are counted as they happen, states are read at each scrape.
+
+This is imported only if metrics are enabled. Names of images and pods are never labels.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from bisect import bisect_left
+from collections import Counter as Counter_
+from typing import Any, Final
+
+from prometheus_client import Gauge, Histogram, ProcessCollector
+
+from pycrictl import __version__
+from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
+from pycrictl.copy.service.slots import Slots
+from pycrictl.proxy.calls import ends
+from pycrictl.proxy.copies.copy_service import CopyService
+from pycrictl.proxy.events import (
+    CallEnded,
+    CopyEnded,
+    Event,
+    HandOverFailed,
+    PullRecorded,
+    StreamEnded,
+    TookOver,
+)
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.runtime_lookup import version
+from pycrictl.proxy.serve.http_server import MakePage, Page
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
+from pycrictl.proxy.upstream import Upstream
+from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.streams.wire import codes
+from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
+
+_MIB: Final = 1024**2
+_GIB: Final = 1024**3
+
+PULL_BUCKETS_S: Final = (
+    *(1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
+)
+"""The buckets of ``kubelet_image_pull_duration_seconds``, as are the size classes."""
+
+_SIZES: Final = (
+    *(10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB),
+    *(40 * _GIB, 60 * _GIB, 100 * _GIB),
+)
+SIZE_CLASSES: Final = (
+    *("0-10MB", "10MB-100MB", "100MB-500MB", "500MB-1GB", "1GB-5GB", "5GB-10GB", "10GB-20GB"),
+    *("20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB"),
+)
+_NO_SIZE: Final = "N/A"
+
+_OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
+_SESSIONS: Final = ("Exec", "ExecSync", "Attach", "PortForward")
+_STATUS_ENDINGS: Final = ("Status", "Stats", "Version", "Config", "Info", "Metrics")
+TIMEOUT_S: Final = 2.0
+
+_REFUSING: Final = {"ResourceExhausted": "pull_slots", "DeadlineExceeded": "pull_deadline"}
+
+
+def size_class(size_bytes: int | None) -> str:
+    return SIZE_CLASSES[bisect_left(_SIZES, size_bytes)] if size_bytes else _NO_SIZE
+
+
+def method_class(path: str) -> str:
+    """Return the class of a method; there are only a few for all methods."""
+    name = path.rpartition("/")[2]
+    try:
+        called = method(name)
+    except KeyError:
+        return "other"
+    if name in _OWN:
+        return "own"
+    if called.is_stream:
+        return "stream"
+    if name.startswith("List"):
+        return "list"
+    if name in _SESSIONS:
+        return "session"
+    return "status" if name.endswith(_STATUS_ENDINGS) and name[:6] != "Update" else "change"
+
+
+class Metrics:
+    """A consumer of events; ``pages`` shows what it counted."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        queue: PullQueue,
+        copies: CopyService,
+        slots: Slots[Any],
+        tokens: Tokens,
+        streams: StreamServer[Any],
+    ) -> None:
+        self._upstream = upstream
+        self._slots = slots
+        self._tokens = tokens
+        self._streams_server = streams
+        self._calls: Counter_[tuple[str, ...]] = Counter_()
+        page = self._page = MetricsPage("pycrictl_")
+        registry = self.registry = page.registry
+        ProcessCollector(registry=registry)
+        counter, gauge = page.counter, page.gauge
+
+        def by_size(name: str, text: str) -> Histogram:
+            label = "image_size_in_bytes"
+            name = f"pycrictl_{name}"
+            return Histogram(name, text, [label], buckets=PULL_BUCKETS_S, registry=registry)
+
+        build = ("pycrictl_build_info", "The program.", ["version", "python"])
+        Gauge(*build, registry=registry).labels(__version__, platform.python_version()).set(1)
+        self._up = gauge("upstream_up", "Whether the runtime answered just now.")
+
+        over = "PullImage calls that are over, by outcome and gRPC code."
+        self._pulls = counter("pulls", over, "outcome", "code")
+        joined = "PullImage calls that waited for an equal one, which succeeded."
+        self._joined = counter("pulls_joined", joined)
+        waited = "Time from a PullImage call to its slot, by size of the image."
+        self._waited = by_size("pull_wait_seconds", waited)
+        pulled = "Time that the runtime took for a pull, by size of the image."
+        self._pulled = by_size("pull_duration_seconds", pulled)
+        moved = "Bytes of layers that pulls downloaded, found on the node, and unpacked."
+        self._bytes = counter("pull_bytes", moved, "phase")
+        for phase in ("downloaded", "reused", "extracted"):
+            self._bytes.labels(phase)
+        book = queue.book
+        gauge("pulls_running", "Pulls at the runtime.", lambda: len(book.running))
+        gauge("pulls_waiting", "Pulls that wait for a slot.", lambda: len(book.line))
+        gauge("pull_slots", "The limit of parallel pulls; 0 for none.", lambda: queue.limit)
+        gauge("pull_slots_taken", "Slots in use.", lambda: queue.taken)
+
+        over = "Copies that are over, by direction and end."
+        self._copies = counter("copies", over, "direction", "end")
+        self._copy_bytes = counter("copy_bytes", "Bytes of copies that succeeded.", "direction")
+        running = "Copies that are made or about to be."
+        gauge("copies_running", running, lambda: len(copies.snapshot()))
+        self._streams = counter("streams", "Streams that are over, by kind and end.", "kind", "end")
+        is_open = "Open connections for progress and copies."
+        gauge("streams_open", is_open, lambda: streams.open_count)
+        self._handovers = counter("handovers", "Hand-overs between programs, by end.", "end")
+        for end in ("taken", "failed"):  # an alert detects a first one only after a 0
+            self._handovers.labels(end)
+        self._refused_pulls: Counter_[str] = Counter_()
+        over = "Calls that are over, by class and code."
+        page.counted("calls", over, self._calls.copy, "class", "code")
+        refused = "What was refused, by the limit that it met."
+        page.counted("refused", refused, self._refused, "limit")
+
+    # Events
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case CallEnded():
+                kind, code = method_class(event.path), codes.name_of(event.code)
+                self._calls[kind, code] += 1
+                if not ends(event.path) and event.code != UNIMPLEMENTED:
+                    name = event.path.rpartition("/")[2] if kind == "stream" else "other"
+                    self._streams.labels(name, code).inc()
+            case PullRecorded():
+                self._pull(event.record)
+            case CopyEnded():
+                self._copies.labels(event.direction, event.end).inc()
+                if event.end == "done":
+                    self._copy_bytes.labels(event.direction).inc(event.size_bytes)
+            case StreamEnded():
+                self._streams.labels(f"progress_{event.kind}", event.end).inc()
+            case TookOver():
+                self._handovers.labels("taken").inc()
+            case HandOverFailed():
+                self._handovers.labels("failed").inc()
+
+    def _pull(self, record: PullRecord) -> None:
+        code = "other" if record.code.isdigit() else record.code
+        self._pulls.labels(record.outcome.value, code).inc()
+        if record.is_joined:
+            self._joined.inc()
+        if record.outcome is CallOutcome.REFUSED and record.code in _REFUSING:
+            self._refused_pulls[_REFUSING[record.code]] += 1
+        if record.outcome is CallOutcome.PRESENT:
+            return
+        size = size_class(record.size_bytes)
+        self._waited.labels(size).observe(record.waited_s)
+        if record.outcome is not CallOutcome.PULLED or record.is_joined:
+            return
+        self._pulled.labels(size).observe(record.pulled_s)
+        self._bytes.labels("downloaded").inc(record.got_bytes or 0)
+        self._bytes.labels("reused").inc(record.reused_bytes or 0)
+        self._bytes.labels("extracted").inc(record.extracted_bytes or 0)
+
+    def _refused(self) -> dict[tuple[str, ...], int]:
+        others = {
+            "stream_urls": self._tokens.refused,
+            "stream_connections": self._streams_server.dropped.count,
+        }
+        found = self._refused_pulls + self._slots.refused + Counter_(others)
+        return {(limit,): number for limit, number in found.items()}
+
+    # Pages
+
+    def pages(self) -> dict[str, MakePage]:
+        return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
+
+    async def _metrics(self) -> Page:
+        self._up.set(not await self._problem())
+        # Takes some milliseconds, which must not delay calls.
+        body = await asyncio.to_thread(self._page.text)
+        return Page(200, body, CONTENT_TYPE)
+
+    async def _live(self) -> Page:
+        return Page(200, b"ok\n")
+
+    async def _ready(self) -> Page:
+        problem = await self._problem()
+        return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
+
+    async def _problem(self) -> str:
+        """Return why the runtime does not answer; empty if it does."""
+        answer = await version(self._upstream, TIMEOUT_S)
+        return answer.message if answer.code in (UNAVAILABLE, DEADLINE_EXCEEDED) else ""

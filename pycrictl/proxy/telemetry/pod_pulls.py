@@ -1,0 +1,111 @@
+"""Kubernetes Events about the pulls of pods, written with the kubelet's credential."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from pycrictl.base.servicelog import Log
+from pycrictl.base.units import ordinal
+from pycrictl.kube.apiclient import ApiClient
+from pycrictl.kube.credential import Credential, find_credential
+from pycrictl.kube.events import TIMEOUT_S, EventRecorder, PodPullState
+from pycrictl.node.kubelet import Kubelet, find_kubelet
+from pycrictl.proxy.events import Event, PullQueued, PullStarted
+from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
+from pycrictl.proxy.pulls.layer_poller import LayerPoller
+from pycrictl.proxy.pulls.progress_streams import Notifier
+from pycrictl.proxy.runtime_lookup import PodKey
+from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.words import event_text
+
+_IDLE_S: Final = 60.0
+
+
+def recorder(
+    kubeconfig: str, pulls: PodPulls, layers: LayerPoller, notifier: Notifier, log: Log
+) -> EventRecorder:
+    """Return the recorder of the node's Events; an empty ``kubeconfig`` means the kubelet's."""
+    loop = asyncio.get_running_loop()
+
+    def load() -> Credential:
+        kubelet = Kubelet(kubeconfig=kubeconfig) if kubeconfig else find_kubelet()
+        return find_credential(kubelet=kubelet)
+
+    async def states(is_writing: bool) -> list[PodPullState]:
+        found = pulls.states(loop.time())
+        if found:
+            await layers.refresh()
+        return found
+
+    api = ApiClient(load, timeout_s=TIMEOUT_S)
+    return EventRecorder(api, states, lambda: notifier.wait(_IDLE_S), log)
+
+
+@dataclass
+class PodPulls:
+    """The pulls that pods wait for, each kept until its end was reported; a consumer of events."""
+
+    book: Book
+    seen: Callable[[str], PullState]
+    _calls: dict[tuple[PodKey, str], PullCall] = field(default_factory=dict)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, PullQueued | PullStarted):
+            call = event.call
+            if call.pod is not None and call.pull.takes_slot:
+                self._calls[call.pod, call.image] = call
+
+    def states(self, now: float) -> list[PodPullState]:
+        found = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
+        calls = zip(list(self._calls), found, strict=True)
+        for key in [key for key, state in calls if state.is_over]:
+            del self._calls[key]
+        return found
+
+    def _state(self, pod: PodKey, call: PullCall, now: float) -> PodPullState:
+        phase = self._phase(call, now)
+        return PodPullState(
+            pod,
+            call.image,
+            phase or "",
+            partial(self._message, call, phase or Phase.WAITING),
+            since=call.asked,
+            is_over=phase in (Phase.DONE, Phase.FAILED),
+            is_warning=phase is Phase.FAILED,
+        )
+
+    def _phase(self, call: PullCall, now: float) -> Phase | None:
+        """Return the phase of a pull; None while another attempt may follow a failed one."""
+        if call.state is CallState.DONE:
+            return Phase.DONE
+        if call.state in (CallState.FAILED, CallState.LEFT):
+            return Phase.FAILED if now - call.ended >= ATTEMPT_GAP_S else None
+        if call.state is CallState.WAITING:
+            return Phase.WAITING
+        is_unpacking = self.seen(call.pull.reference).sums.is_unpacking
+        return Phase.EXTRACTING if is_unpacking else Phase.DOWNLOADING
+
+    def _message(self, call: PullCall, phase: Phase, since_s: float) -> str:
+        ended = call.asked + since_s if call.end is None else call.ended
+        began = call.asked if call.pull.started is None else call.pull.started
+        return event_text(
+            call.name,
+            phase,
+            ended - began,
+            self.seen(call.pull.reference).sums,
+            place=self._place(call) if phase is Phase.WAITING else "",
+            error=call.error,
+        )
+
+    def _place(self, call: PullCall) -> str:
+        if call.pull.next_try is not None:
+            return "none is free, and it tries again soon"
+        place = self.book.place(call.pull)
+        if place < 2:
+            return "next in line"
+        ahead = self.book.line[place - 2]
+        return f"{ordinal(place)} in line, behind {ahead.reference}"

@@ -1,0 +1,291 @@
+"""Pulling an image, and showing the pull while it runs."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import (
+    Cancelled,
+    Interrupted,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unimplemented,
+    UsageError,
+)
+from pycrictl.pulls.own.slots import Retry, pull_slot
+from pycrictl.pulls.reference import flaw
+from pycrictl.pulls.registries.access import access_of
+from pycrictl.pulls.registries.credentials import credentials_of
+from pycrictl.pulls.registries.manifests import ManifestRequest, answers
+from pycrictl.pulls.sources.content_watcher import ContentWatcher
+from pycrictl.pulls.sources.crio.watcher import CrioWatcher
+from pycrictl.pulls.sources.endings import Endings, Pace, Sink
+from pycrictl.pulls.sources.identity import Match, match, may_be
+from pycrictl.pulls.sources.node_watch import open_stream
+from pycrictl.pulls.sources.pull_names import Expected
+from pycrictl.pulls.sources.sources import ImageTracker, open_watcher
+from pycrictl.pulls.sources.stream_watch import watch_stream
+from pycrictl.pulls.state import PullState, View
+from pycrictl.pulls.tracker import Tracker
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.calls.redact import quote_reference, redact_text
+
+
+class ClosableSink(Sink, Protocol):
+    def close(self) -> None: ...
+
+
+FIRST_LOOK_S: Final = 0.3
+"""Pulls that end sooner, such as those of images already present, are not shown."""
+
+
+class Show(NamedTuple):
+    """How to show pulls that take long enough.
+
+    Attributes:
+        interval_s: the pause between two polls.
+    """
+
+    open_sink: Callable[[], ClosableSink]
+    interval_s: float
+    wants_manifests: bool = True
+
+
+class SharedLimit(NamedTuple):
+    """A limit on parallel pulls, shared by all pycrictl processes on the node.
+
+    ``on_wait`` is called with each new place in line, counted from 1; with 0 if there is no line.
+    """
+
+    limit: int
+    directory: Path
+    retry: Retry | None
+    on_wait: Callable[[int], None]
+
+
+def check_name(image: str) -> None:
+    """Raise UsageError for a name that every runtime refuses; it says which part is wrong."""
+    if (wrong := flaw(redact_text(image))) is not None:
+        message = f"{quote_reference(image)} is not the name of an image: {wrong.text}"
+        raise UsageError(message, hint=wrong.advice)
+
+
+def pull(
+    client: CriClient,
+    request: cri_pb2.PullImageRequest,
+    *,
+    timeout_s: float | None,
+    show: Show | None = None,
+    limit: SharedLimit | None = None,
+) -> str:
+    """Pull one image (CRI ``PullImage``) and return the runtime's reference to it.
+
+    ``timeout_s`` covers both the wait for a slot and the pull. With a limit, an image that is
+    already present is not pulled and takes no slot.
+    """
+    if limit is None:
+        return _pull(client, request, timeout_s, show)
+    if image_id := _present(client, request.image):
+        return image_id
+    began_at = time.monotonic()
+    reference = request.image.image
+    try:
+        with pull_slot(
+            limit.limit,
+            image=redact_text(reference),
+            directory=limit.directory,
+            timeout_s=timeout_s,
+            retry=limit.retry,
+            on_wait=limit.on_wait,
+        ):
+            if timeout_s is not None:
+                timeout_s = max(timeout_s - (time.monotonic() - began_at), 0.001)
+            return _pull(client, request, timeout_s, show)
+    except KeyboardInterrupt:
+        raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
+
+
+def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
+    try:
+        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
+    except NotFound:  # the CRI wants a response without image; some runtimes return this
+        return ""
+    image_id: str = answer.image.id
+    return image_id
+
+
+def _pull(
+    client: CriClient, request: cri_pb2.PullImageRequest, timeout_s: float | None, show: Show | None
+) -> str:
+    reference = request.image.image
+    since_s = time.time()
+    try:
+        call = client.start(
+            "PullImage",
+            request,
+            timeout_s=timeout_s,
+            what=f"pulling {quote_reference(reference)}",
+            timeout_flag="--pull-timeout",
+        )
+        try:
+            if show is not None and not call.wait(FIRST_LOOK_S):
+                with closing(show.open_sink()) as sink:
+                    display = PullDisplay(client, [reference], show, sink)
+                    display.expect(request, since_s)
+                    display.look()
+                    while not call.wait(show.interval_s):
+                        display.look()
+                    display.look([reference] if call.failure else ())
+            image_ref: str = call.answer().image_ref
+        finally:
+            call.cancel()  # no effect on a finished call
+    # Ctrl-C may also interrupt the start of the call; closing the client then cancels it.
+    except KeyboardInterrupt:
+        raise Interrupted(f"cancelled the pull of {quote_reference(reference)}") from None
+    if not image_ref:
+        raise RemoteProtocolError(
+            f"the runtime pulled {quote_reference(reference)} but named no image"
+        )
+    return image_ref
+
+
+def answers_of_servers(client: CriClient, request: cri_pb2.PullImageRequest) -> list[str]:
+    """Ask each server that the runtime asks for an image; return what each of them answers.
+
+    The runtime's error is that of one server alone.
+    """
+    with suppress(PycrictlError):
+        runtime = client.call("Version", cri_pb2.VersionRequest())
+        access = access_of(client.endpoint, runtime.runtime_name, runtime.runtime_version)
+        credentials = credentials_of(request.auth)
+        return answers(ManifestRequest(request.image.image, credentials, access))
+    return []
+
+
+class _Line:
+    """The line of a proxy in front of the runtime, from its own stream (a ``Sink``)."""
+
+    def __init__(self, client: CriClient) -> None:
+        self.pulls: Sequence[PullState] = ()
+        self.is_closed = False
+        threading.Thread(target=self._run, args=(client,), name="line", daemon=True).start()
+
+    def _run(self, client: CriClient) -> None:
+        # It fails if there is no proxy, or once this line is closed.
+        with suppress(PycrictlError), client.branch() as own:
+            open_url = partial(open_stream, own)
+            watch_stream(open_url, Tracker(), self, timeout_s=own.timeout_s, pace=Pace(1.0))
+
+    def show(self, view: View) -> None:
+        if self.is_closed:
+            raise Cancelled("the pull has begun")
+        self.pulls = [*view.pulls.values()]
+
+    def note(self, text: str) -> None:
+        """Do nothing: the pull itself meets the same obstacle."""
+
+    def end(self, images: Collection[str]) -> None:
+        """Do nothing: it is a watch with an end."""
+
+
+class PullDisplay:
+    """Shows the pulls of some images; failing to do so is noted once and never ends a pull."""
+
+    def __init__(
+        self, client: CriClient, images: Sequence[str], show: Show, sink: ClosableSink
+    ) -> None:
+        self._client = client
+        self._sink = sink
+        self._tracker = ImageTracker(images)
+        self._endings = Endings(self._tracker, sink)
+        self._watcher: ContentWatcher | CrioWatcher | None = None
+        self._expected: dict[str, Expected] = {}
+        self._begun: set[str] = set()
+        self._line: _Line | None = None
+        try:
+            self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
+        except Unimplemented:
+            sink.note("this runtime does not show the progress of a pull")
+        except PycrictlError as exc:
+            hint = f" ({exc.hint})" if exc.hint else ""
+            sink.note(f"the progress cannot be shown: {exc.message}{hint}")
+
+    def expect(self, request: cri_pb2.PullImageRequest, since_s: float) -> None:
+        """Show a pull that began at ``since_s`` (wall-clock time)."""
+        reference = request.image.image
+        if reference not in self._expected:
+            expected = Expected(reference, since_s, credentials_of(request.auth))
+            self._expected[reference] = expected
+            if self._watcher is not None:
+                self._watcher.expect(expected)
+
+    def look(self, failed: Collection[str] = ()) -> None:
+        """Poll once; show ``failed`` pulls without a cause, which is reported later."""
+        for image in failed:
+            self._forget(image)
+        if self._watcher is None:
+            return
+        try:
+            result = self._watcher.poll(self._tracker, time.monotonic())
+        except PycrictlError as exc:
+            self._watcher = None
+            self._sink.note(f"the progress can no longer be shown: {exc.message}")
+            return
+        for name in itertools.chain.from_iterable(map(self._names, failed)):
+            self._tracker.replace_error(name, "")
+        # Never removed: a lease that stays empty for long no longer counts as a pull.
+        self._begun |= {one.image for one in self._tracker.wanted(result.active)}
+        self._show()
+
+    def end(self, image: str) -> None:
+        self._forget(image)
+        if names := self._names(image):
+            self._show()
+            self._endings.end(names, time.monotonic())
+
+    def _forget(self, image: str) -> None:
+        expected = self._expected.pop(image, None)
+        if expected is not None and self._watcher is not None:
+            self._watcher.forget(expected)
+
+    def _names(self, image: str) -> list[str]:
+        return [name for name in self._tracker.pulls if may_be(image, name)]
+
+    def _show(self) -> None:
+        view = self._tracker.view(time.monotonic(), time.time())
+        if not view.pulls:
+            self._line = self._line or _Line(self._client)
+            pulls = [self._awaited(*one, self._line.pulls) for one in self._expected.items()]
+            view = replace(view, awaited=tuple(pulls))
+        elif self._line is not None:
+            self._line.is_closed = True
+        self._sink.show(view)
+
+    def _awaited(self, image: str, expected: Expected, line: Iterable[PullState]) -> PullState:
+        """Return an expected pull, which is shown until a source reports any."""
+        shown = PullState(
+            image=redact_text(image),
+            is_begun=any(not name or may_be(image, name) for name in self._begun),
+            began_s=expected.since_s,
+        )
+        for one in line:
+            if one.place and match(image, one) is Match.YES:
+                # Another pull without a name may have been taken for this one.
+                shown = replace(
+                    shown,
+                    place=one.place,
+                    behind=one.behind,
+                    starts_in_s=one.starts_in_s,
+                    is_begun=False,
+                )
+        return shown

@@ -1,0 +1,153 @@
+"""Image references: parsing, validity, canonical form and comparison. Pure.
+
+A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply where a part is
+missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them. Both refuse
+what the grammar of ``github.com/distribution/reference`` does not allow.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from pycrictl.base.units import quote
+
+DEFAULT_HOST: Final = "docker.io"
+DEFAULT_TAG: Final = "latest"
+MAX_PATH_CHARS: Final = 255
+_SHORT_DIGEST_CHARS: Final = 12
+_OTHER_DEFAULT_HOST: Final = "index.docker.io"
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
+_LABEL: Final = "[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?"
+_HOST: Final = re.compile(rf"(?:{_LABEL}(?:\.{_LABEL})*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?")
+_COMPONENT: Final = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+_TAG: Final = re.compile(r"\w[\w.-]{0,127}", re.ASCII)
+_DIGEST: Final = re.compile(r"([a-z0-9]+(?:[+._-][a-z0-9]+)*):([0-9a-fA-F]+)")
+_ID: Final = re.compile(r"[0-9a-f]{64}")
+_DIGEST_CHARS: Final = {"sha256": 64, "sha384": 96, "sha512": 128}
+
+
+class Reference(NamedTuple):
+    """A parsed reference; ``tag`` and ``digest`` are empty if there is none."""
+
+    host: str
+    path: str
+    tag: str
+    digest: str
+
+    @property
+    def name(self) -> str:
+        """The registry and the repository: ``docker.io/library/busybox``."""
+        return f"{self.host}/{self.path}"
+
+
+@lru_cache(maxsize=256)  # each pull of a node is compared with each image of its pods
+def parse(text: str) -> Reference:
+    """Split a reference. Any text is accepted; ``flaw`` verifies it."""
+    rest, _, digest = text.partition("@")
+    slash = rest.rfind("/")
+    colon = rest.find(":", slash + 1)
+    name, tag = (rest, "") if colon < 0 else (rest[:colon], rest[colon + 1 :])
+    head, has_slash, tail = name.partition("/")
+    if has_slash and ("." in head or ":" in head or head == "localhost"):
+        host, path = head, tail
+    else:
+        host, path = DEFAULT_HOST, name
+    host = DEFAULT_HOST if host == _OTHER_DEFAULT_HOST else host
+    if host == DEFAULT_HOST and "/" not in path:
+        path = f"library/{path}"
+    return Reference(host, path, tag, digest)
+
+
+class Flaw(NamedTuple):
+    """Why a text is no reference: the part that is wrong, and what to do."""
+
+    text: str
+    advice: str
+
+
+def flaw(text: str) -> Flaw | None:
+    """Return what is wrong with a reference; None if runtimes accept it."""
+    if text != (stripped := text.strip()):
+        return Flaw("it begins or ends with a blank", _corrected("leave it out", stripped))
+    if (scheme := _SCHEME.match(text)) is not None:
+        rest = text[scheme.end() :]
+        return Flaw(f"it begins with {quote(scheme[0])}", _corrected("leave that out", rest))
+    if "$" in text or "{{" in text:
+        return Flaw("it contains a variable", "name the image with the variable's value")
+    return _flaw_of_end(text) or _flaw_of_name(text)
+
+
+def _flaw_of_end(text: str) -> Flaw | None:
+    name, has_digest, digest = text.partition("@")
+    if has_digest:
+        parts = _DIGEST.fullmatch(digest)
+        algorithm, digits = parts.groups() if parts else ("", "")
+        if len(digits) != _DIGEST_CHARS.get(algorithm, max(len(digits), 32)):
+            advice = "give it in full: sha256: and 64 hexadecimal digits"
+            return Flaw(f"its digest {quote(digest)} is invalid", advice)
+    _, has_tag, tag = name[name.rfind("/") + 1 :].partition(":")
+    if has_tag and not _TAG.fullmatch(tag):
+        advice = "a tag has up to 128 letters, digits, '_', '.' and '-', first a letter or digit"
+        return Flaw(f"its tag {quote(tag)} is invalid", advice)
+    return None
+
+
+def _flaw_of_name(text: str) -> Flaw | None:
+    host, path, _, _ = parse(text)
+    if not _HOST.fullmatch(host):
+        return Flaw(f"its registry {quote(host)} is invalid", "a registry is HOST or HOST:PORT")
+    if _ID.fullmatch(text):
+        return Flaw("it is an ID, which no registry knows", "name the image's repository")
+    name = path if path in text else path.removeprefix("library/")
+    wrong = next((part for part in path.split("/") if not _COMPONENT.fullmatch(part)), None)
+    if wrong is not None and _COMPONENT.fullmatch(wrong.lower()):
+        lower = text.replace(name, name.lower(), 1)
+        return Flaw(f"{quote(wrong)} has upper-case letters", _corrected("use lower case", lower))
+    if wrong is not None:
+        advice = "its parts have lower-case letters and digits, and single '.', '_' and '-' between"
+        return Flaw(f"its repository {quote(name)} is invalid", advice)
+    if len(path) > MAX_PATH_CHARS:
+        return Flaw("it is too long", f"a repository has at most {MAX_PATH_CHARS} characters")
+    return None
+
+
+def _corrected(advice: str, text: str) -> str:
+    return f"{advice}: {text}" if text and flaw(text) is None else advice
+
+
+def canonical(text: str) -> str:
+    """Return the canonical form: ``docker.io/library/busybox:latest`` for ``busybox``.
+
+    A tag beside a digest is left out, as the digest alone decides.
+    """
+    host, path, tag, digest = parse(text)
+    return f"{host}/{path}@{digest}" if digest else f"{host}/{path}:{tag or DEFAULT_TAG}"
+
+
+def repository(text: str) -> str:
+    """Return the repository as containerd's labels name it: without the registry's port."""
+    host, path, _, _ = parse(text)
+    return f"{_host(host)}/{path}"
+
+
+def short_digest(digest: str) -> str:
+    """Cut a digest to its algorithm and its first digits."""
+    return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
+
+
+def is_same_repository(one: Reference, other: Reference) -> bool:
+    """Return whether two references name one repository; a registry's port may be missing."""
+    if one.path != other.path or _host(one.host) != _host(other.host):
+        return False
+    return one.host == other.host or ":" not in one.host or ":" not in other.host
+
+
+def tag_of(reference: Reference) -> str:
+    """Return the tag, or the default where there is none."""
+    return reference.tag or DEFAULT_TAG
+
+
+def _host(host: str) -> str:
+    return host.partition(":")[0]

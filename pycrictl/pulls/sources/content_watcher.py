@@ -1,0 +1,501 @@
+"""Watches every image pull of a containerd from outside, through containerd's own API.
+
+containerd does not list its running pulls. But each holds a lease, and the lease holds what the
+pull has fetched, such as the manifest, which names all layers and their sizes before the first one
+begins. A poll takes a handful of calls: the leases, the unfinished blobs, the contents of each
+pull's lease, and the size of running extractions. Documents are read once. On a node without pulls,
+a poll takes one call.
+
+A pull's lease is labelled with nothing but an expiry a day ahead. A pull that dies with its
+containerd leaves its lease and unfinished blobs behind, indistinguishable from those of a running
+pull. Anything older than the daemon is dead.
+
+The documents of an image are in the lease as soon as they are fetched; their labels distinguish
+them from layers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
+from pycrictl.base.errors import DeadlineExceeded, Invalid, PycrictlError
+from pycrictl.base.units import plural
+from pycrictl.pulls.registries.manifests import Answers
+from pycrictl.pulls.sources.endings import PollResult
+from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
+from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
+from pycrictl.pulls.state import STALLED_S, Phase, PullState
+from pycrictl.pulls.tracker import Tracker
+from pycrictl.runtime.containerd import arrivals
+from pycrictl.runtime.containerd.daemon import CurrentDaemon
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient, Documents, seconds
+from pycrictl.runtime.containerd.own_leases import (
+    EXPIRY_LABEL,
+    LOAD_LABEL,
+    LOAD_PREFIX,
+    is_abandoned,
+)
+from pycrictl.runtime.containerd.store import (
+    Document,
+    ImageConfig,
+    Index,
+    Manifest,
+    chain_ids,
+    extracted_chain_id,
+    has_children,
+    ingest_digest,
+    repositories,
+)
+
+SETTLE_S: Final = 1.0
+"""How long to wait, after an image's manifest, for its label, index and config. After that, the
+pull is shown with what is known."""
+
+RESOLVING_S: Final = 120.0
+"""How long an empty lease counts as a pull that is still waiting for its registry."""
+
+_RECHECK_S: Final = 5.0
+_EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease too
+_TRAILERS_PER_POLL: Final = 4
+_TRAILERS: Final = 32  # read at a pull's end
+_USAGE_PAUSE_FACTOR: Final = 10.0
+_QUIET_PAUSE_S: Final = 3.0
+_SNAPSHOTS: Final = "snapshots/"
+"""Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
+
+_REMOTE_LABEL: Final = "containerd.io/snapshot/remote"
+_NO_IMAGE: Final = "the pull ended without an image"
+_UNKNOWN_REASON: Final = (
+    "a pull ended before its image was known: it failed, or the node had the image already"
+)
+
+
+class _Held(NamedTuple):
+    ingests: set[str]
+    blobs: set[str]
+    snapshotter: str
+
+
+@dataclass(slots=True, eq=False)
+class _LeasePull:
+    """A lease that is a pull or may become one."""
+
+    lease_id: str
+    started_s: float
+    snapshotter: str
+    layers: Layers
+    image: str = ""  # Empty until it is known; then it never changes
+    index_digest: str = ""
+    manifest_digest: str = ""
+    manifest: Manifest | None = None
+    is_placed: bool = False  # The manifest's config was read
+    judged: set[str] = field(default_factory=set)  # Digests of blobs already read
+    late_at: float = math.inf  # When it is shown with what is known
+    retry_at: float = -math.inf
+    recheck_at: float = -math.inf
+    pods: tuple[str, ...] = ()
+    expected: Expected | None = None
+    candidates: tuple[str, ...] = ()
+    question: Answers[str, str | None] | None = None
+    shown: PullState | None = None  # As it was last shown
+    is_missed: bool = False  # It has ended, but its image was not found
+    error: str = ""
+
+    @property
+    def digests(self) -> list[str]:
+        return [self.manifest_digest, *filter(None, [self.index_digest])]
+
+    def state(self, quiet_s: float | None = None) -> PullState:
+        """Return the pull for readers.
+
+        Args:
+            quiet_s: for how long containerd has received nothing; None if unknown.
+        """
+        # If the pull failed with all layers settled, the last one carries the failure.
+        failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
+        layers = (layer.state(is_failed=layer in failed, quiet_s=quiet_s) for layer in self.layers)
+        return PullState(
+            image=self.image,
+            digest=self.index_digest or self.manifest_digest,
+            candidates=self.candidates,
+            layers=tuple(layers),
+            pods=self.pods,
+            error=self.error,
+            began_s=self.started_s,
+        )
+
+    def is_ready(self, now: float) -> bool:
+        """Return whether its layers can be reported under a name and in the right phases."""
+        return bool(self.image) and (self.is_placed or now >= self.late_at)
+
+
+@dataclass(eq=False)
+class ContentWatcher:
+    """Polls a containerd and feeds a tracker with every layer of every running pull.
+
+    ``snapshotter`` is assumed until a pull shows which one it unpacks to;
+    ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
+    of a reference: None if it is unknown, empty if there is no such image. Only ``expect`` and
+    ``forget`` are thread-safe.
+    """
+
+    client: ContainerdClient
+    snapshotter: str = "overlayfs"
+    max_concurrent_downloads: int = 3
+    owners: ImageOwners | None = None
+    find_digest: Callable[[str], str | None] | None = None
+
+    def __post_init__(self) -> None:
+        self._documents = Documents(self.client)
+        self._names = Names()
+        self._daemon = CurrentDaemon(self.client)
+        self._pulls: dict[str, _LeasePull] = {}
+        self._ended: list[PullState] = []
+        self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
+        self._quiet: tuple[float | None, float] = (None, -math.inf)
+
+    def expect(self, expected: Expected) -> None:
+        """Announce a pull before it is requested, to have it shown by its name.
+
+        A reference by tag is matched to the first later lease for its repository, so pulls of
+        several tags of one repository that begin together may be mixed up.
+        """
+        self._names.expect(expected)
+
+    def forget(self, expected: Expected) -> None:
+        """Note that an announced pull is over: without an image by now, it has failed."""
+        self._names.forget(expected)
+
+    def ended(self, image: str, started_s: float) -> PullState | None:
+        """Return a finished pull with its layers as stored; None if its image is gone.
+
+        ``image`` is the canonical reference. Unpacked bytes are the size on disk.
+        """
+        images = self.client.images(f"name=={image}")
+        if not images:
+            return None
+        pull = _LeasePull("", started_s, self.snapshotter, Layers(started_s), image)
+        index = self._read(pull, images[0].target.digest, 0.0)
+        if isinstance(index, Index):
+            for one in self.client.infos(each.digest for each in index.manifests):
+                self._read(pull, one, 0.0)
+        self._place(pull, (), 0.0)
+        if pull.manifest is None:
+            return None
+        self._confirm(pull)
+        for layer in pull.layers:
+            if layer.phase is Phase.DONE:
+                usages = (self.client.usage(pull.snapshotter, name) for name in layer.chain_ids)
+                layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
+        return replace(pull.state(), digest=images[0].target.digest)
+
+    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
+        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
+        wall_s = time.time() if wall_s is None else wall_s
+        try:
+            self._daemon.refresh()
+            leases = self.client.leases()
+            running = {
+                lease.id: created_s
+                for lease in sorted(leases, key=created_at)
+                if (lease.labels.keys() == {EXPIRY_LABEL} or _is_load(lease))
+                and not self._daemon.is_outlived(created_s := created_at(lease))
+            }
+            self._end_others(running.keys(), {lease.id for lease in leases}, tracker, now, wall_s)
+            titles = {lease.id: lease.labels.get(LOAD_LABEL, "") for lease in leases}
+            for lease_id, created_s in running.items():
+                if lease_id not in self._pulls:
+                    self._pulls[lease_id] = _LeasePull(
+                        lease_id, created_s, self.snapshotter, Layers(created_s), titles[lease_id]
+                    )
+            if self._pulls:
+                self._look(tracker, now, wall_s)
+        except PycrictlError:
+            self._daemon.look_again()
+            raise
+        ended, self._ended = tuple(self._ended), []
+        return PollResult(tuple(filter(None, (one.shown for one in self._pulls.values()))), ended)
+
+    # Running pulls
+
+    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
+        # This order loses no layer between two responses: an ingest that has vanished is a blob by
+        # the time its lease is listed.
+        statuses = self.client.statuses()
+        stores, held = StoreState(), dict[str, _Held]()
+        for pull in self._pulls.values():
+            resources = self.client.resources(pull.lease_id)
+            if resources is not None:  # else it has just ended; the next poll reports how
+                held[pull.lease_id] = _sort(resources, stores)
+        _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
+        for key in self._measured.keys() - set(stores.active.values()):
+            del self._measured[key]
+        for pull in self._pulls.values():
+            if pull.lease_id in held:
+                pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
+                had_name = bool(pull.image)
+                self._identify(pull, held[pull.lease_id].blobs, now)
+                if pull.image and not had_name:
+                    names = [one.image for one in self._pulls.values()]
+                    if names.count(pull.image) == 1:
+                        tracker.forget(pull.image)  # drop the remains of an earlier pull
+                self._follow(pull, stores, now, wall_s)
+                if self.owners is not None and not pull.pods:
+                    pull.pods = self.owners.pods_of(pull.image)
+                is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
+                pull.shown = pull.state(self._quiet_for(pull, now)) if is_shown else None
+                if pull.shown is not None and pull.is_ready(now):
+                    tracker.apply(pull.shown, now=now)
+
+    def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
+        """Return for how long containerd has received nothing, if a layer seems to have stalled."""
+        idle = [layer.idle_s for layer in pull.layers if layer.phase is Phase.DOWNLOADING]
+        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S:
+            return None
+        quiet_s, at = self._quiet
+        # Only once it may have been quiet for long enough is the kernel asked again.
+        if now - at >= max(STALLED_S - (quiet_s or 0.0), _QUIET_PAUSE_S):
+            quiet_s, at = self._quiet = arrivals.quiet_s(self._daemon.pid), now
+        return None if quiet_s is None else quiet_s + now - at
+
+    def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
+        is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S
+        is_resolving = is_young and (held.blobs or not held.snapshotter)
+        return bool(pull.manifest or held.ingests or is_resolving)
+
+    # The image of a pull
+
+    def _identify(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
+        """Find a pull's manifest, snapshots and name from the blobs in its lease."""
+        if pull.manifest is None:
+            infos = self.client.infos(one for one in blobs if one not in pull.judged).values()
+            # Documents have labels that refer to other blobs; a layer may have no labels at all.
+            for info in [info for info in infos if has_children(info.labels)]:
+                self._read(pull, info.digest, now)
+        self._place(pull, blobs, now)
+        if pull.manifest is not None and not pull.image:
+            self._name(pull, is_final=now >= pull.late_at)
+
+    def _read(self, pull: _LeasePull, digest: str, now: float) -> Document | None:
+        document = self._documents.get(digest)
+        pull.judged.add(digest)
+        if isinstance(document, Index):
+            pull.index_digest = pull.index_digest or digest
+        elif isinstance(document, Manifest) and pull.manifest is None:
+            pull.manifest, pull.manifest_digest, pull.late_at = document, digest, now + SETTLE_S
+            pull.layers.add(document.layers)
+            pull.recheck_at = -math.inf
+        return document
+
+    def _place(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
+        """Learn from the config which snapshots the layers are unpacked to."""
+        if pull.manifest is None or pull.is_placed:
+            return
+        is_there = pull.manifest.config.digest in blobs
+        if not is_there and now < pull.retry_at:
+            return
+        config = self._documents.get(pull.manifest.config.digest)
+        if config is None and not is_there:
+            pull.retry_at = now + SETTLE_S
+            return
+        diff_ids = config.diff_ids if isinstance(config, ImageConfig) else ()
+        pull.layers.place(pull.manifest.layers, chain_ids(diff_ids))
+        pull.is_placed, pull.recheck_at = True, -math.inf
+
+    def _name(self, pull: _LeasePull, *, is_final: bool) -> None:
+        """Name a pull, or look again for which of its candidates it is."""
+        sources = repositories(info.labels for info in self.client.infos(pull.digests).values())
+        images = self._images(pull)
+        candidates = self._candidates(pull, sources, images)
+        if pull.image:
+            pull.candidates = tuple(candidates) or pull.candidates
+            return
+        if len(candidates) > 1 and pull.question is not None and not pull.question.are_complete:
+            return
+        pull.image = self._names.choose(
+            pull.lease_id,
+            pull.started_s,
+            digests=pull.digests,
+            repositories=sources,
+            images=images,
+            is_final=is_final,
+            candidates=candidates,
+        )
+        pull.candidates = tuple(candidates) if pull.image not in candidates else ()
+        pull.expected = self._names.expected_of(pull.lease_id)
+
+    def _candidates(
+        self, pull: _LeasePull, sources: Sequence[str], images: Sequence[str]
+    ) -> list[str]:
+        """Return the images of waiting pods that a pull may be for; ask the registry if needed."""
+        if self.owners is None:
+            return []
+        found = self.owners.candidates(
+            pull.digests,
+            sources,
+            images,
+            began_s=pull.started_s,
+            taken={other.image for other in self._pulls.values() if other is not pull},
+        )
+        if len(found) > 1 and pull.question is None and self.find_digest is not None:
+            pull.question = Answers(found, self.find_digest)
+        if pull.question is not None:
+            answers = pull.question.known
+            exact = [one for one in found if answers.get(one) in pull.digests]
+            found = exact or [one for one in found if answers.get(one) is None]
+        return found
+
+    def _images(self, pull: _LeasePull) -> list[str]:
+        """Return the node's names for the pulled image, including its ID."""
+        filters = (f"target.digest=={digest}" for digest in pull.digests)
+        return [image.name for image in self.client.images(*filters)]
+
+    # Progress
+
+    def _follow(self, pull: _LeasePull, stores: StoreState, now: float, wall_s: float) -> None:
+        is_doubtful = pull.layers.look(stores, pull.snapshotter, wall_s)
+        if is_doubtful or now >= pull.recheck_at:
+            self._confirm(pull)
+            pull.recheck_at = now + _RECHECK_S
+            if len(pull.candidates) > 1:
+                self._name(pull, is_final=False)
+        reads_left = _TRAILERS_PER_POLL
+        for layer in pull.layers:
+            if layer.wants_trailer and reads_left:
+                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
+                reads_left -= 1
+            if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
+                layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
+
+    def _confirm(self, pull: _LeasePull) -> None:
+        layers = pull.layers.unsettled
+        infos = self.client.infos(layer.digest for layer in layers if not layer.is_complete)
+        names = [name for layer in layers for name in layer.chain_ids]
+        snapshots: Mapping[str, snapshots_pb2.Info] = {}
+        with suppress(Invalid):  # a snapshotter that is not loaded
+            snapshots = self.client.snapshots(pull.snapshotter, names)
+        pull.layers.confirm(
+            {digest: seconds(info.created_at) for digest, info in infos.items()},
+            {
+                name: Snapshot(seconds(info.created_at), _REMOTE_LABEL in info.labels)
+                for name, info in snapshots.items()
+                if info.kind == snapshots_pb2.COMMITTED
+            },
+        )
+
+    def _measure(self, snapshotter: str, key: str, now: float) -> int:
+        size_bytes, next_at = self._measured.get(key, (0, 0.0))
+        if now >= next_at:
+            began_at = time.monotonic()
+            with suppress(DeadlineExceeded):
+                size_bytes = self.client.usage(snapshotter, key) or size_bytes
+            # containerd walks all files each time: measure less often if there are very many.
+            next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
+            self._measured[key] = size_bytes, next_at
+        return size_bytes
+
+    # Ended pulls
+
+    def _end_others(
+        self,
+        running_ids: Set[str],
+        lease_ids: Set[str],
+        tracker: Tracker,
+        now: float,
+        wall_s: float,
+    ) -> None:
+        for lease_id, pull in list(self._pulls.items()):
+            if lease_id in running_ids:
+                continue
+            if pull.shown is not None and self._may_be_kept(pull, now):
+                continue
+            is_there = lease_id in lease_ids
+            reason = "containerd was restarted during the pull" if is_there else _NO_IMAGE
+            if pull.shown is not None:
+                self._ended.append(ended := self._end(pull, reason))
+                tracker.apply(ended, now=now)
+            del self._pulls[lease_id]
+            for other in self._pulls.values():  # its lease may have held their layers
+                other.recheck_at = -math.inf
+
+    def _may_be_kept(self, pull: _LeasePull, now: float) -> bool:
+        """Complete the state of an ended pull; return whether to check again for its image."""
+        if pull.manifest is None:
+            return False
+        pull.retry_at = -math.inf
+        self._place(pull, (), now)
+        if not pull.image:
+            self._name(pull, is_final=True)
+        self._confirm(pull)
+        is_over = pull.expected is not None and pull.expected.is_over
+        is_late = pull.is_missed or is_over or not pull.layers.is_complete
+        pull.is_missed = not is_late and not self._images(pull)
+        return pull.is_missed
+
+    def _end(self, pull: _LeasePull, reason: str) -> PullState:
+        """Return a pull that has ended, with its error if it has failed."""
+        if pull.manifest is None:
+            return PullState(error=_UNKNOWN_REASON)
+        layers = pull.layers
+        is_there = bool(self._images(pull))
+        if is_there and layers.is_only_fetched:
+            layers.finish()
+        if is_there and not layers.unsettled:
+            for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
+                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
+        elif layers.is_complete:
+            pull.error = "all layers were fetched, and the runtime made no image of them"
+        else:
+            there = sum(layer.is_complete for layer in layers)
+            pull.error = f"{reason} ({there} of {plural(len(layers), 'layer')} seen complete)"
+        return pull.state()
+
+
+def _sort(resources: Iterable[leases_pb2.Resource], stores: StoreState) -> _Held:
+    ingests, blobs, snapshotter = set(), set(), ""
+    for resource in resources:
+        if resource.type == "ingests":
+            ingests.add(resource.id)
+        elif resource.type == "content":
+            blobs.add(resource.id)
+        elif resource.type.startswith(_SNAPSHOTS):
+            snapshotter = resource.type.removeprefix(_SNAPSHOTS)
+            chain_id = extracted_chain_id(resource.id)
+            if chain_id is None:
+                stores.committed.add((snapshotter, resource.id))
+            else:
+                stores.active[snapshotter, chain_id] = resource.id
+    stores.blobs |= blobs
+    return _Held(ingests, blobs, snapshotter)
+
+
+def _add_ingests(
+    stores: StoreState,
+    statuses: Iterable[content_pb2.Status],
+    held: Iterable[_Held],
+    max_downloads: int,
+) -> None:
+    refs = set().union(*(one.ingests for one in held))
+    open_count = 0
+    for status in statuses:
+        if digest := ingest_digest(status.ref):
+            is_held = status.ref in refs
+            open_count += is_held and status.offset < status.total
+            stores.ingests[digest] = Ingest(status.offset, seconds(status.updated_at), is_held)
+    stores.is_crowded = 0 < max_downloads < open_count
+
+
+def _is_load(lease: leases_pb2.Lease) -> bool:
+    """Return whether a lease is that of a running load (``archives.loading``)."""
+    return LOAD_LABEL in lease.labels and not is_abandoned(lease.id, LOAD_PREFIX)
+
+
+def created_at(lease: leases_pb2.Lease) -> float:
+    return seconds(lease.created_at)

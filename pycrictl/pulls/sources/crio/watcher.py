@@ -1,0 +1,262 @@
+"""Watches CRI-O's image pulls from outside, through the files they download to.
+
+CRI-O has no call that shows pulls. The sources are on the node: the directory and files of each
+pull, and the stored layers (``files``). Sizes come from the image's manifest
+(``pulls.registries``). Access requires root and is read-only.
+
+No file names the image. Candidates are pulls announced by callers, pulls that CRI-O logged to the
+journal (not visible to an agent in a container), and images that pods wait for. A single unnamed
+pull is matched to a single candidate; otherwise it is shown as an ``unknown image``.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pycrictl.base import noderoot
+from pycrictl.base.errors import PycrictlError, RuntimeFault
+from pycrictl.base.units import plural
+from pycrictl.node import journal
+from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, ask
+from pycrictl.pulls.sources.crio import files
+from pycrictl.pulls.sources.crio.file_layers import FileLayers
+from pycrictl.pulls.sources.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
+from pycrictl.pulls.sources.endings import PollResult
+from pycrictl.pulls.sources.identity import is_among, may_be
+from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
+from pycrictl.pulls.state import PullState
+from pycrictl.pulls.tracker import Tracker
+from pycrictl.runtime.containerd.store import Manifest
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import fetch
+
+PATIENCE_S: Final = 1.0
+"""How long a pull may stay unnamed, as lines appear in the journal with a delay."""
+
+_SOON_S: Final = 10.0
+"""A pull usually creates its directory within this time after its line in the journal."""
+
+_HISTORY_S: Final = 3600.0
+_EVENT: Final = re.compile(r'msg"?[=:]"(?:Pulling image: (?P<begun>[^"\\ ]+)|Pulled image: )')
+_CALL: Final = re.compile(r'\bid"?[=:]"?([0-9a-f-]{36})')
+
+
+@dataclass(slots=True, eq=False)
+class PullFolder:
+    """One pull: a directory with its files, first seen at ``started_s``.
+
+    ``image`` is empty until it is known, and then never changes; ``began_s`` is when the pull was
+    requested, 0 if unknown; ``layers`` is None until the manifest request is over.
+    """
+
+    folder: str
+    owner: Downloader
+    started_s: float
+    images_before: list[StoredImage]
+    image: str = ""
+    began_s: float = 0.0
+    inquiry: Answers[ManifestRequest, Manifest | None] | None = None
+    layers: FileLayers | None = None
+    open_numbers: set[int] = field(default_factory=set)
+    pods: tuple[str, ...] = ()
+    error: str = ""
+    is_unknown: bool = False
+
+    def state(self) -> PullState:
+        """Return the pull for readers."""
+        layers = self.layers or ()
+        return PullState(
+            image=self.image,
+            layers=tuple(layer.state(is_failed=bool(self.error)) for layer in layers),
+            pods=self.pods,
+            error=self.error,
+            began_s=self.began_s,
+        )
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return next(iter(self.inquiry.known.values()), None) if self.inquiry is not None else None
+
+    def made_image(self) -> StoredImage | None:
+        images = self.owner.storage.images()
+        if (manifest := self.manifest) is not None:
+            wanted = manifest.config.digest.partition(":")[2]
+            if found := [image for image in images if image.id == wanted]:
+                return found[0]
+        for image in images:
+            is_its = self.is_unknown or any(may_be(self.image, one) for one in image.names)
+            if is_its and image not in self.images_before:
+                return image
+        return None
+
+
+@dataclass(eq=False)
+class CrioWatcher:
+    """The ``ContentWatcher`` for CRI-O; only ``expect`` and ``forget`` are thread-safe."""
+
+    process: CrioProcess
+    owners: ImageOwners | None = None
+    wants_manifests: bool = True
+    find_manifest: Callable[[ManifestRequest], Manifest | None] = ask
+    keyring: Keyring | None = None
+    read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None
+
+    def __post_init__(self) -> None:
+        root = Path(noderoot.directory())
+        self._read_log = self.read_log or partial(journal.read, units=("crio",), root=root)
+        self._expected: list[Expected] = []
+        self._pulls: dict[str, PullFolder] = {}
+        self._unnamed = 0
+
+    def expect(self, expected: Expected) -> None:
+        self._expected.append(expected)
+
+    def forget(self, expected: Expected) -> None:
+        self._expected = [one for one in self._expected if one is not expected]
+
+    def ended(self, image: str, started_s: float) -> None:
+        """Return None: a finished pull leaves no times behind."""
+
+    def check(self) -> None:
+        self._find_folders(self.process.look(), time.time())
+
+    def poll(self, tracker: Tracker, now: float) -> PollResult:
+        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
+        wall_s = time.time()
+        owner = self.process.look()
+        self._find_folders(owner, wall_s)
+        ended = []
+        for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
+            found = files.read_folder(pull.folder, pull.open_numbers)
+            is_orphan = owner.pid != pull.owner.pid
+            if found is None or is_orphan:
+                ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
+                continue
+            if not pull.image:
+                self._assign_name(pull, tracker, wall_s)
+            is_known = pull.inquiry is None or pull.inquiry.are_complete
+            if pull.layers is None and pull.image and is_known:
+                pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
+            if pull.layers is not None:
+                pull.layers.look(found, owner.storage.layers(), wall_s)
+                if self.owners is not None and not pull.pods:
+                    pull.pods = self.owners.pods_of(pull.image)
+                tracker.apply(pull.state(), now=now)
+        pulls = self._pulls.values()
+        active = tuple(replace(pull.state(), began_s=pull.started_s) for pull in pulls)
+        return PollResult(active, tuple(ended))
+
+    def _find_folders(self, owner: Downloader, wall_s: float) -> None:
+        for pull in self._pulls.values():
+            pull.open_numbers = set()
+        # With separate_pull_cgroup, CRI-O pulls in a child process.
+        for pid in (owner.pid, *files.children(owner.pid)):
+            for path, numbers in files.open_blobs(pid).items():
+                folder = f"{owner.root}{path}"
+                if folder not in self._pulls:
+                    images = owner.storage.images()
+                    self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
+                self._pulls[folder].open_numbers |= numbers
+
+    def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
+        nameless = sum(not other.image for other in self._pulls.values())
+        candidates = self._candidates(pull, wall_s)
+        if len(candidates) == nameless == 1:
+            (known,) = candidates
+            known.lease_id = pull.folder
+            pull.image, pull.began_s = known.reference, known.since_s
+            if self.wants_manifests:
+                access = pull.owner.access
+                question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
+                pull.inquiry = Answers([question], self.find_manifest)
+        elif wall_s - pull.started_s >= PATIENCE_S:
+            self._unnamed += 1
+            pull.is_unknown = True
+            pull.image = f"unknown image ({self._unnamed})"
+        if pull.image:
+            tracker.forget(pull.image)  # drop the remains of an earlier attempt
+
+    def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
+        """Return the images that ``pull`` may be for, or else those that pods wait for."""
+        expected = [
+            one for one in self._expected if one.lease_id is None and one.since_s <= pull.started_s
+        ]
+        known = [one.image for one in self._pulls.values()] + [one.reference for one in expected]
+        logged = [
+            one
+            for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
+            if one.since_s <= pull.started_s and not is_among(one.reference, filter(None, known))
+        ]
+        # An older one may have failed, which is not logged.
+        young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
+        found = [*expected, *young] or logged
+        if not found and self.owners is not None:
+            known += [name for image in pull.owner.storage.images() for name in image.names]
+            wanted = (one for one in self.owners.wanted() if not is_among(one, filter(None, known)))
+            found = [Expected(one, 0.0) for one in wanted]
+        return found
+
+    def _end(
+        self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
+    ) -> PullState:
+        del self._pulls[pull.folder]
+        layers = pull.layers or FileLayers(None)
+        layers.look((), pull.owner.storage.layers(), wall_s)
+        if (image := pull.made_image()) is not None:
+            layers.finish(pull.owner.storage.layers_of(image))
+        else:
+            reason = "CRI-O ended during the pull" if is_orphan else "the pull ended"
+            there = len(layers) - len(layers.unsettled)
+            what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
+            pull.error = f"{reason} without an image{what}"
+        if pull.image:
+            tracker.apply(pull.state(), now=now)
+        return pull.state()
+
+
+def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
+    """Return each image's last pull that began and has not succeeded; failures are not logged.
+
+    CRI-O writes ``msg="Pulling image: REF" … id=…`` and ``msg="Pulled image: …" … id=…`` at its
+    usual level, in logrus's logfmt or JSON.
+    """
+    found: dict[str, Expected] = {}
+    for line in lines:
+        event, call = _EVENT.search(line.message), _CALL.search(line.message)
+        if event is None or call is None:
+            continue
+        found.pop(call[1], None)
+        if event["begun"]:
+            found[call[1]] = Expected(event["begun"], line.at_s)
+    return list({one.reference: one for one in found.values()}.values())
+
+
+def open_crio(
+    client: CriClient,
+    owners: ImageOwners | None = None,
+    *,
+    wants_manifests: bool = True,
+    keyring: Keyring | None = None,
+) -> CrioWatcher | None:
+    try:
+        if not client.is_crio():
+            return None
+    except RuntimeFault:
+        return None
+    store = DEFAULT_ROOT
+    with suppress(PycrictlError):
+        images = fetch.image_folder(client)
+        if images is not None and images.name.endswith("-images"):
+            store = str(images.parent)
+    process = CrioProcess(client.path, store)
+    watcher = CrioWatcher(process, owners, wants_manifests, keyring=keyring)
+    watcher.check()
+    return watcher

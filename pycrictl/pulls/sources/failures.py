@@ -1,0 +1,218 @@
+"""Why pulls failed, from the logs of the runtime and the kubelet and the pods' waiting reasons.
+
+A pull that fails before its first byte leaves nothing in containerd. But containerd and the kubelet
+each log it to the journal, and the pod's container has a waiting reason. The kubelet retries after
+10 s, then after twice as long each time, up to 5 minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pycrictl.base.foreign import parse, parsed
+from pycrictl.pulls.reference import canonical
+from pycrictl.pulls.state import LayerState, Phase, PullState
+from pycrictl.runtime.cri.calls.redact import redact_text
+
+if TYPE_CHECKING:
+    from pycrictl.kube.pods import Pod
+    from pycrictl.node.journal import JournalLine
+
+BACK_OFF_S: Final = 10.0
+MOST_BACK_OFF_S: Final = 300.0
+HISTORY_S: Final = 3600.0
+"""How far back attempts are counted."""
+
+REASONS: Final = frozenset(
+    {
+        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
+        *("RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError"),
+    }
+)
+"""Waiting reasons of containers whose image is unavailable (kubelet's ``images`` package)."""
+
+_ONE_ATTEMPT_S: Final = 3.0
+"""Lines within this time are one attempt, which both programs log for each credential tried."""
+
+_QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
+_CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
+_KUBELET: Final = rf'"PullImage from image service failed" err={_QUOTED} image={_QUOTED}'
+_AWAITED: Final = (
+    r"&Container\{Name:[^,]*,Image:(?P<image>[^,]+),.* start failed in pod"
+    r" (?P<name>[^_ ]+)_(?P<ns>[^( ]+)\([^)]*\): (?:ErrImagePull|ImagePullBackOff)",
+    r"with (?:ErrImagePull|ImagePullBackOff): .*?image [\\\"]+(?P<image>[^\\\" ]+)[\\\"]+.*"
+    r' pod="(?P<ns>[^"/]+)/(?P<name>[^"]+)"',
+)
+"""Two kubelet lines that name a pod and an image, from a container's start and the pod's sync."""
+
+_DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
+_ACCESS: Final = r"(?i)\b401\b|\b403\b|unauthorized|denied|authoriz|authenticat|basic auth"
+_WRAPPINGS: Final = (
+    r"^(?:rpc error: code = \w+ desc = |Back-off pulling image \"[^\"]*\"(?:: |$)|ErrImagePull: "
+    r"|failed to pull and unpack image \"[^\"]*\": |failed to pull image \"[^\"]*\": "
+    r"|failed to resolve (?:reference|image) \"[^\"]*\": |failed to do request: "
+    r"|failed to copy: |httpReadSeeker: failed open: |pull image .* failed: )"
+)
+
+
+class Failure(NamedTuple):
+    """The last failure of an image's pull.
+
+    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: no retry;
+    ``secrets`` are the pod's pull secrets, None if unknown.
+    """
+
+    image: str
+    cause: str
+    at_s: float = 0.0
+    attempts: int = 0
+    pod: str = ""
+    is_final: bool = False
+    secrets: tuple[str, ...] | None = None
+
+    @property
+    def explained(self) -> str:
+        if self.secrets is None or not re.search(_ACCESS, self.cause):
+            return self.cause
+        names = ", ".join(self.secrets)
+        with_what = f"pull secrets: {names}" if names else "the pod names no pull secret"
+        return f"{self.cause}; {with_what}"
+
+    @property
+    def next_try_s(self) -> float:
+        if self.is_final or not self.pod or not self.at_s:
+            return 0.0
+        return self.at_s + min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
+
+    def next_try(self, wall_s: float) -> str:
+        """Return when the kubelet retries, as far as is known; empty if there is no retry."""
+        if self.is_final or not self.pod:
+            return ""
+        if not self.at_s:
+            return "the kubelet tries again"
+        if self.next_try_s < wall_s:
+            return "the next try is due"
+        when = time.strftime("%H:%M:%S", time.localtime(self.next_try_s))
+        return f"next try about {when}"
+
+    def text(self, wall_s: float) -> str:
+        return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
+
+    def pull(self, wall_s: float) -> PullState:
+        """Return the failed pull, of which nothing else is known."""
+        return PullState(
+            image=self.image,
+            layers=(LayerState(phase=Phase.FAILED),),
+            pods=(self.pod,) if self.pod else (),
+            error=self.text(wall_s),
+        )
+
+
+def cause(error: str) -> str:
+    """Return the error of a pull without its wrapping messages and without secrets."""
+    text = " ".join(error.split())
+    while (found := re.match(_WRAPPINGS, text)) and found.end() < len(text):
+        text = text[found.end() :]
+    return redact_text(text)
+
+
+def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
+    """Return images whose last pull failed, by canonical reference; ``lines`` are oldest first."""
+    found: dict[str, Failure] = {}
+    for line in lines:
+        message = as_text(line.message)
+        if done := re.search(_DONE, message):
+            found.pop(canonical(done[1]), None)
+            continue
+        if match := re.search(_CONTAINERD, message):
+            image, error = match[1], _unquoted(match[2])
+        elif match := re.search(_KUBELET, message):
+            image, error = _unquoted(match[2]), _unquoted(match[1])
+        else:
+            continue
+        before = found.get(canonical(image))
+        attempts = 1
+        if before is not None:
+            attempts = before.attempts + (line.at_s - before.at_s >= _ONE_ATTEMPT_S)
+        found[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
+    for image, pod in awaited(lines):
+        if (failure := found.get(canonical(image))) is not None and not failure.pod:
+            found[canonical(image)] = failure._replace(pod=pod)
+    return found
+
+
+def awaited(lines: Iterable[JournalLine]) -> Iterator[tuple[str, str]]:
+    """Iterate over the images that pods could not get, and the pods, from the kubelet's log."""
+    for line in lines:
+        for pattern in _AWAITED:
+            if found := re.search(pattern, line.message):
+                yield found["image"], f"{found['ns']}/{found['name']}"
+
+
+def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
+    found: dict[str, Failure] = {}
+    for pod in pods:
+        for one in pod.images:
+            if one.reason in REASONS:
+                why = cause(one.message) or one.reason
+                is_final = one.reason in ("InvalidImageName", "ErrImageNeverPull")
+                failure = Failure(one.image, why, pod=str(pod), is_final=is_final)
+                found.setdefault(canonical(one.image), failure._replace(secrets=pod.pull_secrets))
+    return found
+
+
+@dataclass
+class Failures:
+    read_journal: Callable[[float], Sequence[JournalLine]]
+    pods: Callable[[], Sequence[Pod]]
+    _written: dict[str, Failure] = field(default_factory=dict)
+
+    def look(self, wall_s: float) -> None:
+        """Read the journal; keep the previous result if there are no lines at all."""
+        if lines := self.read_journal(wall_s - HISTORY_S):  # else it was too slow
+            self._written = from_journal(lines)
+
+    def waiting(self) -> list[Failure]:
+        return [self._with_times(key, one) for key, one in from_pods(self.pods()).items()]
+
+    def since(self, wall_s: float) -> list[Failure]:
+        waiting = from_pods(self.pods())
+        owned = {canonical(one.image): pod for pod in self.pods() for one in pod.images}
+        found = []
+        for key, one in self._written.items():
+            if one.at_s < wall_s:
+                continue
+            if key in waiting:
+                one = self._with_times(key, waiting[key])
+            elif (pod := owned.get(key)) is not None:
+                one = one._replace(pod=str(pod), secrets=pod.pull_secrets)
+            found.append(one)
+        return found
+
+    def _with_times(self, key: str, failure: Failure) -> Failure:
+        written = self._written.get(key)
+        if written is None:
+            return failure
+        return failure._replace(cause=written.cause, at_s=written.at_s, attempts=written.attempts)
+
+
+def as_text(message: str) -> str:
+    """Convert a JSON log line of containerd to its text form; return others unchanged."""
+    if not message.startswith("{"):
+        return message
+    if not (fields := parsed(message)):
+        return message
+    known = ("level", "msg", "error")
+    return " ".join(f"{key}={json.dumps(fields[key])}" for key in known if key in fields)
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(parse(f'"{text}"'))
+    except ValueError:
+        return text.replace('\\"', '"')

@@ -1,0 +1,177 @@
+"""Names for pulls on containerd, which shows a pull's reference only at its end. Pure.
+
+A name is the first available of these: the reference that the caller announced; the name shown
+before for the same manifest; the name used by the pods that wait for it; an image that the node
+already has under the same digest; the repository in containerd's labels, with a short digest; the
+short digest alone.
+
+For a running pull, containerd shows its repository, without the registry's port and the tag, and
+the digest of its manifest. A pod names a repository and a tag. So the images of waiting pods that
+are of this repository are a pull's *candidates*, except those that other running pulls are for,
+those of pods made after it had begun, and those that the kubelet said have failed since. If there
+are several, an image that the node has under the same digest decides, or the registry; otherwise
+the pull may be for any of them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.pulls.reference import canonical, parse, repository, short_digest
+from pycrictl.pulls.registries.credentials import Credentials
+from pycrictl.pulls.sources.failures import REASONS
+from pycrictl.runtime.containerd.store import is_digest
+
+_REMEMBERED: Final = 1024
+
+
+@dataclass(slots=True, eq=False)
+class Expected:
+    """A pull that the caller has requested and expects to appear.
+
+    ``since_s`` is the wall time before the call, ``lease_id`` the lease (or directory) matched to
+    this pull, ``is_over`` whether the call has returned.
+    """
+
+    reference: str
+    since_s: float
+    credentials: Credentials | None = None
+    lease_id: str | None = None
+    is_over: bool = False
+
+
+@dataclass
+class Names:
+    """Names pulls; a name never changes, as it is a key for watchers."""
+
+    _expected: list[Expected] = field(default_factory=list)
+    _known: OrderedDict[str, str] = field(default_factory=OrderedDict)
+
+    def expect(self, expected: Expected) -> None:
+        self._expected.append(expected)
+
+    def forget(self, expected: Expected) -> None:
+        expected.is_over = True
+        if expected in self._expected:
+            self._expected.remove(expected)
+
+    def expected_of(self, lease_id: str) -> Expected | None:
+        return next((one for one in self._expected if one.lease_id == lease_id), None)
+
+    def choose(
+        self,
+        lease_id: str,
+        started_s: float,
+        *,
+        digests: Sequence[str],
+        repositories: Sequence[str],
+        images: Iterable[str],
+        is_final: bool,
+        candidates: Sequence[str] = (),
+    ) -> str:
+        """Return a name for a pull whose manifest is known; empty if it is too early to decide.
+
+        Args:
+            digests: of the manifest, and then of the index if there is one.
+            repositories: where its documents come from, ``host/path``, best first; containerd adds
+                them a moment after the documents themselves.
+            is_final: no more information will come; the result is not empty.
+            candidates: of the images that pods wait for.
+        """
+        open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
+        by_digest = [one for one in open_ if parse(one.reference).digest in digests]
+        by_tag = [one for one in open_ if not parse(one.reference).digest]
+        if repositories:
+            fitting = [one for one in by_tag if repository(one.reference) in repositories]
+        else:
+            fitting = by_tag if is_final else []
+        if claimed := by_digest or fitting:  # pulls of one repository differ only in their order
+            claimed[0].lease_id = lease_id
+            return self._remember(digests, claimed[0].reference)
+        if by_tag and not is_final:
+            return ""
+        if (known := self._known.get(digests[0])) is not None:
+            return known
+        if len(candidates) == 1 and candidates[0] not in self._known.values():
+            return self._remember(digests, candidates[0])
+        if image := _best(images, repositories):
+            return self._remember(digests, image)
+        short = short_digest(digests[0])
+        if repositories:
+            return self._remember(digests, f"{repositories[0]}@{short}")
+        return self._remember(digests, short) if is_final else ""
+
+    def _remember(self, digests: Sequence[str], name: str) -> str:
+        self._known[digests[0]] = name
+        self._known.move_to_end(digests[0])
+        if len(self._known) > _REMEMBERED:
+            self._known.popitem(last=False)
+        return name
+
+
+def _best(images: Iterable[str], repositories: Sequence[str]) -> str:
+    # CRI keeps a record under each image's ID as well.
+    names = [name for name in images if not is_digest(name)]
+    return min(
+        names,
+        key=lambda name: (repository(name) not in repositories, "@" in name, name),
+        default="",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOwners:
+    pods: Callable[[], Sequence[Pod]]
+    names_pods: bool = True
+
+    def candidates(
+        self,
+        digests: Sequence[str],
+        repositories: Sequence[str],
+        images: Iterable[str],
+        *,
+        began_s: float = 0.0,
+        taken: Collection[str] = (),
+    ) -> list[str]:
+        """Return the waiting images that a pull may be for; one if that is certain.
+
+        Args:
+            images: the node's names for the image that is pulled.
+            began_s: when the pull began (Unix time).
+            taken: images of other running pulls.
+        """
+        open_ = [
+            one.image
+            for pod, one in self._waiting()
+            if pod.created_s <= began_s and (one.reason not in REASONS or pod.status_s <= began_s)
+        ]
+        parsed = {reference: parse(reference) for reference in open_}
+        if exact := [one for one in parsed if parsed[one].digest in digests]:
+            return exact[:1]
+        found = [
+            one
+            for one, parts in parsed.items()
+            if not parts.digest and repository(one) in repositories and one not in taken
+        ]
+        known = set(map(canonical, images))
+        return [one for one in found if canonical(one) in known] or found
+
+    def wanted(self) -> list[str]:
+        return list(dict.fromkeys(one.image for _, one in self._waiting()))
+
+    def pods_of(self, name: str) -> tuple[str, ...]:
+        if not self.names_pods or not name:
+            return ()
+        wanted = canonical(name)
+        pods = (str(pod) for pod, one in self._waiting() if canonical(one.image) == wanted)
+        return tuple(dict.fromkeys(pods))
+
+    def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
+        for pod in self.pods():
+            for one in pod.images:
+                if one.is_due and not one.has_started:
+                    yield pod, one

@@ -1,0 +1,254 @@
+"""containerd's own gRPC API, on the CRI's socket.
+
+Every call is synchronous and names its namespace (kubelet's images live in ``k8s.io``).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from pycrictl._proto.containerd import (
+    content_pb2,
+    diff_pb2,
+    images_pb2,
+    introspection_pb2,
+    leases_pb2,
+    snapshots_pb2,
+    version_pb2,
+)
+from pycrictl.base.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
+from pycrictl.runtime.containerd.store import (
+    DOCUMENT_LIMIT_BYTES,
+    Document,
+    parse_document,
+    unpacked_estimate,
+)
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
+from pycrictl.runtime.cri.calls.errmap import to_error
+
+_KEPT: Final = 256
+_PART_BYTES: Final = 4 * 1024 * 1024
+_TRAILER_BYTES: Final = 4
+_SERVICES: Final = {
+    name: service
+    for module in (
+        *(content_pb2, diff_pb2, images_pb2, introspection_pb2),
+        *(leases_pb2, snapshots_pb2, version_pb2),
+    )
+    for name, service in module.DESCRIPTOR.services_by_name.items()
+}
+
+
+class _Method(NamedTuple):
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    is_stream: bool
+
+
+@cache
+def _method(name: str) -> _Method:
+    """Return a call by ``SERVICE.METHOD``; a KeyError is a bug of the caller."""
+    service_name, _, method_name = name.partition(".")
+    service = _SERVICES[service_name]
+    found = service.methods_by_name[method_name]
+    return _Method(
+        f"/{service.full_name}/{method_name}",
+        GetMessageClass(found.input_type),
+        GetMessageClass(found.output_type),
+        bool(found.server_streaming),
+    )
+
+
+def seconds(timestamp: Timestamp) -> float:
+    return timestamp.ToNanoseconds() / 1e9
+
+
+class ContainerdClient:
+    """Calls of a containerd; works again once a restarted containerd is back."""
+
+    def __init__(self, path: str, *, timeout_s: float = 2.0) -> None:
+        self.endpoint = f"unix://{path}"
+        self._path = path
+        self._channel: GrpcChannel | None = None
+        self._timeout_s = timeout_s
+
+    def close(self) -> None:
+        """End all calls, those of other threads included."""
+        if self._channel is not None:
+            self._channel.close()
+
+    # The daemon
+
+    def version(self) -> str:
+        """Return containerd's version; raise ``Unimplemented`` for another runtime."""
+        try:
+            version: str = self.call("Version.Version").version
+        except Unimplemented as exc:
+            raise Unimplemented(
+                f'the runtime at "{self.endpoint}" is not containerd,'
+                " and its pulls cannot be seen from outside",
+                code=exc.code,
+                details=exc.details,
+            ) from None
+        return version
+
+    def server(self) -> introspection_pb2.ServerResponse:
+        """Return the daemon's own data; ``pid`` and ``pidns`` are 0 before containerd 1.7."""
+        answer: introspection_pb2.ServerResponse = self.call("Introspection.Server")
+        return answer
+
+    # Content
+
+    def statuses(self) -> Sequence[content_pb2.Status]:
+        """Return the unfinished blobs, including those that a killed daemon left behind."""
+        found: Sequence[content_pb2.Status] = self.call("Content.ListStatuses").statuses
+        return found
+
+    def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
+        """Return size, labels and times of the complete blobs among ``digests``."""
+        filters = [f"digest=={digest}" for digest in digests]
+        if not filters:  # containerd would list every blob on the node
+            return {}
+        answers = self.stream("Content.List", filters=filters)
+        return {info.digest: info for answer in answers for info in answer.info}
+
+    def read(self, digest: str, *, size_bytes: int, offset: int = 0) -> bytes | None:
+        """Read part of a complete blob, less at its end; None if there is no such blob."""
+        answers = self.stream("Content.Read", digest=digest, offset=offset, size=size_bytes)
+        try:
+            return b"".join(answer.data for answer in answers)[:size_bytes]
+        except NotFound:
+            return None
+
+    def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
+        """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
+        for offset in range(0, size_bytes, _PART_BYTES):  # gRPC takes in much at once
+            part = {"offset": offset, "size": min(_PART_BYTES, size_bytes - offset)}
+            for answer in self.stream("Content.Read", digest=digest, **part):
+                yield answer.data
+
+    def write(
+        self, requests: Iterator[content_pb2.WriteContentRequest], *, lease: str
+    ) -> Generator[content_pb2.WriteContentResponse, None, None]:
+        """Write an ingest (``Content.Write``); yield its state after each request.
+
+        ``requests`` runs in another thread and must not raise.
+        """
+        messages = (request.SerializeToString() for request in requests)
+        return self._answers("Content.Write", messages, lease, has_limit=False)
+
+    # Images
+
+    def images(self, *filters: str) -> Sequence[images_pb2.Image]:
+        """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
+        found: Sequence[images_pb2.Image] = self.call("Images.List", filters=filters).images
+        return found
+
+    # Leases
+
+    def leases(self) -> Sequence[leases_pb2.Lease]:
+        found: Sequence[leases_pb2.Lease] = self.call("Leases.List").leases
+        return found
+
+    def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
+        """Return what a lease protects from garbage collection; None if the lease is gone."""
+        found: Sequence[leases_pb2.Resource] | None = None
+        with suppress(NotFound):
+            found = self.call("Leases.ListResources", id=lease_id).resources
+        return found
+
+    # Snapshots
+
+    def snapshots(self, snapshotter: str, names: Iterable[str]) -> dict[str, snapshots_pb2.Info]:
+        filters = [f"name=={name}" for name in names]
+        if not filters:
+            return {}
+        answers = self.stream("Snapshots.List", snapshotter=snapshotter, filters=filters)
+        return {info.name: info for answer in answers for info in answer.info}
+
+    def usage(self, snapshotter: str, key: str) -> int | None:
+        """Return a snapshot's bytes on disk, counted by walking all its files; None without one."""
+        size_bytes: int | None = None
+        with suppress(NotFound):
+            size_bytes = self.call("Snapshots.Usage", snapshotter=snapshotter, key=key).size
+        return size_bytes
+
+    # The calls
+
+    def call(self, method: str, *, lease: str = "", has_limit: bool = True, **fields: Any) -> Any:
+        """Make a unary call, ``SERVICE.METHOD``, with the fields of its request.
+
+        Args:
+            lease: holds what the call creates.
+            has_limit: whether the client's time limit counts.
+        """
+        message = _method(method).request_type(**fields).SerializeToString()
+        (answer,) = self._answers(method, message, lease, has_limit=has_limit)
+        return answer
+
+    def stream(self, method: str, **fields: Any) -> Generator[Any, None, None]:
+        """Make a call that answers with a stream, like ``call``."""
+        message = _method(method).request_type(**fields).SerializeToString()
+        return self._answers(method, message, "", has_limit=True)
+
+    def _answers(
+        self, method: str, message: bytes | Iterator[bytes], lease: str, *, has_limit: bool
+    ) -> Generator[Any, None, None]:
+        if self._channel is None:
+            self._channel = unix(self._path)
+        path, _, response_type, is_stream = _method(method)
+        namespace = (("containerd-namespace", "k8s.io"),)
+        call = GrpcCall(
+            self._channel,
+            path,
+            message,
+            metadata=(*namespace, ("containerd-lease", lease)) if lease else namespace,
+            timeout_s=self._timeout_s if has_limit else None,
+            is_stream=is_stream,
+        )
+        what = f"asking containerd for {method}"
+        try:
+            yield from map(response_type.FromString, call.messages())
+        except DecodeError:
+            raise RemoteProtocolError(f"{what}: the answer is not valid") from None
+        if call.failure is not None:
+            raise to_error(call.failure, what=what, endpoint=self.endpoint)
+
+
+class Documents:
+    def __init__(self, client: ContainerdClient) -> None:
+        self._client = client
+        self._read: OrderedDict[str, Document] = OrderedDict()
+
+    def get(self, digest: str) -> Document | None:
+        """Return a document; None if the blob does not exist yet or is not a document."""
+        document = self._read.get(digest)
+        if document is None:
+            # One byte over the limit shows that a blob is too large for a document.
+            data = self._client.read(digest, size_bytes=DOCUMENT_LIMIT_BYTES + 1)
+            document = parse_document(data) if data is not None else None
+            if document is None:
+                return None
+            self._read[digest] = document
+            if len(self._read) > _KEPT:
+                self._read.popitem(last=False)
+        self._read.move_to_end(digest)
+        return document
+
+    def unpacked_bytes(self, digest: str, compressed_bytes: int) -> int:
+        """Estimate the unpacked size of a gzip layer from its last bytes; 0 if unknown."""
+        offset = max(0, compressed_bytes - _TRAILER_BYTES)
+        try:
+            trailer = self._client.read(digest, offset=offset, size_bytes=_TRAILER_BYTES)
+        except Invalid:  # out of range: the blob is shorter than in its manifest
+            return 0
+        return unpacked_estimate(trailer or b"", compressed_bytes) or 0

@@ -1,0 +1,228 @@
+"""Calls to a gRPC server by grpcio: the one client of the CRI, of containerd and of collectors.
+
+gRPC's messages about an unreachable server are written for programmers. So after a failed call,
+``obstacle`` checks the socket again and returns a readable reason.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from urllib.parse import quote as percent_encoded
+
+from pycrictl.base import limits
+from pycrictl.base.errors import ConnectError
+from pycrictl.base.signals import left_to_main_thread, undisturbed
+from pycrictl.base.units import quote
+from pycrictl.runtime.cri.calls.errmap import Status
+from pycrictl.runtime.cri.calls.obstacle import Obstacle, look, web_server
+from pycrictl.streams.wire import codes
+
+if TYPE_CHECKING:
+    import grpc
+
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
+DESCRIPTORS: Final = 6
+"""How many gRPC must be able to open: otherwise it aborts the whole program."""
+
+LONGEST_HANDSHAKE_S: Final = 20.0
+"""Maximum time for the handshake: otherwise a hanging server would block calls that have no
+deadline, such as PullImage."""
+
+_LOOK_S: Final = 1.0
+"""Maximum time to look for the obstacle behind a failed call."""
+
+_LAST_LOOK_S: Final = 0.05
+"""The same if the call has used up its time: enough for a server that is alive to answer."""
+
+_LONGEST_S: Final = 1e9
+"""Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
+
+_UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
+_HTTP_STATUS: Final = r"Received http2 header with status: (\d+)"
+_OVERSIZE: Final = r"larger than max \(\d+ vs\. (\d+)\)"
+
+
+class GrpcChannel:
+    """A connection shared by calls of any thread; it reconnects when it breaks.
+
+    ``look`` returns, within a time limit in seconds, the obstacle to reaching the server.
+
+    Raises:
+        ConnectError: too few file descriptors are left.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        *,
+        look: Callable[[float], Obstacle | None] = lambda timeout_s: None,
+        handshake_s: float = LONGEST_HANDSHAKE_S,
+    ) -> None:
+        self.look = look
+        _check_descriptors(target)
+        self.handshake_s = handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
+        options = (
+            ("grpc.default_authority", "localhost"),
+            ("grpc.max_receive_message_length", limits.MESSAGE_BYTES),
+            ("grpc.max_send_message_length", limits.MESSAGE_BYTES),
+            ("grpc.primary_user_agent", "pycrictl"),
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.service_config_disable_resolution", 1),
+            # Clients must not share a connection: a failure of one would delay the others.
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.min_reconnect_backoff_ms", int(handshake_s * 1000)),
+        )
+        with left_to_main_thread():
+            self.grpc = _library().insecure_channel(target, options)
+
+    def close(self) -> None:
+        """End all calls and close the connection."""
+        with undisturbed():
+            self.grpc.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
+    """Return a channel to the unix socket of an absolute path; errors as ``GrpcChannel``."""
+    target = f"unix:{percent_encoded(os.fsencode(path))}"
+    return GrpcChannel(target, look=partial(look, path), handshake_s=handshake_s)
+
+
+class GrpcCall:
+    """One call; as a context manager, it is cancelled on exit if it has not ended.
+
+    Messages from an iterator are sent as fast as the server takes them. It runs in another thread
+    and must not raise.
+
+    ``status`` is the result of the call, None until it has ended.
+    """
+
+    def __init__(
+        self,
+        channel: GrpcChannel,
+        method: str,
+        message: bytes | Iterator[bytes],
+        *,
+        metadata: Metadata = (),
+        timeout_s: float | None,
+        is_stream: bool = False,
+    ) -> None:
+        self.status: Status | None = None
+        self._channel = channel
+        self._is_stream = is_stream
+        self._is_cancelled = False
+        if timeout_s is not None and timeout_s > _LONGEST_S:
+            timeout_s = None
+        # A connection that is not made in time ends the call before its own deadline.
+        limits_s = (channel.handshake_s, math.inf if timeout_s is None else timeout_s)
+        self._give_up_at = time.monotonic() + min(limits_s)
+        terms: dict[str, Any] = {"timeout": timeout_s, "metadata": metadata}
+        # If gRPC is interrupted while it starts or cancels a call, it misses the call's end, and
+        # closing a channel waits for the ends of all its calls.
+        with undisturbed(), left_to_main_thread():
+            if not isinstance(message, bytes):
+                both: grpc.StreamStreamMultiCallable[bytes, bytes]
+                both = channel.grpc.stream_stream(method)
+                self._call: Any = both(message, **terms)
+            elif is_stream:
+                stream: grpc.UnaryStreamMultiCallable[bytes, bytes]
+                stream = channel.grpc.unary_stream(method)
+                self._call = stream(message, **terms)
+            else:
+                unary: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+                unary = channel.grpc.unary_unary(method)
+                self._call = unary.future(message, **terms)
+
+    @property
+    def failure(self) -> Status | None:
+        """The status if the call failed, else None."""
+        return None if self.status is None or self.status.code == codes.OK else self.status
+
+    def messages(self) -> Generator[bytes, None, None]:
+        """Yield the messages of the answer until the call has ended."""
+        with self:
+            with suppress(*_ends()):
+                if self._is_stream:
+                    yield from self._call
+                else:
+                    yield self._call.result()
+            self._end()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the end of a unary call; return whether it has ended."""
+        if self.status is None:
+            try:
+                self._call.result(timeout_s)
+            except _library().FutureTimeoutError:
+                return False
+            except _ends():
+                pass
+            self._end()
+        return True
+
+    def cancel(self) -> None:
+        """Cancel the call, from any thread; does nothing if it has ended."""
+        if self.status is None:
+            self._is_cancelled = True
+            with undisturbed():
+                self._call.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+    def _end(self) -> None:
+        if self._is_cancelled:
+            self.status = Status(codes.CANCELLED)
+            return
+        code, details = self._call.code().value[0], self._call.details() or ""
+        # Only gRPC's text distinguishes a status of the server from an unreachable server.
+        obstacle = None
+        if http := re.search(_HTTP_STATUS, details):
+            obstacle = web_server(http[1])
+        elif code in _UNREACHED:
+            left_s = self._give_up_at - time.monotonic()
+            obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
+        found = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
+        self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
+
+
+def _library() -> Any:
+    """Load gRPC with the first connection: help and completion often need none."""
+    import grpc  # noqa: PLC0415
+
+    return grpc
+
+
+def _ends() -> tuple[type[Exception], ...]:
+    """Return the errors with which gRPC ends a call."""
+    grpc = _library()
+    return grpc.RpcError, grpc.FutureCancelledError
+
+
+def _check_descriptors(target: str) -> None:
+    taken: list[int] = []
+    try:
+        for _ in range(DESCRIPTORS // 2):
+            taken += os.pipe()
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+        raise ConnectError(f"cannot connect to {quote(target, 4096)}: {reason}") from None
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)

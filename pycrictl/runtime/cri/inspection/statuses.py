@@ -1,0 +1,116 @@
+"""The status of containers, pods and images: many at a time, in the order asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import attrgetter
+from typing import Any, Final, Literal
+
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import (
+    ConnectError,
+    DeadlineExceeded,
+    NotFound,
+    PycrictlError,
+    RemoteProtocolError,
+    Unavailable,
+)
+from pycrictl.runtime.cri.calls.client import CriClient, call_each
+from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.redact import quote_reference
+from pycrictl.runtime.cri.lists import lookup
+
+StatusKind = Literal["container", "pod", "image"]
+
+_CALLS: Final[Mapping[StatusKind, tuple[str, str, str]]] = {
+    "container": ("ContainerStatus", "container_id", "status"),
+    "pod": ("PodSandboxStatus", "pod_sandbox_id", "status"),
+    "image": ("ImageStatus", "image", "image"),
+}
+"""For each kind: the call, the request field with the name, and the field of the answer."""
+
+
+def read(
+    client: CriClient,
+    kind: StatusKind,
+    names: Iterable[str],
+    *,
+    verbose: bool = False,
+    is_listed: bool = False,
+    failed: Callable[[PycrictlError], None] | None = None,
+) -> Iterator[Any]:
+    """Yield the runtime's answer about each container, pod or image, in order.
+
+    Args:
+        is_listed: the runtime itself listed the names; those not found any more are skipped.
+        failed: takes the errors; without it, the first one is raised. A runtime that does not
+            answer is not asked again.
+    """
+    call, name_field, field = _CALLS[kind]
+    requests: list[tuple[str, Message]] = []
+    for name in names:
+        value = cri_pb2.ImageSpec(image=name) if kind == "image" else name
+        request = method(call).request_type(**{name_field: value, "verbose": verbose})
+        requests.append((f"{kind} {quote_reference(name)}", request))
+    outcomes = call_each(client, call, requests)
+    for (what, _), answer in zip(requests, outcomes, strict=True):
+        if not isinstance(answer, PycrictlError) and not answer.HasField(field):
+            no_status = RemoteProtocolError(f"{what}: the runtime answered without a status")
+            answer = NotFound(f"no {what}") if kind == "image" else no_status
+        if isinstance(answer, NotFound):
+            if is_listed:
+                continue
+            answer.hint = answer.hint or (lookup.IMAGES_HINT if kind == "image" else None)
+        try:
+            if isinstance(answer, PycrictlError):
+                raise answer
+            check(getattr(answer, field), what)
+        except PycrictlError as error:
+            if failed is None:
+                raise
+            failed(error)
+            if isinstance(error, ConnectError | Unavailable | DeadlineExceeded):
+                return
+        else:
+            yield answer
+
+
+def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict[str, str]:
+    """Return the IP addresses of pods by their IDs, separated by commas."""
+    ids = [pod.id for pod in pods]
+    addresses = {}
+    for answer in read(client, "pod", ids, is_listed=True):
+        network = answer.status.network
+        known = [network.ip, *(other.ip for other in network.additional_ips)]
+        addresses[answer.status.id] = ",".join(filter(None, known))
+    return addresses
+
+
+# The same fields as in crictl: both accept the same answers.
+_REQUIRED: Final = {
+    cri_pb2.VersionResponse: ("version", "runtime_name", "runtime_version", "runtime_api_version"),
+    cri_pb2.PodSandboxStatus: (
+        *("id", "metadata.name", "metadata.namespace", "metadata.uid", "created_at"),
+    ),
+    cri_pb2.ContainerStatus: ("id", "metadata.name", "created_at", "image.image", "image_ref"),
+    cri_pb2.Image: ("id", "size"),
+}
+
+_CONDITIONS: Final = 2
+"""The API requires RuntimeReady and NetworkReady."""
+
+
+def check(message: Message, what: str) -> None:
+    """Raise if a ``VersionResponse``, pod or container status, or ``Image`` lacks a field."""
+    missing = [path for path in _REQUIRED[type(message)] if not attrgetter(path)(message)]
+    if missing:
+        raise RemoteProtocolError(f"{what}: the runtime answered without {', '.join(missing)}")
+
+
+def check_conditions(status: cri_pb2.RuntimeStatus, what: str) -> None:
+    if len(status.conditions) < _CONDITIONS:
+        raise RemoteProtocolError(
+            f"{what}: the runtime answered with fewer than {_CONDITIONS} conditions"
+        )

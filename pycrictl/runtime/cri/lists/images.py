@@ -1,0 +1,156 @@
+"""The images of the node, sorted and filtered here.
+
+containerd ignores the CRI's own filter, so names are matched here, with the same result on every
+runtime.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import UsageError
+from pycrictl.base.units import quote
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import fetch
+
+UNNAMED: Final = "<none>"
+"""The placeholder of runtimes and tables for a missing repository or tag."""
+
+DIGEST_PREFIX: Final = "sha256:"
+MIN_ID_CHARS: Final = 4
+"""Shorter words are always taken as names, never as the beginning of an ID."""
+
+FILTERS: Final = ("dangling", "reference", "before", "since")
+
+_ID: Final = r"[0-9a-f]+"
+
+
+class ImageFilter(NamedTuple):
+    """One condition of ``--filter``; ``is_exact`` compares an ID as the runtime writes it."""
+
+    name: str
+    value: str
+    pattern: re.Pattern[str] | None = None
+    is_exact: bool = False
+
+
+def parse_filters(items: Iterable[str], *, is_exact: bool = False) -> tuple[ImageFilter, ...]:
+    return tuple(_parse_filter(item, is_exact) for item in items)
+
+
+def _parse_filter(item: str, is_exact: bool) -> ImageFilter:
+    name, equals, value = item.partition("=")
+    if not equals or name not in FILTERS:
+        raise UsageError(
+            f"unknown filter {quote(item)}",
+            hint=f"filters are {', '.join(f'{known}=…' for known in FILTERS)}",
+        )
+    pattern = fetch.pattern(value, option="--filter") if name == "reference" else None
+    return ImageFilter(name, value, pattern, is_exact)
+
+
+def list_images(
+    client: CriClient, name: str = "", filters: Iterable[ImageFilter] = ()
+) -> list[cri_pb2.Image]:
+    images = sort_images(fetch.images(client))
+    return apply_filters(select_by_name(images, name), filters)
+
+
+def sort_images(images: Iterable[cri_pb2.Image]) -> list[cri_pb2.Image]:
+    """Sort images by the first name that tables show for them.
+
+    An image without tag and digest is placed after the last image with a smaller ID, as in crictl's
+    lists.
+    """
+    by_id = sorted(images, key=lambda image: image.id)
+    result = sorted((image for image in by_id if _has_name(image)), key=_first_name)
+    for image in by_id:
+        if not _has_name(image):
+            places = (place for place, other in enumerate(result, 1) if other.id < image.id)
+            result.insert(max(places, default=0), image)
+    return result
+
+
+def select_by_name(images: Sequence[cri_pb2.Image], name: str) -> list[cri_pb2.Image]:
+    """Return the images that ``name`` selects.
+
+    A name is a whole repository or its last components, with or without a tag or digest; or the
+    beginning of an ID. ``busybox`` also selects ``docker.io/library/busybox:1``.
+    """
+    return [image for image in images if not name or _is_named(image, name)]
+
+
+def apply_filters(
+    images: Sequence[cri_pb2.Image], filters: Iterable[ImageFilter]
+) -> list[cri_pb2.Image]:
+    remaining = list(images)
+    for condition in filters:
+        remaining = _apply(remaining, condition)
+    return remaining
+
+
+def _apply(images: list[cri_pb2.Image], condition: ImageFilter) -> list[cri_pb2.Image]:
+    value, pattern = condition.value, condition.pattern
+    if condition.name == "dangling":
+        # Any other value selects nothing, as in crictl.
+        return [image for image in images if value == ("false" if image.repo_tags else "true")]
+    if pattern is not None:
+        return [image for image in images if any(map(pattern.search, _repositories(image)))]
+    # The CRI has no creation or pull times of images, so the list's order counts.
+    position = next((i for i, image in enumerate(images) if _is_identified(image, condition)), None)
+    if position is None:
+        return images
+    return images[position + 1 :] if condition.name == "before" else images[:position]
+
+
+def _is_named(image: cri_pb2.Image, name: str) -> bool:
+    if _has_id(image, name):
+        return True
+    repository, at, digest = name.partition("@")
+    # A name without tag or digest selects all tags and digests of its repository.
+    known = [*image.repo_tags, *(text.partition("@")[0] for text in image.repo_digests)]
+    known += [text.rpartition(":")[0] for text in image.repo_tags]
+    if at:
+        known = [text for text in image.repo_digests if text.endswith(f"@{digest}")]
+        known = [text.partition("@")[0] for text in known]
+    return any(text == repository or text.endswith(f"/{repository}") for text in known)
+
+
+def _is_identified(image: cri_pb2.Image, condition: ImageFilter) -> bool:
+    """Return whether the value is a tag, or the beginning of a repository digest or an ID."""
+    text = condition.value
+    if "@" in text:
+        return any(digest.startswith(text) for digest in image.repo_digests)
+    if condition.is_exact and ":" not in text:
+        return image.id.startswith(text)
+    return text in image.repo_tags or _has_id(image, text)
+
+
+def _has_id(image: cri_pb2.Image, text: str) -> bool:
+    start = text.removeprefix(DIGEST_PREFIX)
+    is_long_enough = len(start) >= MIN_ID_CHARS and re.fullmatch(_ID, start)
+    return bool(is_long_enough) and image.id.removeprefix(DIGEST_PREFIX).startswith(start)
+
+
+def _repositories(image: cri_pb2.Image) -> list[str]:
+    """Return the repositories that crictl searches: of the tags, and of the first digest."""
+    repositories = [_digest_repository(image)]
+    return repositories + [text.rpartition(":")[0] for text in image.repo_tags]
+
+
+def _digest_repository(image: cri_pb2.Image) -> str:
+    return image.repo_digests[0].partition("@")[0] if image.repo_digests else UNNAMED
+
+
+def _has_name(image: cri_pb2.Image) -> bool:
+    return bool(image.repo_tags or image.repo_digests)
+
+
+def _first_name(image: cri_pb2.Image) -> str:
+    tag = image.repo_tags[0] if image.repo_tags else f"{UNNAMED}:{UNNAMED}"
+    if tag.startswith(f"{UNNAMED}:"):
+        return _digest_repository(image) + tag.removeprefix(UNNAMED)
+    return tag

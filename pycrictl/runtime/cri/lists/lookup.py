@@ -1,0 +1,324 @@
+"""Lookup of pods and containers by the words that users type: an ID, its prefix, or a name.
+
+Some runtimes find a container by a prefix of its ID, none by its name. Words are resolved to IDs
+only here, in this order: the exact ID, a unique prefix of an ID, names. A container is NAME,
+POD/NAME, NAMESPACE/POD/NAME, or its pod if that has no other container; a pod is NAME or
+NAMESPACE/NAME. A whole ID is not checked here: the call that uses it fails if it does not exist.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from google.protobuf.message import Message
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import NotFound, PycrictlError, Unimplemented, UsageError
+from pycrictl.base.units import quote
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.lists import fetch
+
+T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
+M = TypeVar("M", bound="Message")
+Kind = Literal["container", "pod"]
+
+SHOWN_ID_CHARS: Final = 13
+LISTED_MATCHES: Final = 10
+
+POD_LABEL: Final = "io.kubernetes.pod.name"
+NAMESPACE_LABEL: Final = "io.kubernetes.pod.namespace"
+"""Labels in which the kubelet stores the pod of a container."""
+
+CONTAINERS_HINT: Final = "'pycrictl ps -a' lists the containers of the node"
+PODS_HINT: Final = "'pycrictl pods' lists the pods of the node"
+IMAGES_HINT: Final = "'pycrictl images' lists the images of the node"
+
+WHOLE_ID: Final = r"[0-9a-f]{64}"
+
+_SURE_CHARS: Final = 12
+"""A unique ID prefix of at least this length is not matched as a name as well."""
+
+
+class ObjectRef(NamedTuple):
+    """The object that a word refers to; ``id`` is the word itself if it was not resolved."""
+
+    text: str
+    id: str
+    name: str = ""
+    error: PycrictlError | None = None
+
+    @property
+    def shown(self) -> str:
+        """The word as errors show it, with the beginning of the ID unless the word is the ID."""
+        beginning = "" if self.id == self.text else f" ({self.id[:SHOWN_ID_CHARS]})"
+        return f"{quote(self.text)}{beginning}"
+
+
+class Lookup:
+    """The pods and containers of a runtime, found by ID, prefix or name.
+
+    Each list is fetched once, on first use.
+    """
+
+    def __init__(self, client: CriClient) -> None:
+        self._client = client
+
+    @cached_property
+    def pods(self) -> list[cri_pb2.PodSandbox]:
+        return fetch.pods(self._client)
+
+    @cached_property
+    def containers(self) -> list[cri_pb2.Container]:
+        return fetch.containers(self._client)
+
+    @cached_property
+    def _pods_by_id(self) -> dict[str, cri_pb2.PodSandbox]:
+        try:
+            return {pod.id: pod for pod in self.pods}
+        except Unimplemented:
+            return {}
+
+    def find_pod(self, text: str) -> cri_pb2.PodSandbox:
+        """Return the pod sandbox that a word refers to, the newest if a pod has several.
+
+        NotFound suggests the nearest names; UsageError is raised if several pods match.
+        """
+        found = self._match_pods(text)
+        if not found:
+            raise self._no_pod(text)
+        return self._only("pod", text, found)
+
+    def find_container(self, text: str) -> cri_pb2.Container:
+        """Return the container that a word refers to, the newest of several attempts.
+
+        Exited containers of a pod count only if all have exited. Errors as ``find_pod``.
+        """
+        found = self._match_containers(text)
+        if not found:
+            raise self._no_container(text)
+        return self._only("container", text, found)
+
+    def found(self, text: str, kind: Kind) -> ObjectRef:
+        target = self.target(text, kind)
+        if target.error is not None:
+            raise target.error
+        return target
+
+    def target(self, text: str, kind: Kind) -> ObjectRef:
+        """Resolve a word; a whole ID, or any word if the runtime has no lists, stays as it is."""
+        if re.fullmatch(WHOLE_ID, text):
+            return ObjectRef(text, text)
+        try:
+            found = self.find_pod(text) if kind == "pod" else self.find_container(text)
+            name = "" if found.id.startswith(text) else self._name(found)
+            return ObjectRef(text, found.id, name)
+        except Unimplemented:
+            return ObjectRef(text, text)
+        except (NotFound, UsageError) as error:
+            return ObjectRef(text, text, error=error)
+
+    def selected(self, text: str, kind: Kind) -> str:
+        """Return the ID that a word refers to, the word itself if nothing matches."""
+        target = self.target(text, kind) if text else ObjectRef(text, text)
+        if target.error is not None and not isinstance(target.error, NotFound):
+            raise target.error
+        return target.id
+
+    def full_name(self, container: cri_pb2.Container) -> str:
+        """Return NAMESPACE/POD/NAME, as far as kubelet's labels or the list of pods allow."""
+        owner = container.labels.get(POD_LABEL, "")
+        if owner:
+            owner = f"{container.labels.get(NAMESPACE_LABEL, '')}/{owner}"
+        elif (pod := self._pods_by_id.get(container.pod_sandbox_id)) is not None:
+            owner = pod_name(pod)
+        return f"{owner}/{container.metadata.name}" if owner else container.metadata.name
+
+    def named_pod(self, text: str) -> cri_pb2.PodSandbox | None:
+        known = self._pods_by_id.values() if "/" in text else ()
+        return next((each for each in known if pod_name(each) == text), None)
+
+    def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
+        """Return the newest attempt of each container of a pod, over all its sandboxes."""
+        known = self._pods_by_id.values()
+        sandboxes = {each.id for each in known if pod_key(each) == pod_key(pod)}
+        return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
+
+    def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
+        pods = list(self._pods_by_id.values())
+        return match(pods, text, lambda: pods_named(pods, text))
+
+    def _match_containers(self, text: str) -> list[cri_pb2.Container]:
+        return match(self.containers, text, lambda: self._containers_named(text))
+
+    def _containers_named(self, text: str) -> list[cri_pb2.Container]:
+        owner, slash, name = text.rpartition("/")
+        found = [each for each in self.containers if each.metadata.name == name]
+        if slash:
+            owners = {pod_key(pod) for pod in self._match_pods(owner)}
+            found = [each for each in found if self._key(each)[0] in owners]
+        found = self._newest(found)
+        for pod in pods_named(self._pods_by_id.values(), text):
+            found += [each for each in self._of_pod(pod, name) if each not in found]
+        return preferred(
+            found, self.full_name, lambda each: each.state == cri_pb2.CONTAINER_RUNNING
+        )
+
+    def _of_pod(self, pod: cri_pb2.PodSandbox, name: str) -> list[cri_pb2.Container]:
+        found = self.containers_of(pod)
+        of_name = [each for each in found if each.metadata.name == name]
+        lasting = [each for each in found if each.state != cri_pb2.CONTAINER_EXITED]
+        return of_name or lasting or found
+
+    def _newest(self, containers: Iterable[cri_pb2.Container]) -> list[cri_pb2.Container]:
+        newest: dict[tuple[str, str], cri_pb2.Container] = {}
+        for container in sorted(containers, key=lambda container: container.created_at):
+            newest[self._key(container)] = container
+        return list(newest.values())
+
+    def _key(self, container: cri_pb2.Container) -> tuple[str, str]:
+        pod = self._pods_by_id.get(container.pod_sandbox_id)
+        owner = container.pod_sandbox_id if pod is None else pod_key(pod)
+        return owner, container.metadata.name
+
+    def _name(self, thing: cri_pb2.Container | cri_pb2.PodSandbox) -> str:
+        return pod_name(thing) if isinstance(thing, cri_pb2.PodSandbox) else self.full_name(thing)
+
+    def _only(self, kind: Kind, text: str, found: list[T]) -> T:
+        if len(found) == 1:
+            return found[0]
+        words: list[str] = [self._name(each) for each in found]
+        if len({*words}) < len(words):
+            pairs = zip(found, words, strict=True)
+            words = [f"{each.id[:SHOWN_ID_CHARS]} ({word})" for each, word in pairs]
+        more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
+        listed = ", ".join(words[:LISTED_MATCHES])
+        raise UsageError(f"{quote(text)} matches {len(found)} {kind}s: {listed}{more}")
+
+    def _no_pod(self, text: str) -> NotFound:
+        hint = PODS_HINT
+        if near := nearest(text, map(pod_name, self.pods)):
+            hint = f"did you mean {near}? {hint}"
+        with suppress(PycrictlError):
+            for container in self._match_containers(text)[:1]:
+                pod = self._pods_by_id.get(container.pod_sandbox_id)
+                hint = f"it is a container{f' of pod {pod_name(pod)}' if pod is not None else ''}"
+        return NotFound(f"no pod {quote(text)}", hint=hint)
+
+    def _no_container(self, text: str) -> NotFound:
+        owner = text.rpartition("/")[0]
+        for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
+            names = ", ".join(each.metadata.name for each in self.containers_of(pod))
+            there = f"its containers are {names}" if names else "it has no containers"
+            found = f"there is a pod {pod_name(pod)}: {there}"
+            return NotFound(f"no container {quote(text)}", hint=found)
+        pods = self._pods_by_id.values()
+        known = [*map(self.full_name, self.containers), *map(pod_name, pods)]
+        near = nearest(text, known)
+        hint = f"did you mean {near}? {CONTAINERS_HINT}" if near else CONTAINERS_HINT
+        return NotFound(f"no container {quote(text)}", hint=hint)
+
+
+def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Container | None:
+    """Return the newest container of a sandbox with this name or ID prefix, if any."""
+    condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id)
+    found = [
+        each
+        for each in fetch.containers(client, condition)
+        if each.metadata.name == text or each.id.startswith(text)
+    ]
+    return max(found, key=lambda each: each.created_at, default=None)
+
+
+def targets(
+    client: CriClient, texts: Iterable[str], kind: Kind, *, as_typed: bool = False
+) -> list[ObjectRef]:
+    """Return the object that each word refers to; two words for one object are one target.
+
+    With ``as_typed``, each word is a target, and one that matches nothing is left to the runtime.
+    """
+    lookup = Lookup(client)
+    refs = [lookup.target(text, kind) for text in texts]
+    if as_typed:
+        return [
+            ref._replace(error=None) if isinstance(ref.error, NotFound) else ref for ref in refs
+        ]
+    distinct: dict[tuple[str, bool], ObjectRef] = {}
+    for ref in refs:
+        distinct.setdefault((ref.id, ref.error is None), ref)
+    return list(distinct.values())
+
+
+def select_by_id(client: CriClient, condition: M) -> M:
+    """Return a list's condition with IDs for its words (``id``, ``pod_sandbox_id``).
+
+    A word without a match stays: the list is then empty, as in crictl.
+    """
+    found: Any = type(condition)()
+    found.CopyFrom(condition)
+    has_pod = "pod_sandbox_id" in condition.DESCRIPTOR.fields_by_name
+    lookup = Lookup(client)
+    found.id = lookup.selected(found.id, "container" if has_pod else "pod")
+    if has_pod:
+        found.pod_sandbox_id = lookup.selected(found.pod_sandbox_id, "pod")
+    selected: M = found
+    return selected
+
+
+def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[T]:
+    """Return the matches of a word: an exact ID, a unique prefix of an ID, or names.
+
+    A short word such as ``db`` may match both as prefix and as name; both are returned, so the
+    wrong one is not stopped by mistake.
+    """
+    if exact := [each for each in things if each.id == text]:
+        return exact
+    begun = [each for each in things if each.id.startswith(text)]
+    if len(begun) == 1 and len(text) >= _SURE_CHARS:
+        return begun
+    found = named()
+    if len(begun) == 1:
+        return begun + [each for each in found if each.id != begun[0].id]
+    return found or begun
+
+
+def pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
+    namespace, _, name = text.rpartition("/")
+    newest: dict[str, cri_pb2.PodSandbox] = {}
+    for pod in sorted(pods, key=lambda pod: pod.created_at):
+        if pod.metadata.name == name and namespace in ("", pod.metadata.namespace):
+            newest[pod_key(pod)] = pod
+    return preferred(
+        list(newest.values()), pod_name, lambda pod: pod.state == cri_pb2.SANDBOX_READY
+    )
+
+
+def preferred(found: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
+    """Return the only live one of several objects with the same name, otherwise all of them."""
+    alive = [each for each in found if is_alive(each)]
+    return alive if len(alive) == 1 and len({*map(name, found)}) == 1 else found
+
+
+def pod_key(pod: cri_pb2.PodSandbox) -> str:
+    """Return the key that all sandboxes of one pod share: the pod's UID."""
+    return pod.metadata.uid or pod.id
+
+
+def pod_name(pod: cri_pb2.PodSandbox) -> str:
+    return f"{pod.metadata.namespace}/{pod.metadata.name}"
+
+
+def nearest(text: str, full_names: Iterable[str]) -> str:
+    """Return the names most similar to a word, in the same form, joined by "or"."""
+    parts = text.count("/") + 1
+    split = (name.split("/") for name in full_names)
+    known = {
+        "/".join(words[start : start + parts])
+        for words in split
+        for start in range(len(words) - parts + 1)
+    }
+    return " or ".join(quote(word) for word in get_close_matches(text, sorted(known), n=3))

@@ -1,0 +1,171 @@
+"""Lists of containers and pods, with filters beyond those of the CRI applied here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeVar
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import Unimplemented
+from pycrictl.runtime.cri.calls.client import CriClient, each
+from pycrictl.runtime.cri.calls.redact import quote_reference
+from pycrictl.runtime.cri.lists import fetch
+from pycrictl.runtime.cri.lists.fetch import newest_count, newest_first, pattern
+from pycrictl.runtime.cri.lists.lookup import NAMESPACE_LABEL, POD_LABEL, select_by_id
+
+F = TypeVar("F", cri_pb2.ContainerFilter, cri_pb2.PodSandboxFilter)
+T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
+
+ContainerState = Literal["created", "running", "exited", "unknown"]
+CONTAINER_STATES: Final[dict[ContainerState, cri_pb2.ContainerState]] = {
+    "created": cri_pb2.CONTAINER_CREATED,
+    "running": cri_pb2.CONTAINER_RUNNING,
+    "exited": cri_pb2.CONTAINER_EXITED,
+    "unknown": cri_pb2.CONTAINER_UNKNOWN,
+}
+
+NO_NAMESPACE: Final = "unknown"
+"""The namespace in tables, and for patterns, of a container without a known one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query(Generic[F]):
+    """A selection; names in ``condition`` become IDs, patterns may match anywhere in a name."""
+
+    condition: F
+    name: re.Pattern[str]
+    namespace: re.Pattern[str]
+    newest: int | None
+    image: str = ""
+
+    def select(self, found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
+        matching = [
+            one
+            for one in found
+            if self.name.search(one.metadata.name) and self.namespace.search(namespace(one))
+        ]
+        return newest_first(matching, self.newest)
+
+
+def _patterns(name: str, namespace: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    return pattern(name, option="--name"), pattern(namespace, option="--namespace")
+
+
+def container_query(
+    *,
+    all_states: bool = False,
+    container_id: str = "",
+    image: str = "",
+    labels: Mapping[str, str] | None = None,
+    last: int = 0,
+    latest: bool = False,
+    name: str = "",
+    namespace: str = "",
+    pod: str = "",
+    state: ContainerState | None = None,
+) -> Query[cri_pb2.ContainerFilter]:
+    """Return a query; by default for running containers, unless all or the newest are requested."""
+    condition = cri_pb2.ContainerFilter(id=container_id, pod_sandbox_id=pod, label_selector=labels)
+    count = newest_count(latest=latest, last=last)
+    if state is None and not all_states and count is None:
+        state = "running"
+    if state is not None:
+        condition.state.state = CONTAINER_STATES[state]
+    return Query(condition, *_patterns(name, namespace), count, image)
+
+
+def list_containers(
+    client: CriClient,
+    images: CriClient,
+    query: Query[cri_pb2.ContainerFilter],
+    *,
+    labels_only: bool = False,
+) -> list[cri_pb2.Container]:
+    """Return the containers of a query, the newest first.
+
+    ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
+    is that of the labels, or unless ``labels_only``, of the pod sandbox.
+    """
+    found = fetch.containers(client, select_by_id(client, query.condition))
+    if query.image:
+        found = _of_image(images, found, query.image)
+    pods = {} if labels_only or not query.namespace.pattern else pods_of(client, found)
+
+    def namespace(container: cri_pb2.Container) -> str:
+        pod = pods.get(container.pod_sandbox_id)
+        return container.labels.get(NAMESPACE_LABEL, pod.namespace if pod else NO_NAMESPACE)
+
+    return query.select(found, namespace)
+
+
+def pods_of(
+    client: CriClient, containers: Iterable[cri_pb2.Container]
+) -> dict[str, cri_pb2.PodSandboxMetadata]:
+    """Return the pods by their IDs, but none if the labels of all containers name theirs."""
+    labels = (POD_LABEL, NAMESPACE_LABEL)
+    if all(label in container.labels for container in containers for label in labels):
+        return {}
+    with suppress(Unimplemented):
+        return {pod.id: pod.metadata for pod in fetch.pods(client)}
+    return {}
+
+
+def _of_image(
+    images: CriClient, containers: Sequence[cri_pb2.Container], image: str
+) -> list[cri_pb2.Container]:
+    ids = {reference: found.id for reference, found in find_images(images, [image])}
+    if image not in ids:
+        return []
+    references = sorted({container.image.image for container in containers})
+    known = {name for name, found in find_images(images, references) if found.id == ids[image]}
+    return [container for container in containers if container.image.image in known]
+
+
+def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:
+    """Return the first tag of each image that has one, by the containers' reference to it."""
+    references = dict.fromkeys(container.image.image for container in containers)
+    found = find_images(images, references)
+    return {reference: image.repo_tags[0] for reference, image in found if image.repo_tags}
+
+
+def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
+    def find(client: CriClient, reference: str) -> cri_pb2.Image | None:
+        return fetch.image(client, reference, f"looking for image {quote_reference(reference)}")
+
+    asked = [reference for reference in references if reference]
+    found = zip(asked, each(client, find, asked), strict=True)
+    return [(reference, image) for reference, image in found if image is not None]
+
+
+PodState = Literal["ready", "notready"]
+POD_STATES: Final[dict[PodState, cri_pb2.PodSandboxState]] = {
+    "ready": cri_pb2.SANDBOX_READY,
+    "notready": cri_pb2.SANDBOX_NOTREADY,
+}
+
+
+def pod_query(
+    *,
+    pod_id: str = "",
+    labels: Mapping[str, str] | None = None,
+    last: int = 0,
+    latest: bool = False,
+    name: str = "",
+    namespace: str = "",
+    state: PodState | None = None,
+) -> Query[cri_pb2.PodSandboxFilter]:
+    condition = cri_pb2.PodSandboxFilter(id=pod_id, label_selector=labels)
+    if state is not None:
+        condition.state.state = POD_STATES[state]
+    count = newest_count(latest=latest, last=last)
+    return Query(condition, *_patterns(name, namespace), count)
+
+
+def list_pods(
+    client: CriClient, query: Query[cri_pb2.PodSandboxFilter]
+) -> list[cri_pb2.PodSandbox]:
+    found = fetch.pods(client, select_by_id(client, query.condition))
+    return query.select(found, lambda pod: pod.metadata.namespace)

@@ -1,0 +1,324 @@
+"""Forwards local ports to ports of a pod.
+
+Each local connection has its own connection to the runtime, over SPDY as well: containerd reads no
+frame after the data of a stream that it has abandoned, and a client that does not read would block
+the others. Over SPDY one more connection stays idle: its loss shows that the runtime has stopped.
+A local connection that cannot be forwarded does not affect the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from pycrictl.base.errors import ConnectError, PycrictlError, StreamError, UsageError
+from pycrictl.streams.bytestream import ByteStream
+from pycrictl.streams.loop import end_tasks, in_thread, raise_file_limit
+from pycrictl.streams.remote_command import Transport, open_transport
+from pycrictl.streams.target import TlsFiles
+from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
+from pycrictl.streams.wire.portforward import (
+    DATA,
+    SPDY_PROTOCOL,
+    WEBSOCKET_PROTOCOL,
+    ForwardClosed,
+    PortForward,
+    port_forward,
+)
+from pycrictl.streams.wire.spdy import SpdyChannels
+
+_PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
+_MAX_PORT: Final = 65535
+_LOCALHOST: Final = ("127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class PortPair:
+    """A local port, 0 for any free one, and a port of the pod."""
+
+    local: int
+    remote: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    socket: socket.socket
+    remote: int
+
+    @property
+    def port(self) -> int:
+        return int(self.socket.getsockname()[1])
+
+    @property
+    def label(self) -> str:
+        return _label(self.socket.getsockname()[0], self.port)
+
+
+def parse_pair(text: str) -> PortPair:
+    """Parse ``[LOCAL:]REMOTE``; ``:REMOTE`` and ``0:REMOTE`` mean any free local port."""
+    match = _PAIR.fullmatch(text)
+    if match is None:
+        raise UsageError(f'invalid ports "{text}"', hint="write [LOCAL:]REMOTE, such as 8080:80")
+    remote = int(match[2])
+    local = remote if match[1] is None else int(match[1] or "0")
+    if not 0 < remote <= _MAX_PORT or local > _MAX_PORT:
+        raise UsageError(f'invalid ports "{text}"', hint="a port of a pod is 1 to 65535")
+    return PortPair(local, remote)
+
+
+def listen(
+    addresses: Sequence[str], pairs: Sequence[PortPair], *, note: Callable[[str], None]
+) -> list[Listener]:
+    """Listen on all addresses for each pair, in order.
+
+    Addresses on which the port is taken are skipped; ``note`` is called for each of them, except
+    the addresses of ``localhost``, and for a pair without any address left.
+    """
+    hosts = _hosts(addresses)
+    optional = _LOCALHOST if "localhost" in addresses else ()
+    listeners: list[Listener] = []
+    for pair in pairs:
+        port, failures, added = pair.local, dict[str, str](), list[Listener]()
+        for host, family in hosts.items():
+            try:
+                created = socket.create_server((host, port), family=family, backlog=128)
+            except OSError as exc:
+                failures[host] = os.strerror(exc.errno or 0).lower()
+                continue
+            added.append(Listener(created, pair.remote))
+            port = added[0].port
+        if not added:
+            note(f"cannot listen on port {pair.local}: {next(iter(failures.values()))}")
+        for host, reason in failures.items():
+            if added and host not in optional:
+                note(f"cannot listen on {_label(host, port)}: {reason}")
+        listeners += added
+    if not listeners:
+        raise ConnectError("none of the local ports can be listened on")
+    return listeners
+
+
+def _label(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
+    hosts: dict[str, socket.AddressFamily] = {}
+    for name in addresses:
+        for host in _LOCALHOST if name == "localhost" else [name]:
+            try:
+                address = ipaddress.ip_address(host)
+            except ValueError:
+                raise UsageError(
+                    f'"{host}" is not an IP address', hint="or localhost, for 127.0.0.1 and ::1"
+                ) from None
+            hosts[str(address)] = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    return hosts
+
+
+LINGER_S: Final = 1.0
+"""How long a client may keep sending data that is discarded, to receive the response first."""
+
+PING_S: Final = 300.0
+"""Interval of the pings that keep a connection from being closed as idle."""
+
+_OPENING: Final = 16
+"""Most connections opened to the runtime at once: it has only 1,000 URLs for all clients."""
+
+
+class Forwarder:
+    """Forwards the connections of listeners until it is cancelled.
+
+    ``ask_url`` requests a stream URL for these ports from the runtime; it is called in threads.
+    ``timeout_s`` limits connecting to the runtime, and then the runtime's acceptance of each
+    connection. ``handled`` is called with the local port of each connection.
+    """
+
+    def __init__(
+        self,
+        ask_url: Callable[[Sequence[int]], str],
+        *,
+        transport: Transport,
+        timeout_s: float,
+        tls: TlsFiles | None = None,
+        handled: Callable[[int], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self._ask_url = ask_url
+        self._transport: Transport = transport
+        self._timeout_s = timeout_s
+        self._tls = tls
+        self._handled = handled
+        self._note = note
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening = asyncio.Semaphore(_OPENING)
+
+    async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
+        """Contact the runtime, call ``ready``, and forward; close the listeners at the end."""
+        raise_file_limit()
+        idle: ByteStream | None = None
+        servers: list[asyncio.Server] = []
+        try:
+            if self._transport == "spdy":
+                idle = await self._open([])
+            else:
+                # No connection: the server in the pod would see each one that is opened.
+                await self._ask([listeners[0].remote])
+            for listener in listeners:
+                servers.append(await self._serve(listener))
+            ready()
+            if idle is None:
+                await asyncio.Event().wait()
+            else:
+                await _watch(idle)
+        finally:
+            for server in servers:
+                server.close()
+            for listener in listeners:
+                listener.socket.close()
+            if idle is not None:
+                idle.abort()
+            await end_tasks(self._tasks)
+
+    async def _serve(self, listener: Listener) -> asyncio.Server:
+        def accepted(local: ByteStream) -> None:
+            self._handled(listener.port)
+            task = asyncio.create_task(self._forward(local, listener))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        loop = asyncio.get_running_loop()
+        label = listener.label
+        return await loop.create_server(lambda: ByteStream(label, accepted), sock=listener.socket)
+
+    async def _forward(self, local: ByteStream, listener: Listener) -> None:
+        try:
+            try:
+                error = await self._forward_to(listener.remote, local)
+            except PycrictlError as exc:
+                error = exc.message
+            if error:
+                self._note(f"forwarding {listener.port} -> {listener.remote}: {error}")
+            # Closing with input unread is a reset, which may overtake data sent to the client.
+            local.end()
+            with suppress(TimeoutError, StreamError):
+                async with asyncio.timeout(LINGER_S):
+                    while await local.read():
+                        pass
+            await local.close(within_s=None)
+        finally:
+            local.abort()
+
+    async def _forward_to(self, port: int, local: ByteStream) -> str:
+        async with self._opening:
+            connection = await self._open([port])
+        try:
+            core = port_forward(self._transport, port)
+            return await _pass(connection, core, local, self._timeout_s)
+        finally:
+            connection.abort()
+
+    async def _open(self, ports: Sequence[int]) -> ByteStream:
+        is_spdy = self._transport == "spdy"
+        connection, _ = await open_transport(
+            self._transport,
+            await self._ask([] if is_spdy else ports),
+            [SPDY_PROTOCOL if is_spdy else WEBSOCKET_PROTOCOL],
+            timeout_s=self._timeout_s,
+            tls=self._tls,
+        )
+        return connection
+
+    async def _ask(self, ports: Sequence[int]) -> str:
+        return await in_thread(lambda: self._ask_url(ports))
+
+
+async def _watch(connection: ByteStream) -> NoReturn:
+    core = SpdyChannels({})
+    while core.error is None:
+        connection.send(core.data_to_send())
+        try:
+            async with asyncio.timeout(PING_S):
+                data = await connection.read()
+        except TimeoutError:
+            core.ping()
+            continue
+        except StreamError:
+            break
+        if not data:
+            break
+        core.receive_data(data, asyncio.get_running_loop().time())
+        core.events_received()
+    raise core.error or StreamError("the connection to the pod was lost")
+
+
+async def _pass(
+    connection: ByteStream, core: PortForward, local: ByteStream, timeout_s: float
+) -> str:
+    """Forward until either side has closed; return what went wrong, if anything."""
+    channels, loop = core.connection, asyncio.get_running_loop()
+    opened = asyncio.Event()
+    is_local_lost = False
+
+    def flush() -> None:
+        connection.send(channels.data_to_send())
+
+    async def receive() -> str:
+        while True:
+            # Do not flush to a peer that accepts no data: it may itself be waiting for us to read.
+            if not connection.is_full:
+                flush()
+            try:
+                data = await connection.read()
+            except StreamError:
+                data = b""
+            channels.receive_data(data, loop.time()) if data else channels.receive_eof()
+            for event in core.events_received():
+                match event:
+                    case ChannelsOpened():
+                        opened.set()
+                    case ChannelReceived():
+                        local.send([event.data])
+                    case ChannelEnded():
+                        local.end()
+                    case ForwardClosed():
+                        return "" if is_local_lost else event.error
+            try:
+                await local.drain()
+            except StreamError:
+                return ""
+
+    async def send() -> None:
+        nonlocal is_local_lost
+        await opened.wait()
+        try:
+            while data := await local.read():
+                channels.send(DATA, data)
+                flush()
+                with suppress(StreamError):  # the receiving side reports it
+                    await connection.drain()
+                flush()  # data that the receiving side has held back meanwhile
+        except StreamError:
+            is_local_lost = True
+            connection.abort()
+        if channels.can_end:
+            channels.end(DATA)
+            flush()
+
+    receiving, sending = asyncio.create_task(receive()), asyncio.create_task(send())
+    receiving.add_done_callback(lambda _: opened.set())
+    try:
+        async with asyncio.timeout(timeout_s):
+            await opened.wait()
+        return await receiving
+    except TimeoutError:
+        return f"the runtime did not take the connection within {timeout_s:g} s"
+    finally:
+        await end_tasks((receiving, sending))

@@ -1,0 +1,128 @@
+"""The event loop of a command: ending it by signals, ending tasks, and blocking calls."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from typing import Any, TypeVar
+
+from pycrictl.base.signals import ENDING, REPEAT_S, ending, undisturbed
+
+T = TypeVar("T")
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Return a new loop; no signal interrupts its construction.
+
+    Once a signal ends the program, the loop no longer reports errors of its tasks.
+    """
+    with undisturbed():
+        # Without descriptors for it, a half-made loop would print errors when it is dropped.
+        selector = selectors.DefaultSelector()
+        for end in socket.socketpair():
+            end.close()
+        loop = asyncio.SelectorEventLoop(selector)
+        loop.set_exception_handler(_report)
+    return loop
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    if ending() is None:
+        loop.default_exception_handler(context)
+
+
+def run_in_loop(
+    main: Coroutine[Any, Any, T], *, spares: Callable[[int], bool] = lambda number: False
+) -> T:
+    """Run a coroutine in a loop of its own. Signals of ``ENDING`` cancel it, then take effect.
+
+    A second signal within ``REPEAT_S`` does not cancel again, to leave the clean-up undisturbed.
+    ``spares`` returns whether a signal is ignored altogether.
+    """
+    with (
+        closing(main),
+        asyncio.Runner(loop_factory=new_loop) as runner,
+        _cancelled_by_signals(runner.get_loop(), spares),
+    ):
+        return runner.run(main)
+
+
+@contextmanager
+def _cancelled_by_signals(
+    loop: asyncio.AbstractEventLoop, spares: Callable[[int], bool]
+) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    repeats_until_s = 0.0
+
+    def cancel(number: int) -> None:
+        nonlocal repeats_until_s
+        if not received and spares(number):
+            return
+        received.append(number)
+        if loop.time() >= repeats_until_s:
+            repeats_until_s = loop.time() + REPEAT_S
+            for task in asyncio.all_tasks(loop):
+                task.cancel()
+
+    handlers = {
+        number: signal.getsignal(number)
+        for number in ENDING
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    for number in handlers:
+        loop.add_signal_handler(number, cancel, number)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
+        if received:
+            signal.raise_signal(received[0])
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel tasks, and return when all have ended. Their exceptions are dropped."""
+    ending = list(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def in_thread(function: Callable[[], T]) -> T:
+    """Call a blocking function in a thread of its own, and return its result.
+
+    A caller that is cancelled meanwhile continues at once. Nothing waits for the thread to end,
+    unlike a loop for the threads of ``asyncio.to_thread``.
+    """
+    outcome: Future[T] = Future()
+    outcome.set_running_or_notify_cancel()  # cancelling the caller leaves the outcome alone
+
+    def call() -> None:
+        try:
+            result = function()
+        except BaseException as exc:  # passed on, whatever it is
+            outcome.set_exception(exc)
+        else:
+            outcome.set_result(result)
+
+    threading.Thread(target=call, daemon=True).start()
+    return await asyncio.wrap_future(outcome)
+
+
+def raise_file_limit() -> None:
+    """Raise the limit on descriptors as far as allowed: each client, pull or port needs some."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

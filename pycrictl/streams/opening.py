@@ -1,0 +1,155 @@
+"""One HTTP request and its response, by ``h11``: the opening of every stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Final
+
+import h11
+
+from pycrictl.base.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RemoteProtocolError,
+    StreamError,
+    UpgradeRefused,
+)
+from pycrictl.base.units import quote
+from pycrictl.streams.bytestream import ByteStream
+from pycrictl.streams.target import Target
+from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead, headers_of
+
+REFUSAL_S: Final = 1.0
+"""How long to wait for the reason of a refusal."""
+
+MAX_REFUSAL_BYTES: Final = 4096
+MAX_HEAD_BYTES: Final = 65536
+_MAX_REFUSAL_CHARACTERS: Final = 200
+
+
+class Opening:
+    """A request, with ``Host`` and ``User-Agent`` added, and its response so far; does no IO.
+
+    Take the body's bytes out of ``body``. No error repeats the request: it may hold a secret.
+    """
+
+    def __init__(self, target: Target, method: str, headers: Iterable[tuple[str, str]]) -> None:
+        self._label = target.label
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
+        fields = [("Host", target.authority), ("User-Agent", "pycrictl"), *headers]
+        try:
+            request = h11.Request(method=method, target=target.path, headers=fields)
+            # The request has no body, and so its end has no bytes.
+            self.head = self._http.send(request) or b""
+            self._http.send(h11.EndOfMessage())
+        except (h11.LocalProtocolError, UnicodeError):
+            raise LocalProtocolError("an HTTP request with invalid characters") from None
+        self.response: ResponseHead | None = None
+        self.body = b""
+        self.is_complete = False
+
+    @property
+    def leftover(self) -> bytes:
+        """The bytes after a 101, to be read before any others from the connection."""
+        return bytes(self._http.trailing_data[0]) if self.is_complete else b""
+
+    def receive(self, data: bytes) -> None:
+        """Read bytes from the peer, empty at the end. The response must not be complete yet.
+
+        A StreamError is raised if the response ends early or is malformed.
+        """
+        try:
+            self._http.receive_data(data)
+            event: object = None
+            while event is not h11.NEED_DATA and not self.is_complete:
+                begin = self._http.trailing_data[0][:5]
+                if self.response is None and not b"HTTP/".startswith(begin):
+                    raise h11.RemoteProtocolError("another protocol")  # its head may never end
+                event = self._http.next_event()
+                self._take(event)
+        except h11.RemoteProtocolError:
+            peer = f'(from "{self._label}")'
+            if not data:
+                why = "the connection ended before the HTTP response did"
+                raise StreamError(f"{why} {peer}") from None
+            is_http = self.response is not None
+            why = (
+                "the HTTP response is malformed" if is_http else "the peer does not speak HTTP/1.1"
+            )
+            raise RemoteProtocolError(f"{why} {peer}") from None
+
+    def _take(self, event: object) -> None:
+        match event:
+            case h11.Response() | h11.InformationalResponse(status_code=101):
+                reason = event.reason.decode("latin-1")
+                self.response = ResponseHead(event.status_code, reason, headers_of(event))
+                self.is_complete = event.status_code == SWITCHING_PROTOCOLS
+            case h11.Data():
+                self.body += event.data
+            case h11.EndOfMessage():
+                self.is_complete = True
+
+    def silence(self, timeout_s: float) -> ConnectError:
+        return ConnectError(
+            f'"{self._label}" accepts connections but does not answer within {timeout_s:g} s'
+        )
+
+    def refusal(self) -> UpgradeRefused:
+        assert self.response is not None
+        body = self.body[:MAX_REFUSAL_BYTES]
+        text = body.decode(errors="replace").strip()
+        text = text[:_MAX_REFUSAL_CHARACTERS] or self.response.reason
+        status = self.response.status
+        said = f"{status}: {quote(text, _MAX_REFUSAL_CHARACTERS)}" if text else f"{status}"
+        message = f'"{self._label}" answered with status {said}'
+        return UpgradeRefused(message, status=status, body=body)
+
+
+class Exchange(Opening):
+    """An opening over a connection."""
+
+    def __init__(
+        self,
+        connection: ByteStream,
+        target: Target,
+        method: str,
+        headers: Iterable[tuple[str, str]],
+    ) -> None:
+        super().__init__(target, method, headers)
+        self._connection = connection
+
+    async def request(self, *, timeout_s: float) -> ResponseHead:
+        """Send the request; return the response's head. Push back the bytes after a 101."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._connection.write(self.head)
+                while self.response is None:
+                    await self._advance()
+        except TimeoutError as exc:
+            raise self.silence(timeout_s) from exc
+        self._connection.unread(self.leftover)
+        return self.response
+
+    async def read(self) -> bytes:
+        """Return the next bytes of the body, empty at its end. May be cancelled and repeated."""
+        while not self.body and await self._advance():
+            pass
+        data, self.body = self.body, b""
+        return data
+
+    async def refused(self) -> UpgradeRefused:
+        """Return an error for a response that refuses the request, with the start of its body."""
+        with suppress(TimeoutError, StreamError):  # what has arrived is enough
+            async with asyncio.timeout(REFUSAL_S):
+                while len(self.body) < MAX_REFUSAL_BYTES and await self._advance():
+                    pass
+        return self.refusal()
+
+    async def _advance(self) -> bool:
+        """Read once and process the bytes. Return False if the response was already complete."""
+        if self.is_complete:
+            return False
+        self.receive(await self._connection.read())
+        return True

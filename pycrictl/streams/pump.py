@@ -1,0 +1,295 @@
+"""Moves a command's streams, and its terminal's size, between descriptors and a connection.
+
+The loop never blocks on a descriptor: standard input is read when it is ready, and a thread writes
+to an output that may block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import stat
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final, Protocol, TextIO
+
+from pycrictl.base.environ import descriptor_of, write_pieces
+from pycrictl.base.errors import StreamError
+from pycrictl.streams.bytestream import ByteStream
+from pycrictl.streams.loop import end_tasks, in_thread
+from pycrictl.streams.terminal import DetachKeys, Terminal
+from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
+from pycrictl.streams.wire.command import Channel, ExitReported, RemoteCommand
+
+PIECE_BYTES: Final = 256 << 10
+_KEPT_BYTES: Final = 4 << 20
+_MAX_PIECES: Final = 1024  # IOV_MAX of Linux
+
+_Piece = bytes | memoryview
+
+
+class ByteSource(Protocol):
+    """Where a command's input comes from."""
+
+    async def read(self) -> bytes:
+        """Return the next bytes, empty at the end. May be cancelled without losing any."""
+
+
+class ByteSink(Protocol):
+    """Where a command's output goes."""
+
+    async def write(self, *pieces: _Piece) -> None:
+        """Write pieces in order; wait for what was written before."""
+
+
+class Input:
+    """Reads a standard stream of any kind; a ``ByteSource``."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._fd = descriptor_of(stream)
+        self._poll = select.poll()
+        if self._fd is not None:
+            self._poll.register(self._fd, select.POLLIN)
+
+    async def read(self) -> bytes:
+        if self._fd is None:
+            return self._stream.read(PIECE_BYTES).encode()
+        while True:
+            await asyncio.sleep(0)  # let other tasks run even if input never pauses
+            if not self._poll.poll(0):
+                await self._wait(self._fd)
+            try:
+                return os.read(self._fd, PIECE_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:  # the terminal is gone
+                return b""
+
+    async def _wait(self, fd: int) -> None:
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(fd, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(fd)
+
+
+class Output:
+    """Writes bytes to a standard stream of any kind; a ``ByteSink``.
+
+    A thread writes to streams that may block, such as a pipe or a terminal, because a descriptor
+    shared with other programs must not be made non-blocking. Meanwhile the next bytes arrive.
+
+    Several sessions may share an output. Call ``finish``, or the last bytes may be lost.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._fd = descriptor_of(stream)
+        self._turn = asyncio.Lock()
+        self._writing: asyncio.Task[None] | None = None
+        self._may_wait = False
+        if self._fd is not None:
+            stream.flush()
+            mode = os.fstat(self._fd).st_mode
+            is_device = stat.S_ISCHR(mode) and not os.isatty(self._fd)
+            self._may_wait = not (stat.S_ISREG(mode) or is_device)
+
+    async def write(self, *pieces: _Piece) -> None:
+        if not self._may_wait:
+            self._write(list(pieces) if len(pieces) <= _MAX_PIECES else [b"".join(pieces)])
+            return
+        async with self._turn:
+            await self._written()
+            data = b"".join(pieces)  # a copy, as a view may keep a larger buffer alive
+            self._writing = asyncio.create_task(in_thread(lambda: self._write([data])))
+
+    async def finish(self) -> None:
+        async with self._turn:
+            await self._written()
+
+    async def _written(self) -> None:
+        if self._writing is not None:
+            await asyncio.shield(self._writing)
+
+    def _write(self, pieces: list[_Piece]) -> None:
+        if self._fd is None:
+            self._stream.write(b"".join(pieces).decode(errors="replace"))
+        else:
+            write_pieces(self._fd, pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Our ends of a command's streams. A terminal is made raw once the streams are open."""
+
+    stdout: ByteSink
+    stderr: ByteSink
+    stdin: ByteSource | None = None
+    terminal: Terminal | None = None
+    note: Callable[[str], None] = lambda text: None
+
+
+class Pump:
+    """Moves data between a connection, which the caller still owns, and our ends.
+
+    ``silence_s`` is how long the server may be silent when a response is due.
+    """
+
+    def __init__(
+        self, connection: ByteStream, core: RemoteCommand, ends: Ends, *, silence_s: float
+    ) -> None:
+        self._connection = connection
+        self._core = core
+        self._ends = ends
+        self._silence_s = silence_s
+        self._stack = ExitStack()
+        self._outcome: ExitReported | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_left = False
+        self._taken = 0  # how many writes the server has accepted
+        self._is_silence_noted = False
+
+    async def run(self) -> ExitReported | None:
+        """Return the outcome of the command, None after the detach keys. A terminal stays raw."""
+        bytes(_KEPT_BYTES)  # glibc then reuses blocks of a piece's size (mallopt(3))
+        self._tasks = [asyncio.create_task(self._receive())]
+        try:
+            await self._tasks[0]
+        except asyncio.CancelledError:
+            for typing in self._tasks[1:]:
+                if typing.done() and not typing.cancelled():
+                    typing.result()
+            if not self._is_left:
+                raise
+            return None
+        finally:
+            await end_tasks(self._tasks)
+            self._stack.close()
+        return self._outcome
+
+    async def _receive(self) -> None:
+        core, channels = self._core, self._core.connection
+        loop = asyncio.get_running_loop()
+        await self._handle_events()  # a WebSocket is ready from the beginning
+        while not core.is_over:
+            # Do not flush to a peer that accepts no data: it may itself be waiting for us to read.
+            if not self._connection.is_full:
+                self._flush()
+            try:
+                data = await self._read()
+            except StreamError as exc:
+                channels.receive_eof(exc)
+            else:
+                channels.receive_data(data, loop.time()) if data else channels.receive_eof()
+            await self._handle_events()
+        self._flush()
+        if core.error is not None:
+            raise core.error
+
+    async def _read(self) -> bytes:
+        """Return the next bytes, or give up on a stuck server.
+
+        containerd 1.6 sometimes gets stuck when a command has ended with input unread: it keeps
+        writing the input to a pipe that nobody reads, and never sends the outcome. A command that
+        closes its outputs and keeps running looks the same, so the criterion is whether the server
+        still accepts any input.
+        """
+        core, has_input = self._core, self._ends.stdin is not None
+        is_asked = False
+        while not core.is_ready or (has_input and core.awaits_outcome_only):
+            taken = self._taken
+            try:
+                async with asyncio.timeout(self._silence_s):
+                    return await self._connection.read()
+            except TimeoutError:
+                pass
+            if not core.is_ready:
+                raise StreamError("it does not open the streams")
+            if taken != self._taken:
+                continue
+            if is_asked:
+                raise StreamError("it neither takes input nor answers")
+            is_asked = True
+            if not self._is_silence_noted:
+                self._is_silence_noted = True
+                self._ends.note(
+                    "the command has closed its outputs, but the runtime sends no exit status;"
+                    " Ctrl-C ends the waiting"
+                )
+            core.connection.ping()
+            self._flush()
+        return await self._connection.read()
+
+    async def _handle_events(self) -> None:
+        output: ByteSink | None = None
+        held: list[_Piece] = []
+        for event in self._core.events_received():
+            match event:
+                case ChannelReceived():
+                    is_stdout = event.channel == Channel.STDOUT
+                    target = self._ends.stdout if is_stdout else self._ends.stderr
+                    if output is not None and target is not output:
+                        await output.write(*held)
+                        held.clear()
+                    output = target
+                    held.append(event.data)
+                    if self._ends.terminal is not None:
+                        self._ends.terminal.showed(event.data)
+                case ChannelsOpened():
+                    self._begin()
+                case ExitReported():
+                    self._outcome = event
+                case ChannelEnded(Channel.STDIN):
+                    for typing in self._tasks[1:]:
+                        typing.cancel()
+                case _:
+                    pass
+        if output is not None:
+            await output.write(*held)
+
+    def _begin(self) -> None:
+        if self._ends.terminal is not None:
+            self._stack.enter_context(self._ends.terminal.following(self._resize))
+            self._ends.terminal.make_raw()
+            self._resize()
+        if self._ends.stdin is not None:
+            typing = asyncio.create_task(self._send_stdin(self._ends.stdin))
+            typing.add_done_callback(self._end_typing)
+            self._tasks.append(typing)
+
+    def _end_typing(self, typing: asyncio.Task[None]) -> None:
+        if not typing.cancelled() and (typing.exception() or self._is_left):
+            self._tasks[0].cancel()
+
+    def _resize(self) -> None:
+        if self._ends.terminal is not None:
+            width, height = self._ends.terminal.size()
+            self._core.resize(width=width, height=height)
+            self._flush()
+
+    async def _send_stdin(self, stdin: ByteSource) -> None:
+        keys = DetachKeys() if self._ends.terminal is not None else None
+        while data := await stdin.read():
+            if keys is not None:
+                data, self._is_left = keys.feed(data)
+            self._core.connection.send(Channel.STDIN, data)
+            self._flush()
+            try:
+                await self._connection.drain()
+            except StreamError:  # the reading side reports it
+                return
+            self._taken += 1
+            self._flush()  # data that the reading side has held back meanwhile
+            if self._is_left:
+                return
+        if self._core.connection.can_end:
+            self._core.connection.end(Channel.STDIN)
+            self._flush()
+
+    def _flush(self) -> None:
+        self._connection.send(self._core.connection.data_to_send())

@@ -1,0 +1,160 @@
+"""The channels of a stream (exec, attach, port-forward), over either transport. Pure.
+
+Over WebSocket the first byte of a message (``wire.websocket``) is the number of its channel; over
+SPDY (``wire.spdy``) each channel is a stream of the connection. Both start on a connection
+that has just been upgraded, and are fed the bytes received on it.
+
+Only in version 5 of the protocol, which no runtime itself offers, does a WebSocket message of the
+byte 255 and a channel's number end that channel. Before version 5 standard input cannot be ended
+over WebSocket: a command that reads it to its end never exits.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pycrictl.base.errors import RemoteProtocolError, StreamError
+from pycrictl.streams.wire.websocket import CLIENT, Messages, by_channel
+
+MESSAGE_BYTES: Final = 32768
+"""Most data in one message or frame that we send: the size of Go's copy buffer."""
+
+_CLOSE: Final = 255
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsOpened:
+    """All channels are open: data can be sent."""
+
+
+@dataclass(slots=True)  # creating a frozen one costs more than all other work for a frame
+class ChannelReceived:
+    """The peer sent data, never empty. If it is a view, it keeps the whole fed buffer alive."""
+
+    channel: int
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelEnded:
+    """The peer sends no more on a channel; with ``is_reset`` it accepts no more either."""
+
+    channel: int
+    is_reset: bool = False
+
+
+Event = ChannelsOpened | ChannelReceived | ChannelEnded
+
+
+class Channels(ABC):
+    """The client's side of a connection with channels.
+
+    Feed it with ``receive_data`` and ``receive_eof``, then take ``events_received``, and send the
+    pieces of ``data_to_send`` after every method call. The two feeding methods never raise because
+    of the peer, and ignore input once ``is_over`` is true.
+
+    Attributes:
+        error: RemoteProtocolError if the peer broke the protocol, StreamError if it disconnected
+            without a proper end, else None.
+        is_over: no more events will follow.
+        can_end: whether ``end`` has an effect.
+    """
+
+    can_end = True
+
+    def __init__(self) -> None:
+        self.error: StreamError | None = None
+        self.is_over = False
+        self._events: list[Event] = []
+
+    def events_received(self) -> list[Event]:
+        """Return the events since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    @abstractmethod
+    def send(self, channel: int, data: bytes) -> None:
+        """Send data in pieces of a suitable size; drop it if the channel accepts none."""
+
+    @abstractmethod
+    def end(self, channel: int) -> None:
+        """End our side of a channel, if the transport supports that."""
+
+    def ping(self) -> None:  # noqa: B027 - as it says
+        """Ping the peer. Has an effect over SPDY only."""
+
+    def close(self) -> None:  # noqa: B027 - as it says
+        """Close the connection. Has an effect over WebSocket only."""
+
+    @abstractmethod
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        """Handle bytes from the peer, received at the time ``now`` in seconds."""
+
+    @abstractmethod
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        """Handle the end of the peer's data; ``error`` is set if the connection broke."""
+
+    @abstractmethod
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
+        """Return the bytes to send that were added since the last call."""
+
+    def _finish(self, error: StreamError | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.error = error
+
+
+class WebSocketChannels(Channels):
+    """Channels from 0 to ``count`` - 1 over WebSocket; ``can_end`` is for version 5."""
+
+    def __init__(self, count: int, *, can_end: bool = False) -> None:
+        super().__init__()
+        self.can_end = can_end
+        self._count = count
+        self._websocket = Messages(CLIENT, peer="the runtime")
+        self._events.append(ChannelsOpened())
+
+    def send(self, channel: int, data: bytes) -> None:
+        view, number = memoryview(data), bytes((channel,))
+        for start in range(0, len(data), MESSAGE_BYTES):
+            self._websocket.send(number + view[start : start + MESSAGE_BYTES])
+
+    def end(self, channel: int) -> None:
+        if self.can_end:
+            self._websocket.send(bytes((_CLOSE, channel)))
+
+    def close(self) -> None:
+        self._websocket.close()
+
+    def receive_data(self, data: bytes, now: float = 0.0) -> None:
+        if self.is_over:
+            return
+        self._websocket.receive_data(data, now)
+        try:
+            for channel, content in by_channel(self._websocket.messages_received()):
+                self._receive(channel, content)
+        except RemoteProtocolError as exc:
+            self._finish(exc)
+        if self._websocket.is_over:
+            self._finish(self._websocket.error)
+
+    def receive_eof(self, error: StreamError | None = None) -> None:
+        self._websocket.receive_eof()
+        self._finish(error or self._websocket.error)
+
+    def data_to_send(self) -> Sequence[bytes | memoryview]:
+        return self._websocket.data_to_send()
+
+    def _receive(self, channel: int, data: memoryview) -> None:
+        if channel == _CLOSE and self.can_end:
+            if len(data) != 1 or data[0] >= self._count:
+                raise RemoteProtocolError("the peer closed a channel that does not exist")
+            self._events.append(ChannelEnded(data[0], is_reset=True))
+        # A message without data, such as the first one, is ignored.
+        elif data:
+            if channel >= self._count:
+                raise RemoteProtocolError("the peer sent data on a channel that does not exist")
+            self._events.append(ChannelReceived(channel, data))

@@ -1,0 +1,222 @@
+"""The messages of an open WebSocket (RFC 6455), by the sans-IO core of ``websockets``. Pure.
+
+The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
+byte is the number of a channel. The handshake (``wire.upgrade``) is over and has negotiated no
+extension: the size of compressed data is not known before it is decompressed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from websockets.exceptions import PayloadTooBig, ProtocolError
+from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
+from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
+
+from pycrictl.base import limits
+from pycrictl.base.errors import RemoteProtocolError, StreamError
+
+__all__ = ["CLIENT", "SERVER", "ChannelMessage", "Messages", "Side", "by_channel"]
+
+_EMPTY_BYTES: Final = 1
+"""A message of this length, a channel's number alone, has no content."""
+
+_GOOD_ENDS: Final = (CloseCode.NORMAL_CLOSURE, CloseCode.NO_STATUS_RCVD)
+
+
+_STATUSES: Final[dict[type[Exception], CloseCode]] = {
+    ProtocolError: CloseCode.PROTOCOL_ERROR,
+    UnicodeDecodeError: CloseCode.INVALID_DATA,
+    PayloadTooBig: CloseCode.MESSAGE_TOO_BIG,
+}
+"""The close codes for a peer's errors, as the library sends them when it is fed bytes."""
+
+
+class ChannelMessage(NamedTuple):
+    """A message split into the number of its channel and its data."""
+
+    channel: int
+    data: memoryview
+
+
+class Dropped(StreamError):
+    """The peer disconnected without a close."""
+
+
+class Messages:
+    """Our end of a connection.
+
+    Feed it with ``receive_data`` and ``receive_eof``, then take ``messages_received``, and send
+    ``data_to_send`` after every method call. It answers the close and pings; of several unanswered
+    pings, only the latest (RFC 6455, 5.5.3). The two feeding methods never raise because of the
+    peer: ``error`` says what was wrong, and earlier messages remain valid.
+
+    Args:
+        side: which end this is.
+        max_bytes: the longest message accepted; it is buffered until complete.
+        peer: the peer's name in errors.
+        takes_text: whether text messages are accepted; otherwise they break the protocol.
+
+    Attributes:
+        is_over: the peer closed, disconnected or broke the protocol; no more messages will follow.
+        error: RemoteProtocolError if it broke the protocol, StreamError if it disconnected without
+            a close, or closed with a failure status; else None.
+    """
+
+    def __init__(
+        self,
+        side: Side,
+        *,
+        max_bytes: int = limits.STREAM_MESSAGE_BYTES,
+        peer: str = "the peer",
+        takes_text: bool = False,
+    ) -> None:
+        self.is_over = False
+        self.error: StreamError | None = None
+        self._protocol = Protocol(side, max_size=max_bytes)
+        self._max_bytes = max_bytes
+        self._peer = peer
+        self._takes_text = takes_text
+        self._messages: list[memoryview] = []
+        self._fragments = bytearray()
+        self._output: list[bytes] = []
+        self._answer = b""
+        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
+
+    def send(self, data: bytes | memoryview, *, head: bytes = b"") -> None:
+        """Send a message in one frame: the runtimes' server treats every frame as a message.
+
+        The message is dropped once either side has closed.
+
+        Args:
+            head: the start of the message, before ``data``.
+        """
+        if self._protocol.state is OPEN:
+            self._protocol.send_binary(b"".join((head, data)))
+            self._output += self._protocol.data_to_send()
+
+    def close(self) -> None:
+        """Send our close. Has no effect once either side has closed."""
+        if self._protocol.state is OPEN:
+            self._protocol.send_close(CloseCode.NORMAL_CLOSURE)
+            self._output += self._protocol.data_to_send()
+
+    def receive_data(self, data: bytes | memoryview, now: float = 0.0) -> None:
+        """Handle bytes received at the time ``now`` in seconds; ignore them if ``is_over``."""
+        if self.is_over:
+            return
+        self._protocol.receive_data(data)  # type: ignore[arg-type]  # it takes any buffer
+        self._take_frames(now)
+
+    def read_frame(self, read: Callable[[int], bytes | memoryview], now: float = 0.0) -> None:
+        """Read one frame; an alternative to ``receive_data``, which copies its input twice.
+
+        Args:
+            read: returns the given number of bytes, or raises EOFError.
+            now: as for ``receive_data``.
+        """
+        protocol = self._protocol
+
+        def read_exact(count: int) -> Generator[None, None, Any]:
+            yield from ()  # the library's interface also allows sources that wait
+            return read(count)
+
+        try:
+            most_bytes = self._max_bytes - len(self._fragments)
+            is_masked = protocol.side is SERVER
+            parsing = Frame.parse(read_exact, mask=is_masked, max_size=most_bytes)
+            protocol.recv_frame(_result(parsing))
+        except EOFError:
+            protocol.receive_eof()
+        except tuple(_STATUSES) as exc:
+            protocol.fail(_STATUSES[type(exc)], str(exc))
+            protocol.parser_exc = exc
+        self._take_frames(now)
+
+    def _take_frames(self, now: float) -> None:
+        for frame in self._protocol.events_received():
+            assert isinstance(frame, Frame)
+            is_message = frame.opcode in DATA_OPCODES
+            if frame.opcode is Opcode.TEXT and not self._takes_text:
+                self._fail("it sent text", CloseCode.UNSUPPORTED_DATA)
+            elif is_message and len(frame.data) > _EMPTY_BYTES:
+                self._idle.earned = limits.STREAM_IDLE_FRAMES
+            elif not self._idle.take(now):
+                self._fail("it sends too many empty messages", CloseCode.PROTOCOL_ERROR)
+            if self.is_over:
+                break
+            if is_message and frame.fin and not self._fragments:
+                self._messages.append(memoryview(frame.data))
+            elif is_message:
+                self._fragments += frame.data
+                if frame.fin:
+                    self._messages.append(memoryview(self._fragments))
+                    self._fragments = bytearray()
+        # Only the last answer is kept: a peer that reads nothing cannot make them pile up.
+        for answer in self._protocol.data_to_send():
+            self._answer = answer or self._answer  # an empty one stands for the connection's end
+        self._check_end()
+
+    def receive_eof(self) -> None:
+        """Handle the end of the peer's data."""
+        if not self.is_over:
+            self._protocol.receive_eof()
+            self._check_end()
+
+    def messages_received(self) -> list[memoryview]:
+        """Return the messages received since the last call."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def data_to_send(self) -> list[bytes]:
+        """Return the bytes to send that were added since the last call."""
+        output, self._output = self._output, []
+        if self._answer:
+            output.append(self._answer)
+            self._answer = b""
+        return output
+
+    def _check_end(self) -> None:
+        problem, close = self._protocol.parser_exc, self._protocol.close_rcvd
+        if self.is_over or (problem is None and close is None):
+            return
+        self.is_over = True
+        match problem:
+            case None if close is not None and close.code not in _GOOD_ENDS:
+                # repr() escapes control sequences in the reason.
+                said = f": {close.reason!r}" if close.reason else ""
+                status = f"{int(close.code)}{said}"
+                self.error = StreamError(f"{self._peer} closed the stream with status {status}")
+            case EOFError():
+                lost = "dropped the connection without closing the stream"
+                self.error = Dropped(f"{self._peer} {lost}")
+            case PayloadTooBig():
+                limit = f"a message of more than {self._max_bytes} bytes"
+                self.error = RemoteProtocolError(f"{self._peer} sent {limit}")
+            case Exception():
+                self.error = self._violation(str(problem))
+
+    def _fail(self, problem: str, code: CloseCode) -> None:
+        self.is_over = True
+        self.error = self._violation(problem)
+        self._protocol.fail(code)
+
+    def _violation(self, problem: str) -> RemoteProtocolError:
+        return RemoteProtocolError(f"{self._peer} broke the WebSocket protocol: {problem}")
+
+
+def _result(parsing: Generator[None, None, Frame]) -> Frame:
+    try:
+        next(parsing)
+    except StopIteration as end:
+        frame: Frame = end.value
+        return frame
+    raise AssertionError("its source waits for nothing")
+
+
+def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
+    """Split messages by channel and data; skip empty ones, which have no channel."""
+    for message in messages:
+        if message:
+            yield ChannelMessage(message[0], message[1:])

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl.base.yamltree import Problem, parse
+
+KEYS = st.text(max_size=80)  # in JSON one character takes up to twelve; libyaml's keys have 1,024
+
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.lists(VALUES) | st.dictionaries(KEYS, VALUES), st.sampled_from([None, 1, "\t"]))
+def test_json_is_read_as_json(value: Any, indent: int | str | None) -> None:
+    assert parse(json.dumps(value, indent=indent)).data == value
+
+
+TEXTS: st.SearchStrategy[Any] = st.recursive(
+    st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.dictionaries(st.text(), TEXTS, min_size=1), st.booleans(), st.sampled_from(["'", '"']))
+def test_quoted_yaml_is_read_as_yaml(value: Any, is_flow: bool, style: str) -> None:
+    text = yaml.safe_dump(value, default_flow_style=is_flow, default_style=style)
+    assert parse(text).data == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a: 5", 5),
+        ("a: 0x10", 16),
+        ("a: -9223372036854775808", -(2**63)),
+        ("a: 18446744073709551615", 2**64 - 1),
+        ("a: 1e3", 1000.0),
+        ("a: .5", 0.5),
+        ("a: 1.10", 1.1),
+        ("a: yes", True),
+        ("a: ~", None),
+        ("a: 'yes'", "yes"),
+        ("a: !!str 5", "5"),
+        ("a: 2024-01-01", "2024-01-01"),
+        ("a: 1.2.3", "1.2.3"),
+        ("a: <<", "<<"),
+        ("a: |\n  one\n  two\n", "one\ntwo\n"),
+        ('{"a": "\\ud83d\\ude00"}', "😀"),
+        ('{"a":\t1e3}', 1000.0),
+        ("{a: 1}", 1),
+    ],
+)
+def test_scalars(text: str, value: object) -> None:
+    (member,) = parse(text).members
+    assert (member.node.value, type(member.node.value)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n "a": 1,\n "b": {\n  "c":\n   [1,\n 2]\n }\n}',
+        "a: 1\n\n# comment\nb:\n  c:\n  - 1\n  - 2\n",
+    ],
+)
+def test_lines(text: str) -> None:
+    lines = text.splitlines()
+    b = parse(text).members[1]
+    c = b.node.members[0]
+    assert "b" in lines[b.line - 1]
+    assert "c" in lines[c.line - 1]
+    assert [item.value for item in c.node.items] == [1, 2]
+    assert all(str(item.value) in lines[item.line - 1] for item in c.node.items)
+
+
+def test_repeated_keys_are_kept() -> None:
+    assert [member.line for member in parse("a: 1\na: 2").members] == [1, 2]
+    assert len(parse('{"a": 1, "a": 2}').members) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "problem"),
+    [
+        ('{"a":\n', 1, "it is not JSON: "),
+        ('{"a": 1\n "b": 2}', 2, "it is not JSON: "),
+        ('{"a": "\\ud800"}', 1, "it is not JSON: found invalid Unicode character"),
+        ("a: b: c", 1, "it is not YAML: mapping values are not allowed"),
+        ('timeout: "1\n', 1, "it is not YAML: "),
+        ("<<: *x", 1, "aliases are not supported"),
+        ("\0" * 10, 1, "it is not YAML: "),
+        ("a: 1\n\tb: 1", 2, "it is not YAML: "),
+        ("a: \x1b[2J", 1, "it is not YAML: "),
+        ("a: é\n\nb: \x07", 3, "it is not YAML: "),
+        ("a: 1\nb: \udcff", 1, "it is not YAML: "),
+        ("a: 1\n...\n%%%", 3, "it is not YAML: "),
+        ("a: &x 1\nb: *x", 2, "aliases are not supported"),
+        ("? [1]\n: 2", 1, "a key is a list or a mapping"),
+        ("a: !!python/object/apply:os.system [x]", 1, "the tag"),
+        ("a: !!binary aGk=", 1, "the tag"),
+        ("[" * 200 + "]" * 200, 1, "nested too deeply"),
+        ("a:\n" + "".join(" " * n + "- \n" for n in range(100)), 65, "nested too deeply"),
+    ],
+)
+def test_what_is_refused(text: str, line: int, problem: str) -> None:
+    with pytest.raises(Problem) as caught:
+        parse(text)
+    assert str(caught.value).startswith(problem) or problem in str(caught.value)
+    assert caught.value.line == line
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        # Nine levels of nine aliases each, 3.8e8 strings when expanded.
+        "a0: &a0 [lol]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 10)),
+        "timeout: " + "[" * 500_000,
+        "{" * 500_000,
+        "? " * 300_000,
+        "&a " * 300_000,
+        "timeout: 1\n" * 95_000 + "timeout: {\n",
+        "'" + "\n" * 1_000_000,
+    ],
+    ids=["aliases", "lists", "mappings", "keys", "anchors", "lines", "quote"],
+)
+def test_bombs_are_refused_quickly(text: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(Problem) as caught:
+        parse(text)
+    assert len(str(caught.value)) < 200
+    assert time.monotonic() - started < 60
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    try:
+        line = parse(text).line
+    except Problem as problem:
+        line = problem.line
+    assert 1 <= line <= len(text.splitlines()) + 1

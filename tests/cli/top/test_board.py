@@ -1,0 +1,184 @@
+"""Rows of the screen from recorded facts, and their text for any width."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from pycrictl.cli.top.board import (
+    Board,
+    BoardRow,
+    State,
+    Usage,
+    lost_row,
+    matching,
+    ordered,
+    record_of,
+    rows_in,
+    rows_of,
+    short_age,
+)
+from pycrictl.cli.top.text import bar, keys_line, lines_of
+from pycrictl.diagnosis.facts import Image, PodFacts, Source
+from pycrictl.diagnosis.pod import Report
+from pycrictl.kube.pods import Pod
+from pycrictl.pulls.state import PullState, Sums
+from pycrictl.show.displays.phrases import width
+from tests.support.boards import (
+    BOARD,
+    CRASHED,
+    PULLING,
+    QUEUED,
+    REPORTS,
+    RUNNING,
+    TO_COME,
+    image,
+    report,
+)
+
+EVICTED = Pod("shop", "a", "u", "Failed", (), (), reason="Evicted")
+
+
+def row(found: Report[PodFacts]) -> BoardRow:
+    (one,) = rows_of([found], {})
+    return one
+
+
+@pytest.mark.parametrize(
+    ("found", "state", "what"),
+    [
+        (report("a", RUNNING), State.RUNNING, "running 2 h"),
+        (report("a", CRASHED), State.SICK, "crashing, 3 restarts"),
+        (report("a", replace(CRASHED, reason="OOMKilled")), State.SICK, "out of memory"),
+        (report("a", replace(CRASHED, exit_code=0, reason="Completed")), State.ENDED, "ended"),
+        (report("a", TO_COME, images=image(pull=PULLING)), State.PULLING, "pulling"),
+        (report("a", TO_COME, images=image(pull=QUEUED)), State.WAITING, "in line"),
+        (
+            report("a", TO_COME, images=image(failure="reg.example/web:1: not found")),
+            State.SICK,
+            "no such image",
+        ),
+        (report("a", sandbox=None, pod=EVICTED, seen=(Source.API,)), State.SICK, "evicted"),
+        (report("a", TO_COME), State.WAITING, "to be started"),
+    ],
+)
+def test_each_state(found: Report[PodFacts], state: State, what: str) -> None:
+    one = row(found)
+    assert (one.state, one.what) == (state, what)
+
+
+def test_what_is_sick_comes_first_then_pulls_then_the_others() -> None:
+    rows = ordered(rows_of(REPORTS, {}))
+    assert [one.pod for one in rows] == ["shop/api", "shop/pulls", "shop/batch", "shop/web"]
+
+
+def test_healthy_rows_by_each_measure() -> None:
+    quiet = replace(row(report("quiet", RUNNING)), usage=Usage(0.1, 900), restarts=1)
+    busy = replace(row(report("busy", RUNNING)), usage=Usage(2.0, 100))
+    assert [one.pod for one in ordered([quiet, busy], "cpu")] == ["shop/busy", "shop/quiet"]
+    assert [one.pod for one in ordered([quiet, busy], "memory")] == ["shop/quiet", "shop/busy"]
+    assert [one.pod for one in ordered([busy, quiet], "restarts")] == ["shop/quiet", "shop/busy"]
+    assert [one.pod for one in ordered([quiet, busy], "name")] == ["shop/busy", "shop/quiet"]
+
+
+def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
+    stray = replace(QUEUED, image="x/y:1")
+    others = [replace(PULLING, pods=("shop/pulls",)), stray]
+    rows = rows_of(REPORTS, {}, others)
+    assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
+    assert [one.image for one in rows if not one.pod] == ["x/y:1"]
+
+
+def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
+    """containerd does not name a pull's pod, and may name its image by digest."""
+    other = replace(PULLING)
+    rows = rows_of(REPORTS, {}, [PULLING, other])
+    assert [one.pod for one in rows if one.pull is PULLING] == ["shop/pulls"]
+    assert [one.pod for one in rows if one.pull is other] == [""]
+
+
+def test_only_rows_with_a_text() -> None:
+    rows = rows_of(REPORTS, {})
+    assert [one.pod for one in matching(rows, "API")] == ["shop/api"]
+    assert [one.pod for one in matching(rows, "crash")] == ["shop/api"]
+    assert len(matching(rows, "")) == len(rows)
+
+
+def test_the_screen() -> None:
+    head, counts, *rows = lines_of(BOARD, 100)
+    assert head.startswith("node1  containerd 2.3.4  images 27 % free  limit 3: 3/3 taken, 2 wait")
+    assert counts == "PODS 4   1 sick  1 pulling  1 waiting  1 running"
+    assert rows == [
+        '! shop/api    main  crashing, 3 restarts   exit 3, 12 s ago: "no database"',
+        "  shop/pulls  main  pulling  █████████▍             47 %     4.5 MiB/s    0:18",
+        "  shop/batch  main  in line: 1st, behind default/web, starts in 0:18",
+        "  shop/web    main  running 2 h     cpu -              -   restarts 0",
+    ]
+
+
+@pytest.mark.parametrize("columns", [200, 100, 80, 49, 30, 12, 1])
+@pytest.mark.parametrize("is_utf8", [True, False])
+def test_every_line_fits(columns: int, is_utf8: bool) -> None:
+    for line in [*lines_of(replace(BOARD, problem="x" * 300), columns, is_utf8=is_utf8)]:
+        assert width(line) <= columns
+        assert is_utf8 or line.isascii()
+    assert len(keys_line(columns)) <= columns
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ("resolve: not found", "no such image   …/a-team/a-team/a-team/web:1"),
+        ("connect: connection refused", "registry down   connection refused   …/web:1"),
+        ("fetch: authorization failed", "image refused   authorization failed   web:1"),
+        ("x509: unknown authority", "bad certificate   unknown authority   …/web:1"),
+    ],
+)
+def test_at_80_columns_the_reason_of_a_failed_pull_is_whole(failure: str, told: str) -> None:
+    reference = f"registry.example:5000/{'a-team/' * 5}web:1"
+    images = (Image(reference, is_present=False, failure=f"pull {reference}: {failure}"),)
+    to_come = replace(TO_COME, image=reference)
+    (one,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)], {})
+    line = list(lines_of(replace(BOARD, rows=(one,)), 80))[2]
+    assert line == f"! shop/web-7d9…-x2x7k-abcde  main  {told}"
+
+
+def test_names_cannot_control_the_terminal() -> None:
+    evil = replace(row(REPORTS[0]), pod="a/\x1b[2J", detail="\x07", state=State.SICK)
+    text = "".join(lines_of(replace(BOARD, rows=(evil,)), 80))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+
+
+def test_bars_and_ages() -> None:
+    assert bar(0.5, 4, is_utf8=True) == "██  "
+    assert bar(0.5, 4, is_utf8=False) == "##.."
+    assert bar(2.0, 2, is_utf8=True) == "██"
+    assert [short_age(one) for one in (5, 65, 7300, 200_000)] == ["5 s", "1 min", "2 h", "2 d"]
+
+
+def test_rows_of_another_host_are_those_that_it_shows() -> None:
+    pull = PullState(image="a:1", sums=Sums(progress=1, total=4, count=1), place=2, behind="b")
+    row = BoardRow(
+        *("ns/p", "main", "1" * 64, "a:1", State.SICK, "crashing", "exit 1"),
+        severity_key=(-3, -5),
+        restarts=4,
+        usage=Usage(0.5, 1000),
+        pull=pull,
+        is_over=True,
+    )
+    board = Board("n1", "containerd", 1.0, pods=1, rows=(row, replace(row, pull=None)))
+    record = json.loads(json.dumps(record_of(board)))
+    first, second = rows_in(record, "h1")
+    assert replace(second, node="") == replace(row, pull=None)
+    assert first.pull is not None
+    assert (first.pull.place, first.pull.behind, first.pull.sums.total) == (2, "b", 4)
+    assert first.name == "h1  ns/p"
+
+
+def test_a_lost_host_is_before_all_others() -> None:
+    sick = BoardRow("ns/p", "", "", "", State.SICK, "crashing", severity_key=(-9, -9))
+    rows = ordered([sick, lost_row("h1", "it is gone")])
+    assert [row.name for row in rows] == ["h1", "ns/p"]

@@ -1,0 +1,229 @@
+"""Every key of the live screen, pressed by textual's pilot."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from textual.events import Key
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from pycrictl.cli.top import text
+from pycrictl.cli.top.board import Board, BoardRow, State, Usage, ordered
+from pycrictl.cli.top.screen import Actions, Rows, TextPage, TopApp
+from tests.support.boards import BOARD, NOW
+
+
+class Node:
+    """A node whose board a test may change."""
+
+    def __init__(self, board: Board = BOARD) -> None:
+        self.board = board
+
+    def actions(self) -> Actions:
+        return Actions(
+            look=lambda: self.board,
+            why=lambda row: f"why {row.pod}",
+            inspect=lambda row: f"all about {row.id}",
+            beside=lambda _: ["/no/such/program"],
+        )
+
+
+def play(
+    node: Node, act: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)
+) -> None:
+    async def run() -> None:
+        app = TopApp(node.actions(), interval_s=0.05, is_utf8=True)
+        async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: bool(rows(pilot)))
+            await act(pilot)
+
+    asyncio.run(run())
+
+
+def played(act: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Make a test out of a function that acts on the screen of a node."""
+
+    def run(**given: Any) -> None:
+        play(Node(), lambda pilot: act(pilot, **given))
+
+    _, *others = inspect.signature(act).parameters.values()
+    run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # for pytest
+    return run
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if holds():
+            return
+        await pilot.pause(0.02)
+    raise AssertionError("it never came to that")
+
+
+def rows(pilot: Pilot[None]) -> list[str]:
+    found = pilot.app.screen_stack[0].query_one(Rows)
+    lines = [found.render_line(y).text.rstrip() for y in range(found.size.height)]
+    return [line for line in lines if line]
+
+
+def shown(pilot: Pilot[None], name: str) -> str:
+    return str(pilot.app.screen_stack[0].query_one(name, Static).content)
+
+
+async def page(pilot: Pilot[None]) -> str:
+    """Wait for a page and its content; return the text."""
+    await until(
+        pilot,
+        lambda: isinstance(pilot.app.screen, TextPage) and bool(pilot.app.screen.query(Static)),
+    )
+    return str(pilot.app.screen.query_one(Static).content)
+
+
+@played
+async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
+    assert rows(pilot)[0].startswith("! shop/api")
+    assert "limit 3: 3/3 taken" in shown(pilot, "#head")
+    assert shown(pilot, "#keys").endswith("? help  q quit")
+
+
+@pytest.mark.parametrize(("key", "says"), [("w", "why shop/api"), ("enter", "why shop/api")])
+@played
+async def test_why_and_back(pilot: Pilot[None], key: str, says: str) -> None:
+    await pilot.press(key)
+    assert await page(pilot) == says
+    await pilot.press("escape")
+    await until(pilot, lambda: not isinstance(pilot.app.screen, TextPage))
+
+
+@played
+async def test_inspect_needs_a_container(pilot: Pilot[None]) -> None:
+    await pilot.press("down", "i")
+    assert "no container yet" in shown(pilot, "#keys")
+    await pilot.press("up", "i")
+    assert (await page(pilot)).startswith("all about c0c0")
+
+
+@pytest.mark.parametrize(
+    ("key", "of_crashed"),
+    [("l", "that needs a terminal"), ("e", "this container is not running; 'l' shows its log")],
+)
+@played
+async def test_logs_and_shells_need_a_container(
+    pilot: Pilot[None], key: str, of_crashed: str
+) -> None:
+    await pilot.press(key)
+    assert shown(pilot, "#keys").startswith(of_crashed)
+    await pilot.press("down", key)
+    assert "no container yet" in shown(pilot, "#keys")
+
+
+@played
+async def test_layers_need_a_pull(pilot: Pilot[None]) -> None:
+    await pilot.press("p")
+    assert shown(pilot, "#keys") == "this row is not waiting for a pull"
+    await pilot.press("down", "p")
+    assert shown(pilot, "#keys") == "that needs a terminal"
+
+
+def test_a_pull_without_a_known_pod_is_not_explained() -> None:
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("w")
+        assert shown(pilot, "#keys") == "the pod of this pull is not known"
+
+    play(Node(replace(BOARD, rows=(replace(BOARD.rows[0], pod=""),))), act)
+
+
+@played
+async def test_filter_and_all_again(pilot: Pilot[None]) -> None:
+    await pilot.press("slash", *"batch", "enter")
+    assert len(rows(pilot)) == 1
+    assert shown(pilot, "#keys") == 'only rows with "batch"; escape shows all'
+    await pilot.press("escape")
+    assert len(rows(pilot)) == 4
+
+
+@played
+async def test_keys_typed_at_once_arrive_in_their_order(pilot: Pilot[None]) -> None:
+    for key in ("slash", *"bag", "backspace", *"tch", "enter", "w"):
+        pilot.app.post_message(Key(key, key if len(key) == 1 else None))
+    assert await page(pilot) == "why shop/batch"
+
+
+@played
+async def test_sort(pilot: Pilot[None]) -> None:
+    for measure in ("memory", "restarts", "name", "cpu"):
+        await pilot.press("s")
+        assert shown(pilot, "#keys") == f"sorted by {measure}"
+
+
+@played
+async def test_help_and_quit(pilot: Pilot[None]) -> None:
+    await pilot.press("question_mark")
+    assert await page(pilot) == text.HELP
+    await pilot.press("q")
+    assert not isinstance(pilot.app.screen, TextPage)
+    await pilot.press("q")
+    await until(pilot, lambda: not pilot.app.is_running)
+
+
+def test_a_runtime_that_goes_away_and_comes_back() -> None:
+    node = Node()
+
+    async def act(pilot: Pilot[None]) -> None:
+        before = rows(pilot)
+        node.board = replace(BOARD, problem="the runtime hangs", since_s=NOW)
+        await until(pilot, lambda: "the runtime hangs" in shown(pilot, "#head"))
+        assert rows(pilot) == before
+        node.board = BOARD
+        await pilot.press("r")
+        await until(pilot, lambda: "the runtime hangs" not in shown(pilot, "#head"))
+
+    play(node, act)
+
+
+def many() -> Board:
+    made = [
+        BoardRow(
+            f"ns/pod-{n // 3:03}",
+            f"c{n % 3}",
+            f"{n:064x}",
+            "x",
+            State.RUNNING,
+            "running 2 h",
+            usage=Usage(n / 1000, n << 20),
+        )
+        for n in range(330)
+    ]
+    return replace(BOARD, pods=110, rows=ordered(made))
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50), (40, 10)])
+def test_110_pods_scroll_and_the_chosen_row_stays_chosen(size: tuple[int, int]) -> None:
+    node = Node(many())
+
+    async def act(pilot: Pilot[None]) -> None:
+        await pilot.press("end")
+        await until(pilot, lambda: "ns/pod-000" in rows(pilot)[-1])
+        await pilot.press("home", "pagedown", "down")
+        chosen = pilot.app.query_one(Rows).chosen
+        assert chosen is not None
+        node.board = replace(node.board, rows=ordered(node.board.rows, "name"))
+        await pilot.press("r")
+        await pilot.pause(0.2)
+        after = pilot.app.query_one(Rows).chosen
+        assert after is not None
+        assert after.key == chosen.key
+
+    play(node, act, size)
+
+
+@played
+async def test_after_a_resize_all_fits(pilot: Pilot[None]) -> None:
+    await pilot.resize_terminal(40, 12)
+    await until(pilot, lambda: all(len(line) <= 40 for line in shown(pilot, "#head").split("\n")))
+    assert all(len(line) <= 40 for line in rows(pilot))

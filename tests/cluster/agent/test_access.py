@@ -1,0 +1,99 @@
+"""Which clients get answers from an agent, and which are refused."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.cluster.agent.feed import FRESH_S
+from pycrictl.cluster.agent.trust.frontproxy import ClientCertificate, Trust, parse_trust
+from tests.cluster.agent.standing import OWN, Cluster
+from tests.kube.access import User
+from tests.kube.tokens import Token
+
+BASE = "/apis/progress.pycrictl.dev/v1alpha1"
+PULLS = f"{BASE}/namespaces/default/imagepulls"
+
+
+@pytest.mark.parametrize("names", ["", "{", '"front-proxy-client"', "[1]", "null", None])
+def test_a_config_map_that_cannot_be_read_names_no_front_proxy(
+    cluster: Cluster, names: str | None
+) -> None:
+    data = cluster.api.objects.documents("", "configmaps")[0]["data"]
+    changes = {"requestheader-client-ca-file": "nonsense"}
+    if names is not None:
+        changes = {"requestheader-allowed-names": names}
+    found = parse_trust({"data": {**data, **changes}})
+    assert found is not None
+    assert found.proxy_ca == ""
+    assert parse_trust({"data": None}) is None
+
+
+def test_a_certificate_that_is_over_or_of_another_authority(cluster: Cluster) -> None:
+    pem = Path(cluster.api.front_proxy.ca).read_text()
+    issuer, now_s = ssl.PEM_cert_to_DER_cert(pem), time.time()
+    good = ClientCertificate(("front",), (), issuer, now_s - 10, now_s + 60)
+    trust = Trust(proxy_ca=pem, allowed_names=("front",))
+    assert good.is_front_proxy(trust)
+    assert not good._replace(until_s=now_s - 1).is_front_proxy(trust)
+    assert not good._replace(from_s=now_s + 60).is_front_proxy(trust)
+    assert not good._replace(names=("back",)).is_front_proxy(trust)
+    assert not good._replace(issuer=issuer[:-1]).is_front_proxy(trust)
+    assert not good.is_front_proxy(Trust(client_ca=pem))
+
+
+def test_only_get(cluster: Cluster) -> None:
+    cluster.start()
+    how: Any = {"certificate": cluster.front_proxy, "user": "jane"}
+    assert cluster.ask(PULLS, body=b"{}", **how).status == 413
+    for method in ("POST", "PUT", "DELETE", "PATCH"):
+        assert cluster.ask(PULLS, method=method, body=b"{}", **how).status == 405
+        assert cluster.ask(PULLS, method=method, body=b"{}").status == 401
+
+
+def test_metrics(cluster: Cluster) -> None:
+    cluster.start()
+    assert cluster.ask("/livez").content == b"ok"
+    assert cluster.ask("/readyz").status == 200
+    assert cluster.ask("/metrics", certificate=cluster.of_user("jane")).status == 403
+    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    assert 'pycrictl_agent_requests_total{code="200",kind="health"} 2.0' in page
+    assert "pycrictl_agent_source_running 0.0" in page
+
+
+def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> None:
+    """Tokens rotate: after the API server refuses one, the agent must reread the file at once."""
+    cluster.start()
+    cluster.add_pod("web")
+    assert cluster.get(PULLS).status == 200
+    del cluster.api.tokens["api-token"]
+    cluster.api.tokens["next"] = Token(User(OWN))
+    time.sleep(FRESH_S)
+    assert cluster.get(PULLS).status == 500
+    kubeconfig = cluster.api.kubeconfig(token="next", client_certificate="", client_key="")
+    (cluster.folder / "kubeconfig").write_text(json.dumps(kubeconfig))
+    assert cluster.get(PULLS).status == 200
+
+
+def test_the_kubelets_routes_through_the_api_servers_node_proxy(cluster: Cluster) -> None:
+    """The node proxy forwards no ``Authorization``, so the token needs a header of its own."""
+    port = cluster.start().listener.address[1]
+    address = [{"type": "InternalIP", "address": "127.0.0.1"}]
+    node = {"metadata": {"name": "n1"}, "status": {"addresses": address}}
+    cluster.api.objects.add("", "nodes", node)
+    cluster.api.tokens["boss"] = Token(User("boss", ("system:masters",)))
+    path = f"/api/v1/nodes/https:n1:{port}/proxy/imagePullProgress/default/web"
+    context = ssl.create_default_context(cafile=cluster.api.certificates.ca)
+    found = []
+    for headers in ({}, {"X-Pycrictl-Token": "boss"}):
+        connection = http.client.HTTPSConnection("127.0.0.1", cluster.api.port, context=context)
+        connection.request("GET", path, headers={"Authorization": "Bearer boss", **headers})
+        found.append(connection.getresponse().status)
+        connection.close()
+    assert found == [401, 404]

@@ -1,0 +1,138 @@
+"""Agents of several nodes: one answers for all, and queries only nodes with waiting pods."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pycrictl.cluster.agent import feed, peers
+from tests.cluster.agent.standing import Cluster
+from tests.pulls.tracking import Report, Tracker
+from tests.serving import free_port
+
+IMAGE = "registry.test/team/app:1"
+
+
+def listed(cluster: Cluster, path: str = "imagepulls") -> dict[str, Any]:
+    items = cluster.get(path).document["items"]
+    return {one["metadata"]["name"]: one for one in items}
+
+
+@pytest.fixture
+def dead(cluster: Cluster) -> Iterator[None]:
+    """A node whose agent accepts connections but never answers."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        cluster.add_endpoint("n9", silent.getsockname()[1])
+        yield
+
+
+def test_one_answers_for_all(cluster: Cluster) -> None:
+    cluster.start("n1")
+    second, third = cluster.start("n2"), cluster.start("n3")
+    cluster.add_pod("web", node="n1")
+    cluster.add_pod("db", node="n2")
+    cluster.add_pod("idle", node="n3", state={"running": {}}, phase="Running")
+    cluster.add_pod("later", node="")
+    found = listed(cluster)
+    assert {name: one["spec"]["nodeName"] for name, one in found.items()} == {
+        "web.main": "n1",
+        "db.main": "n2",
+    }
+    assert cluster.agents[0].peers.asked == 1
+    assert second.figures.requests["peer", "200"] == 1
+    assert not third.figures.requests
+    assert listed(cluster, "imagepulls?fieldSelector=spec.nodeName=n2").keys() == {"db.main"}
+    later = cluster.get("namespaces/default/imagepulls/later.main").document["status"]
+    assert later.keys() == {"phase", "conditions"}
+    assert later["phase"] == "Waiting"
+
+
+@pytest.mark.debian
+def test_a_node_that_does_not_answer_is_named(
+    cluster: Cluster, dead: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.cluster.agent.peers.TIMEOUT_S", 1.0)
+    cluster.start("n1")
+    cluster.add_pod("web", node="n1")
+    cluster.add_pod("db", node="n9", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.add_pod("far", node="n8")
+    found = cluster.get("imagepulls")
+    assert found.status == 200
+    assert sorted(found.headers.get_all("Warning") or ()) == [
+        '299 - "node n1 does not know them: no runtime here"',
+        '299 - "node n8 did not answer: no agent runs on it, as far as is known"',
+        '299 - "node n9 did not answer: it did not answer within 1 s"',
+    ]
+    items = {one["metadata"]["name"]: one for one in found.document["items"]}
+    status = items["db.main"]["status"]
+    assert {one["status"] for one in status.pop("conditions")} == {"Unknown"}
+    assert status == {
+        "phase": "BackOff",
+        "kubeletReason": "ImagePullBackOff",
+        "unknown": True,
+        "error": "node n9 did not answer: it did not answer within 1 s",
+    }
+    assert items["far.main"]["status"]["unknown"] is True
+    warned = cluster.kubectl()("get", "ipull", "-A")
+    assert "Warning: node n9 did not answer" in warned.stderr
+
+
+def test_requests_that_fail_do_not_make_it_list_the_agents_each_time(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "FRESH_S", 0.0)
+    monkeypatch.setattr(peers, "MISSING_S", 30.0)
+    cluster.start("n1")
+    cluster.add_endpoint("n9", free_port())
+    cluster.add_pod("db", node="n9")
+
+    def fail() -> int:
+        assert "cannot be reached" in listed(cluster)["db.main"]["status"]["error"]
+        return sum("endpointslices" in path for _, path, _ in cluster.api.asked)
+
+    assert [fail() for _ in range(3)] == [1, 1, 1]
+    monkeypatch.setattr(peers, "MISSING_S", 0.0)
+    assert fail() == 2, "the agent may have moved"
+
+
+def test_without_a_token_no_other_node_is_known(cluster: Cluster) -> None:
+    cluster.start("n1")
+    cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+    (cluster.folder / "token").unlink()
+    found = listed(cluster)["db.main"]["status"]
+    assert "the token for other agents cannot be read" in found["error"]
+
+
+def test_a_stream_of_another_node(cluster: Cluster) -> None:
+    cluster.start("n1")
+    other = cluster.start("n2")
+    cluster.add_pod("db", node="n2")
+    path = "namespaces/default/pods/db/imagepullprogress"
+    assert cluster.get(path).status == 503, "its runtime is not there"
+    pull(other.pulls, Report(IMAGE, "sha256:a", 5, 10, phase="downloading"))
+    lines = cluster.get(f"{path}?timeoutSeconds=2").content.splitlines()
+    assert [json.loads(line)["progress"] for line in lines] == [5]
+    assert cluster.get("namespaces/default/pods/nope/imagepullprogress").status == 404
+    wrong = cluster.get(f"{path}?container=nope")
+    assert wrong.document["message"] == "container nope is not valid for pod db"
+    cluster.add_pod("later", node="")
+    later = cluster.get("namespaces/default/pods/later/imagepullprogress")
+    assert (later.status, later.document["message"]) == (
+        *(400, "pod later does not have a host assigned"),
+    )
+
+
+def pull(pulls: Any, *reports: Report) -> None:
+    tracker = Tracker()
+    for report in reports:
+        tracker.tell(report, now=0.0)
+    found = tracker.view(0.0).pulls[IMAGE]
+    pulls.keep([replace(found, ended_s=time.time())])

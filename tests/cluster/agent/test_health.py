@@ -1,0 +1,107 @@
+"""The agent's answers to liveness and readiness probes."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cluster.agent.standing import Cluster
+from tests.kube.access import User
+from tests.kube.tokens import Token
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pycrictl.runtime.cri.calls.client import CriClient
+
+PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
+
+
+def probe(cluster: Cluster, path: str) -> tuple[int, str]:
+    found = cluster.ask(path)
+    return found.status, found.content.decode()
+
+
+def test_a_source_that_hangs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that hangs in a call to the runtime never returns; only a restart helps."""
+    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.STUCK_S", 2.0)
+    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.FIRST_LOOK_S", 0.1)
+    released = threading.Event()
+
+    @contextmanager
+    def connect() -> Iterator[tuple[CriClient, CriClient | None]]:
+        released.wait(60)
+        yield None, None  # type: ignore[misc]  # not reached before the end
+
+    cluster.start(connect=connect)
+    cluster.add_pod("web")
+    assert probe(cluster, "/livez") == (200, "ok")
+    assert cluster.get("imagepulls").status == 200
+    assert probe(cluster, "/livez") == (200, "ok")
+    try:
+        wait_until(lambda: probe(cluster, "/livez")[0] == 503)
+        assert probe(cluster, "/livez")[1] == "the source of the node's pulls hangs"
+        assert probe(cluster, "/readyz") == (200, "ok")
+    finally:
+        released.set()
+
+
+def test_work_that_has_ended(cluster: Cluster) -> None:
+    """Without this task, the agent would never notice a new CA of the front proxy."""
+    agent = cluster.start()
+    (task,) = agent._reflector.tasks
+    task.cancel()
+    wait_until(lambda: probe(cluster, "/livez") == (503, "a task has ended"))
+
+
+def test_the_api_server_is_away(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short outage is ignored; after a longer one, other agents should get the requests."""
+    monkeypatch.setattr("pycrictl.cluster.agent.node_agent.UNREACHED_S", 2.0)
+    agent = cluster.start()
+    cluster.loop.run(agent._reflector.stop())
+    del cluster.api.tokens["api-token"]
+    cluster.loop.run(_start(agent._reflector.start))
+    wait_until(lambda: agent._reflector.error is not None)
+    assert probe(cluster, "/readyz") == (200, "ok")
+    wait_until(lambda: probe(cluster, "/readyz")[0] == 503)
+    why = "the API server cannot be asked: the API server answered 401: Unauthorized"
+    assert probe(cluster, "/readyz")[1] == why
+    assert probe(cluster, "/livez") == (200, "ok")
+    cluster.api.tokens["api-token"] = Token(User("system:serviceaccount:pycrictl:pycrictl-agent"))
+    wait_until(lambda: probe(cluster, "/readyz") == (200, "ok"))
+
+
+async def _start(begin: object) -> None:
+    assert callable(begin)
+    begin()
+
+
+def test_nobody_to_trust(cluster: Cluster) -> None:
+    agent = cluster.start()
+    (found,) = cluster.api.objects.documents("", "configmaps")
+    data = {**found["data"], "requestheader-client-ca-file": "none"}
+    cluster.api.objects.add("", "configmaps", {**found, "data": data})
+    wait_until(lambda: not agent.access.trust or not agent.access.trust.proxy_ca)
+    wait_until(
+        lambda: probe(cluster, "/readyz") == (503, "the API server names no front proxy to trust")
+    )
+    assert probe(cluster, "/livez") == (200, "ok")
+
+
+def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
+    cluster.start()
+    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
+    assert float(line) > time.time() + 365 * 86400
+
+
+def test_a_watch_that_expires_counts(cluster: Cluster) -> None:
+    agent = cluster.start()
+    path = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls?watch=true&resourceVersion=1"
+    cluster.get(path)
+    wait_until(lambda: agent.figures.requests["watch", "410"] == 1)

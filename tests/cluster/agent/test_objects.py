@@ -1,0 +1,357 @@
+"""ImagePull objects, made from pods and from the pulls that nodes report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pycrictl.base.units import format_moment
+from pycrictl.cluster.agent.api.answers import fits_labels, parse_fields
+from pycrictl.cluster.agent.api.table import age, cells, table
+from pycrictl.cluster.agent.object_store import ObjectStore, VersionGone
+from pycrictl.cluster.agent.objects import is_waiting, objects_of, pulls_of, wanted
+from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.pulls.state import LayerState, Phase, PullState
+from tests.cluster.agent import standing
+from tests.pulls.tracking import Report, Tracker
+from tests.support.pull_objects import (
+    BACK_OFF,
+    FAILED,
+    IMAGE,
+    NOW_S,
+    RUNNING,
+    WAITING,
+    layer,
+    pod,
+    pull,
+)
+
+
+def status(pods: Pod, *pulls: PullState, **more: Any) -> dict[str, Any]:
+    found = objects_of([pods], pulls, "n1", **more)
+    return dict(found[0]["status"]) if found else {}
+
+
+CRASHED = {"waiting": {"reason": "CrashLoopBackOff"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "pulls", "phase"),
+    [
+        (WAITING, [], "Waiting"),
+        (WAITING, [pull(layer("downloading", 50))], "Pulling"),
+        (WAITING, [pull(layer("downloading", 50), layer("done", 100, "sha256:b"))], "Pulling"),
+        (
+            WAITING,
+            [pull(layer("extracting", 100), layer("waiting", 100, "sha256:b"))],
+            "Extracting",
+        ),
+        (WAITING, [pull(layer("extracting", 100), layer("downloading", 5, "sha256:b"))], "Pulling"),
+        (WAITING, [pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))], "Queued"),
+        (WAITING, [PullState(image=IMAGE)], "Pulling"),
+        (WAITING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
+        (WAITING, [pull(layer("failed", 5, error="reset"), is_running=False)], "Failed"),
+        (BACK_OFF, [], "BackOff"),
+        (BACK_OFF, [pull(layer("failed", 5, error="reset"), is_running=False)], "BackOff"),
+        # Only the node sees that the pull is being retried.
+        (BACK_OFF, [pull(layer("downloading", 5))], "Pulling"),
+        (FAILED, [], "Failed"),
+        (FAILED, [pull(layer("failed", 5, error="reset"))], "Failed"),
+        (RUNNING, [pull(layer("done", 100), is_running=False)], "Succeeded"),
+    ],
+)
+def test_phases(state: dict[str, Any], pulls: list[PullState], phase: str) -> None:
+    assert status(pod(state=state), *pulls)["phase"] == phase
+
+
+@pytest.mark.parametrize("state", [RUNNING, CRASHED])
+def test_images_that_are_there(state: dict[str, Any]) -> None:
+    assert status(pod(state=state)) == {}
+    found = status(pod(state=state), wants_all=True)
+    assert (found["phase"], found["percent"]) == ("Succeeded", 100)
+    assert not is_waiting(pod(state=state))
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+@pytest.mark.parametrize("state", [WAITING, BACK_OFF])
+def test_a_pod_that_ended_does_not_wait(phase: str, state: dict[str, Any]) -> None:
+    over = pod(state=state, phase=phase)
+    assert not is_waiting(over)
+    assert status(over) == status(over, wants_all=True) == {}
+    assert status(over, pull(layer("downloading", 5)), wants_all=True) == {}
+    assert status(pod(state=RUNNING, phase=phase), wants_all=True)["phase"] == "Succeeded"
+
+
+def test_a_pull_that_failed_for_a_pod_that_ended_is_not_reported_as_done() -> None:
+    evicted = wanted(pod(state=BACK_OFF, phase="Failed"), "")
+    failed = pull(layer("failed", 5, error="reset"), is_running=False)
+    (shown,), runs = pulls_of(evicted, [failed])
+    assert (shown.has_failed, shown.error, runs) == (True, "reset", False)
+
+
+def test_until_bytes_arrive_the_last_error_stays() -> None:
+    begun = pull(layer("downloading"))
+    for attempt in (begun, pull(layer("waiting")), PullState(image=IMAGE)):
+        found = status(pod(state=BACK_OFF), attempt)
+        assert (found["phase"], found["error"]) == ("BackOff", 'Back-off pulling "x"')
+    assert status(pod(state=WAITING), begun)["phase"] == "Pulling"
+
+
+def with_init(state: dict[str, Any], *, image: str = IMAGE) -> Pod:
+    """Return a pod whose init container, of ``image``, has this state; the others wait."""
+    document = standing.pod("web", image=IMAGE, state=WAITING)
+    document["spec"]["initContainers"] = [{"name": "first", "image": image}]
+    document["spec"]["containers"].append({"name": "side", "image": "registry.test/side:1"})
+    document["status"]["initContainerStatuses"] = [{"name": "first", "state": state}]
+    found = parse_pod(document)
+    assert found is not None
+    return found
+
+
+def test_while_an_init_container_runs_nothing_is_waited_for() -> None:
+    """Its image is there, and nobody has asked for those of the containers behind it."""
+    running = with_init(RUNNING)
+    assert objects_of([running], (), "n1") == []
+    assert not is_waiting(running)
+    found = objects_of([running], (), "n1", wants_all=True)
+    phases = {one["metadata"]["name"]: one["status"]["phase"] for one in found}
+    assert phases == {"web.first": "Succeeded", "web.side": "Waiting"}
+    assert pulls_of(wanted(running, ""), ()) == ([], False)
+    over = with_init({"terminated": {"exitCode": 0}}, image="registry.test/init:1")
+    found = objects_of([over], (), "n1")
+    assert [one["metadata"]["name"] for one in found] == ["web.main", "web.side"]
+
+
+def test_a_pull_that_may_be_of_either_image_is_claimed_by_none() -> None:
+    one, two = IMAGE, IMAGE.replace(":1", ":2")
+    either = replace(
+        pull(layer("downloading", 50), image="registry.test/team/app@sha256:01"),
+        candidates=(one, two),
+    )
+    for image in (one, two):
+        assert status(pod(image=image), either)["phase"] == "Waiting"
+    assert status(pod(image=two), replace(either, candidates=(two,)))["phase"] == "Pulling"
+
+
+def test_an_image_that_does_not_exist_is_not_the_pull_of_another() -> None:
+    """What the kubelet says after the pull of the other image has begun wins."""
+    missing = pod(state=FAILED, image=IMAGE.replace(":1", ":nosuch"))
+    running = pull(layer("downloading", 33), image="registry.test/team/app@sha256:01")
+    assert status(missing._replace(status_s=NOW_S), running) == status(missing)
+    # Before that, the pull may be its next attempt.
+    assert status(missing._replace(status_s=NOW_S - 60), running)["phase"] == "Pulling"
+
+
+@pytest.mark.parametrize(
+    ("state", "pulls", "conditions"),
+    [
+        (WAITING, [pull(layer("downloading", 50))], {"Pulled": "False", "Failed": "False"}),
+        (RUNNING, [], {"Pulled": "True", "Failed": "False"}),
+        (BACK_OFF, [], {"Pulled": "False", "Failed": "True"}),
+    ],
+)
+def test_conditions(
+    state: dict[str, Any], pulls: list[PullState], conditions: dict[str, str]
+) -> None:
+    found = status(pod(state=state), *pulls, wants_all=True)["conditions"]
+    assert {one["type"]: one["status"] for one in found} == conditions
+    unknown = status(pod(), problem="the node does not answer")["conditions"]
+    assert {one["status"] for one in unknown} == {"Unknown"}
+
+
+def test_numbers() -> None:
+    found = status(pod(), pull(layer("downloading", 40), layer("done", 100, "sha256:b")))
+    assert (found["progressBytes"], found["totalBytes"]) == (140, 200)
+    assert 0 < found["percent"] < 100
+    assert found["bytesPerSecond"] == 4
+    assert found["startTime"] == "2026-11-22T22:38:20Z"
+    assert [one["digest"] for one in found["layers"]] == ["sha256:a", "sha256:b"]
+    queued = status(pod(), pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=3)))
+    assert queued["queuePosition"] == 3
+    assert "percent" not in queued
+
+
+def test_an_image_that_another_pod_pulled() -> None:
+    """A pull that ended before the pod was created is not its pull; its image is present."""
+    document = standing.pod("late")
+    document["metadata"]["creationTimestamp"] = format_moment(NOW_S + 1)
+    late = parse_pod(document)
+    assert late is not None
+    theirs = pull(layer("done", 100), is_running=False)
+    shown = status(late, theirs)
+    assert (shown["phase"], shown["percent"], "sums" in shown) == ("Succeeded", 100, False)
+    found, runs = pulls_of(wanted(late, ""), [theirs])
+    assert found == [PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))]
+    assert not runs
+    failed = pull(layer("failed", 5, error="reset"), is_running=False)
+    assert status(late, failed)["phase"] == "Waiting"
+
+
+def test_what_had_arrived_before_somebody_watched() -> None:
+    done = pull(layer("done", 100), is_running=False)
+    needs = wanted(pod(), "")
+    (shown,), _ = pulls_of(needs, [done], NOW_S + 1)
+    assert shown == PullState(image=IMAGE, layers=(LayerState(phase=Phase.PRESENT),))
+    (shown,), _ = pulls_of(needs, [done], NOW_S - 1)
+    assert [(one.phase, one.total) for one in shown.layers] == [("done", 100)]
+
+
+def test_why_it_failed() -> None:
+    failed = pull(layer("failed", 5, error="connection reset"), is_running=False)
+    assert status(pod(state=BACK_OFF), failed)["error"] == "connection reset"
+    found = status(pod(state=BACK_OFF))
+    assert (found["error"], found["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
+
+
+def test_a_pull_of_which_the_tag_is_unknown() -> None:
+    name = "registry.test/team/app@sha256:0123"
+    assert status(pod(), PullState(image=name))["phase"] == "Pulling"
+    assert (
+        status(pod(image="registry.test/team/other:1"), PullState(image=name))["phase"] == "Waiting"
+    )
+
+
+def test_one_object_for_each_image_of_a_pod() -> None:
+    document = standing.pod("web")
+    containers = [("a", "x:1"), ("b", "y:1"), ("c", "x:1")]
+    document["spec"]["containers"] = [{"name": name, "image": image} for name, image in containers]
+    document["spec"]["initContainers"] = [{"name": "first", "image": "y:1"}]
+    document["status"]["containerStatuses"] = []
+    found = parse_pod(document)
+    assert found is not None
+    objects = objects_of([found], (), "n1", wants_all=True)
+    assert {one["metadata"]["name"]: one["spec"]["containers"] for one in objects} == {
+        "web.first": ["first", "b"],
+        "web.a": ["a", "c"],
+    }
+    assert len({one["metadata"]["uid"] for one in objects}) == 2
+    assert [need.image for need in wanted(found, "c")] == ["x:1"]
+
+
+def test_records() -> None:
+    needs = wanted(pod(), "")
+    running = pull(layer("downloading", 40))
+    (shown,), runs = pulls_of(needs, [running])
+    assert runs
+    assert [(one.name, one.progress, one.phase) for one in shown.layers] == [
+        ("sha256:a", 40, "downloading")
+    ]
+    (shown,), runs = pulls_of(
+        wanted(pod(state=RUNNING), ""), [pull(layer("extracting", 100), is_running=False)]
+    )
+    assert not runs
+    assert [(one.phase, one.progress) for one in shown.layers] == [("done", 100)]
+    (shown,), runs = pulls_of(wanted(pod(state=FAILED), ""), [])
+    assert (runs, shown.error, shown.has_failed) == (False, "no such host", True)
+
+
+def test_rows() -> None:
+    (document,) = objects_of([pod()], [pull(layer("downloading", 40))], "n1")
+    row = cells(document, datetime.fromtimestamp(NOW_S, UTC))
+    assert row[:5] == ["web.main", "team/app:1", "Pulling", "39%", "40 of 100 B"]
+    assert row[6:9] == ["10s", "n1", "4 B/s"]
+
+
+def test_the_line_has_a_column_where_there_is_one() -> None:
+    queued = pull(Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2))
+    for pulls, priority in (((), 1), ((queued,), 0)):
+        found = table(objects_of([pod()], pulls, "n1"), {})
+        (column,) = [one for one in found["columnDefinitions"] if one["name"] == "Queue"]
+        assert column["priority"] == priority
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0, "0s"), (119, "119s"), (120, "2m"), (130, "2m10s"), (600, "10m"), (7200, "120m")),
+        *((3 * 3600, "3h"), (4 * 3600 + 60, "4h1m"), (9 * 3600, "9h"), (3 * 86400, "3d")),
+    ],
+)
+def test_ages(seconds: int, text: str) -> None:
+    now = datetime.fromtimestamp(NOW_S + seconds, UTC)
+    assert age("2026-11-22T22:38:30Z", now) == text
+
+
+def test_a_store_forgets_and_says_so() -> None:
+    store = ObjectStore(7, NOW_S)
+    begun = store.version
+    objects = objects_of([pod()], (), "n1")
+    assert store.replace(objects, NOW_S + 1)
+    (made,) = store.since(begun)
+    assert made.made == made.changed == store.version
+    assert not store.replace(objects, NOW_S + 2)
+    assert store.since(made.changed) == []
+    with pytest.raises(VersionGone):
+        store.since(begun - 1_000_000)
+    assert store.replace([], NOW_S + 3)
+    (gone,) = store.since(made.changed)
+    assert gone.is_gone
+    assert gone.changed % 1_000_000 == 7
+
+
+def test_what_another_agent_had_listed() -> None:
+    """The other agent's clock is a minute ahead; a watch must still continue its list."""
+    theirs, ours = ObjectStore(7, NOW_S + 60), ObjectStore(8, NOW_S)
+    pods = {name: pod()._replace(name=name, uid=name) for name in ("same", "gone", "anew", "late")}
+    theirs.replace(
+        objects_of([pods[one] for one in ("same", "gone", "anew")], (), "n1"), NOW_S + 61
+    )
+    version = theirs.version
+    theirs.replace(objects_of([pods["same"], pods["late"]], (), "n1"), NOW_S + 70)
+    listed = theirs.listed(version)
+    assert sorted(one["spec"]["podName"] for one in listed) == ["anew", "gone", "same"]
+    pods["anew"] = pods["anew"]._replace(uid="another")
+    ours.replace(objects_of([pods[one] for one in ("same", "anew", "late")], (), "n1"), NOW_S + 1)
+    found = ours.differences(listed, version)
+    names = [(one.document["spec"]["podName"], one.is_gone, one.made > version) for one in found]
+    assert names == [
+        *(("gone", True, False), ("anew", True, False)),
+        *(("anew", False, True), ("late", False, True)),
+    ]
+    assert all(one.changed > version for one in found)
+    ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
+    (later,) = ours.since(found[-1].changed)
+    assert later.is_gone
+    with pytest.raises(VersionGone):
+        theirs.listed(version - 2_000_000_000_000)
+
+
+def test_a_pod_of_the_same_name_is_another() -> None:
+    store = ObjectStore(7, NOW_S)
+    store.replace(objects_of([pod()], (), "n1"), NOW_S + 1)
+    version = store.version
+    store.replace(objects_of([pod()._replace(uid="other")], (), "n1"), NOW_S + 2)
+    assert [one.is_gone for one in store.since(version)] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        *(("", True), ("a=b", False), ("a!=b", True), ("a", False), ("!a", True)),
+        *(("a in (b,c)", False), ("a notin (b,c)", True), ("a notin (b),c!=d", True)),
+        *(("a notin (b),c", False), ("a>5", False), ("example.com/a!=b", True), ("a=", False)),
+    ],
+)
+def test_label_selectors(text: str, fits: bool) -> None:
+    assert fits_labels(text) is fits
+
+
+def test_field_selectors() -> None:
+    (document,) = objects_of([pod()], (), "n1")
+    assert parse_fields("metadata.name=web.main,spec.nodeName==n1").fits(document)
+    assert not parse_fields("status.phase!=Waiting").fits(document)
+    assert parse_fields("metadata.name=web.main").wanted("metadata.name") == "web.main"
+    assert parse_fields("metadata.name!=web.main").wanted("metadata.name") == ""
+
+
+def test_bytes_of_layers_whose_sizes_nobody_knows() -> None:
+    """CRI-O shows the bytes received; the agent cannot read a private image's manifest."""
+    tracker = Tracker()
+    for name in ("layer 1", "layer 2"):
+        tracker.tell(Report(IMAGE, name, 5, 0, phase="downloading"), now=0.0)
+    (one,) = objects_of([pod()], [tracker.view(0.0).pulls[IMAGE]], "n1")
+    assert (one["status"]["progressBytes"], one["status"]["totalBytes"]) == (10, 0)
+    assert "percent" not in one["status"]

@@ -1,0 +1,49 @@
+"""Floods from unauthenticated clients must hardly affect an agent and its other clients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.agent.program import Program, running
+from tests.cluster.agent.standing import Cluster, standing
+from tests.kube.apiserver import make_node_certificates
+from tests.support.besieged_agent import KEPT_BYTES, MOST_BYTES, samples
+from tests.waiting import wait_until
+from tools.torture.attacks import FLOODS, attack
+
+pytestmark = pytest.mark.slow
+
+ROUNDS = 3
+ROUND_S = 1.0
+MOST_LINES = 30
+"""Ten log lines of each kind, then six a minute, plus an agent's usual ones."""
+
+_LINE = re.compile(r"level=[A-Z]+ [a-z_]+( [a-z_]+=(\S+|\"[^\n]*\"))*")
+
+
+@pytest.fixture
+def agent(run_folder: Path, tmp_path: Path) -> Iterator[tuple[Cluster, Program]]:
+    with (
+        standing(make_node_certificates(run_folder), tmp_path) as cluster,
+        running(cluster, "unix:///nonexistent.sock") as program,
+    ):
+        yield cluster, program
+
+
+@pytest.mark.parametrize("name", FLOODS)
+def test_floods(agent: tuple[Cluster, Program], name: str) -> None:
+    cluster, program = agent
+    samples(cluster, program, ROUND_S)
+    before = program.rss
+    for _ in range(ROUNDS):
+        with attack(name, f"127.0.0.1:{program.port}"):
+            samples(cluster, program, ROUND_S)
+    assert program.peak_bytes < MOST_BYTES
+    wait_until(lambda: program.rss < before + KEPT_BYTES)
+    lines = program.log.read_text().splitlines()
+    assert len(lines) <= MOST_LINES
+    assert [line for line in lines if not _LINE.fullmatch(line)] == []

@@ -1,0 +1,245 @@
+"""Lists and watches as client-go's reflector uses them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from pycrictl.cluster.agent.cluster import Round
+from pycrictl.cluster.agent.feed import DONE_S, FRESH_S
+from tests.cluster.agent.standing import Answer, Cluster
+from tests.waiting import wait_until
+
+STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
+
+
+def ask(cluster: Cluster, query: str, **headers: str) -> Answer:
+    return cluster.get(f"namespaces/default/imagepulls?{query}", headers=headers)
+
+
+@pytest.fixture(autouse=True)
+def _rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pycrictl.cluster.agent.feed.PACE_S", 0.2)
+
+
+def events(cluster: Cluster, query: str, **headers: str) -> list[dict[str, Any]]:
+    found = ask(cluster, f"watch=true&timeoutSeconds=1&{query}", **headers)
+    assert found.status == 200
+    assert found.content.endswith(b"\n") or not found.content
+    return [json.loads(line) for line in found.content.splitlines()]
+
+
+def names(found: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    return [(one["type"], one["object"]["metadata"].get("name", "")) for one in found]
+
+
+def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
+    cluster.start()
+    for name in ("web", "gone"):
+        cluster.add_pod(name)
+    listed = ask(cluster, "limit=500").document
+    version = listed["metadata"]["resourceVersion"]
+    assert [one["metadata"]["name"] for one in listed["items"]] == ["gone.main", "web.main"]
+    assert int(listed["items"][0]["metadata"]["resourceVersion"]) <= int(version)
+    assert events(cluster, f"resourceVersion={version}") == []
+    cluster.add_pod("db")
+    cluster.add_pod("web", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.api.objects.remove("", "pods", "default", "gone")
+    found = events(cluster, f"resourceVersion={version}")
+    assert sorted(names(found)) == [
+        *(("ADDED", "db.main"), ("DELETED", "gone.main"), ("MODIFIED", "web.main")),
+    ]
+    versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in found]
+    assert versions == sorted(versions)
+    assert versions[0] > int(version)
+
+
+@pytest.mark.parametrize("version", ["", "resourceVersion=0"])
+def test_initial_events(cluster: Cluster, version: str) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    assert names(events(cluster, version)) == [("ADDED", "web.main")]
+
+
+@pytest.mark.parametrize("version", ["1", "1795387110990676", "9999999999999999999"])
+def test_versions_of_which_nothing_is_known(cluster: Cluster, version: str) -> None:
+    cluster.start()
+    (found,) = events(cluster, f"resourceVersion={version}")
+    assert found["type"] == "ERROR"
+    assert (found["object"]["code"], found["object"]["reason"]) == (410, "Expired")
+
+
+def test_the_list_of_another_agent(cluster: Cluster) -> None:
+    """The list may be from another agent; the agent that gets the watch requests it from there."""
+    cluster.start("n1")
+    cluster.start("n2")
+    for name in ("web", "db", "gone"):
+        cluster.add_pod(name)
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    cluster.api.objects.remove("", "pods", "default", "gone")
+    cluster.add_pod("db", state={"waiting": {"reason": "ImagePullBackOff"}})
+    cluster.add_pod("late")
+    cluster.agents.reverse()
+    found = events(cluster, f"resourceVersion={version}")
+    assert names(found) == [
+        ("DELETED", "gone.main"),
+        ("MODIFIED", "db.main"),
+        ("ADDED", "late.main"),
+    ]
+    assert all(int(one["object"]["metadata"]["resourceVersion"]) > int(version) for one in found)
+    assert (
+        events(cluster, f"resourceVersion={version}&fieldSelector=metadata.name=web.main")[0][
+            "object"
+        ]["code"]
+        == 410
+    ), "that list was not asked for"
+
+
+def test_the_list_of_an_agent_that_is_gone(cluster: Cluster) -> None:
+    """The list is lost with its agent: the client must list again, but only once."""
+    cluster.start("n1")
+    cluster.start("n2")
+    cluster.add_pod("web")
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    cluster.loop.run(cluster.agents.pop(0).stop())
+    (found,) = events(cluster, f"resourceVersion={version}")
+    assert (found["type"], found["object"]["code"]) == ("ERROR", 410)
+    version = ask(cluster, "").document["metadata"]["resourceVersion"]
+    assert events(cluster, f"resourceVersion={version}") == []
+
+
+def test_tables(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"}
+    whole = ask(cluster, "", **accept).document
+    assert whole["kind"] == "Table"
+    assert whole["rows"][0]["object"]["kind"] == "PartialObjectMetadata"
+    assert len(whole["rows"][0]["cells"]) == len(whole["columnDefinitions"]) == 12
+    assert "object" not in ask(cluster, "includeObject=None", **accept).document["rows"][0]
+    full = ask(cluster, "includeObject=Object", **accept).document["rows"][0]["object"]
+    assert full["kind"] == "ImagePull"
+    cluster.add_pod("db")
+    found = events(cluster, "", **accept)
+    assert [one["object"]["kind"] for one in found] == ["Table", "Table"]
+    assert [bool(one["object"]["columnDefinitions"]) for one in found] == [True, False]
+    assert ask(cluster, "", Accept="application/yaml").status == 406
+    partial = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+    assert ask(cluster, "", Accept=partial).document["kind"] == "ImagePullList"
+
+
+def test_an_object_that_ceases_to_fit(cluster: Cluster) -> None:
+    cluster.start()
+    cluster.add_pod("web")
+    selector = "fieldSelector=status.phase%3DWaiting"
+    version = ask(cluster, selector).document["metadata"]["resourceVersion"]
+    cluster.add_pod("web", state={"waiting": {"reason": "ErrImagePull"}})
+    assert names(events(cluster, f"{selector}&resourceVersion={version}")) == [
+        ("DELETED", "web.main")
+    ]
+
+
+SUCCEEDED = {
+    "metadata": {"name": "old.main", "namespace": "default", "uid": "uid-default-old-x"},
+    "spec": {"podName": "old", "podUID": "uid-default-old", "nodeName": "n1"},
+    "status": {"phase": "Succeeded"},
+}
+
+
+@pytest.mark.parametrize(("ago_s", "is_shown"), [(5.0, True), (DONE_S + 10, False), (360.0, False)])
+def test_what_is_over_does_not_come_back(cluster: Cluster, ago_s: float, *, is_shown: bool) -> None:
+    """A deleted pod's finished pull must expire even if no request came meanwhile."""
+    agent = cluster.start()
+    ask(cluster, "")
+
+    async def pause() -> None:
+        (feed,) = agent.feeds._feeds.values()
+        feed._put(Round([SUCCEEDED], {}, {}))
+        feed._round_at -= ago_s
+        feed.used_at -= ago_s
+
+    cluster.loop.run(pause())
+    found = [one["metadata"]["name"] for one in ask(cluster, "").document["items"]]
+    assert found == (["old.main"] if is_shown else [])
+
+
+def test_a_pod_that_is_deleted_together_with_its_node(cluster: Cluster) -> None:
+    agent = cluster.start()
+    cluster.add_pod("web", node="lost")
+    found = ask(cluster, "")
+    assert [one["status"]["unknown"] for one in found.document["items"]] == [True]
+    cluster.api.objects.remove("", "pods", "default", "web")
+
+    async def wait() -> None:
+        for feed in agent.feeds._feeds.values():
+            feed._round_at -= DONE_S
+
+    cluster.loop.run(wait())
+    found = ask(cluster, "")
+    assert found.document["items"] == []
+    time.sleep(FRESH_S)
+    assert "Warning" not in ask(cluster, "").headers
+
+
+def test_many_watchers_cost_one_source_and_one_round(cluster: Cluster) -> None:
+    agent = cluster.start()
+    cluster.add_pod("web")
+
+    async def watch() -> float:
+        import asyncio
+        import contextlib
+
+        began_s = time.monotonic()
+        feed = agent.feeds.get(next(iter(agent.feeds._feeds)))
+        before = feed.rounds
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(100):
+                await stack.enter_async_context(feed.watching())
+            await asyncio.sleep(1.0)
+        assert feed.rounds > before
+        return (feed.rounds - before) / (time.monotonic() - began_s)
+
+    ask(cluster, "")
+    assert cluster.loop.run(watch()) <= 6, "rounds a second"
+    lists = [target for _, target, _ in cluster.api.asked if "status.phase" in target]
+    assert len(lists) <= 3, "a list, and for the watches a list and a watch"
+
+
+def test_nothing_is_watched_while_nobody_asks(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pycrictl.cluster.agent.node_pulls.UNASKED_S", 0.5)
+    agent = cluster.start()
+    cluster.add_pod("web")
+    events(cluster, "")
+    wait_until(lambda: not agent.pulls._reflector.tasks)
+    asked = len(cluster.api.asked)
+    time.sleep(1.2)
+    assert len(cluster.api.asked) == asked
+    assert not agent.pulls._reflector.tasks
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("resourceVersion=x", 400),
+        ("watch=perhaps", 400),
+        ("timeoutSeconds=-1", 400),
+        ("fieldSelector=nothing", 400),
+        ("resourceVersionMatch=Exact&resourceVersion=5", 410),
+        ("resourceVersionMatch=Other", 422),
+        ("watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan", 422),
+        ("watch=true&sendInitialEvents=true", 422),
+        ("&".join(f"a{number}=1" for number in range(60)), 400),
+        ("limit=1&continue=abc", 200),
+    ],
+)
+def test_queries(cluster: Cluster, query: str, status: int) -> None:
+    cluster.start()
+    found = ask(cluster, query)
+    assert found.status == status
+    if status != 200:
+        assert found.document["kind"] == "Status"

@@ -1,0 +1,406 @@
+"""Copies between a workstation and a fake container, through an agent."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pycrictl.base.errors import ConnectError, CopyError, Exhausted, PycrictlError, StreamError
+from pycrictl.cluster.agent.copies.node_copies import LIFETIME_S
+from pycrictl.cluster.kubectl.copies.api import Lost
+from pycrictl.copy import ends
+from pycrictl.copy.archive.measure import Measured
+from pycrictl.copy.rules.outcome import Summary
+from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.service import copies as service
+from pycrictl.copy.service.slots import REST_S
+from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.places import THIS_MACHINE
+from pycrictl.copy.tree.walk import Watch
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from tests.cluster.agent.copies.small import Make, Write
+from tests.cluster.kubectl.copies.workstation import ROOT, Workstation
+from tests.copy.hostile import FILE, member
+from tests.copy.trees import Archive, stages_in
+from tests.proxy.copier import ARCHIVE, MIB
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.root
+
+TO = {"direction": "To", "path": "/to/f", "size": 5, "checksum": 7}
+FROM = {"direction": "From", "path": "/to/f"}
+
+
+def test_options(work: Workstation) -> None:
+    here, there = work.here / "f", work.there / "f"
+    here.write_text("new")
+    here.chmod(0o4755)
+    os.utime(here, (1, 1))
+    there.write_text("old")
+    assert work.into(here, "/to", no_clobber=True).kept == 1
+    assert there.read_text() == "old"
+    work.into(here, "/to", archive=True)
+    assert (there.stat().st_mode & 0o7777, there.stat().st_mtime) == (0o4755, 1)
+    with pytest.raises(CopyError, match="more than 2 bytes"):
+        work.into(here, "/to", max_size_bytes=2)
+    (work.there / "l").symlink_to("f")
+    work.out("/to/l", work.here / "o", follow=True)
+    assert (work.here / "o").read_text() == "new"
+
+
+def test_what_is_left_out_is_said(work: Workstation) -> None:
+    os.mkfifo(work.there / "pipe")
+    work.out("/to", work.here / "o")
+    (work.here / "d").mkdir()
+    (work.here / "d/out").symlink_to("/etc")
+    summary = work.into(work.here / "d", "/to")
+    assert (summary.links, summary.skipped) == (0, 1)
+    left_out = [(one.path, one.rule) for one in work.skipped]
+    assert left_out == [(b"to/pipe", "special"), (b"d/out", "outward-link")]
+
+
+def test_more_than_is_allowed(work: Workstation) -> None:
+    """A copy is refused at the first bytes that announce too much, in both directions."""
+    rules, refused = Rules(max_size_bytes=MIB), r": more than 1048576 bytes would be copied$"
+    with (work.there / "f").open("wb") as file:
+        file.truncate(64 * MIB)
+    reading, writing = os.pipe()
+    os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and nothing else
+    with pytest.raises(CopyError, match=refused):
+        ends.unpack_to(work.method(), reading, b"/to", rules, work.watch)
+    assert work.agent.audits == []
+    with pytest.raises(CopyError, match=refused):
+        next(ends.pack_from(work.method(), b"/to/f", rules, work.watch))
+    assert work.relay.passed < 16 * MIB
+    assert (work.agent.audits, work.left()) == (["abandoned"], [])
+    os.close(reading)
+    os.close(writing)
+
+
+# Failures
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_cuts_at_random_offsets(work: Workstation, seed: int) -> None:
+    content = os.urandom(12 * MIB + seed)
+    (work.here / "f").write_bytes(content)
+    work.relay._random.seed(seed)
+    work.relay.most, work.relay.cuts = 5 * MIB, 6
+    work.into(work.here / "f", "/to")
+    assert work.relay.cuts <= 3
+    assert (work.there / "f").read_bytes() == content
+    work.relay.cuts = 6
+    work.out("/to/f", work.here / "g")
+    assert (work.here / "g").read_bytes() == content
+    assert work.notes
+    assert work.left() == []
+    # Only bytes in flight at a cut are sent again.
+    assert work.relay.passed < 2 * len(content) + 9 * 3 * MIB
+
+
+def test_bytes_that_change_on_their_way(work: Workstation) -> None:
+    content = os.urandom(6 * MIB)
+    (work.here / "f").write_bytes(content)
+    for copy, words, made in (
+        (work.into, (work.here / "f", "/to"), work.there / "f"),
+        (work.out, ("/to/f", work.here / "g"), work.here / "g"),
+    ):
+        work.relay.damages = 3
+        copy(*words)
+        assert (made.read_bytes(), work.relay.damages) == (content, 0)
+
+
+def test_a_container_that_is_replaced(work: Workstation) -> None:
+    (work.here / "f").write_bytes(os.urandom(64 * MIB))
+
+    def replace() -> None:
+        work.container.pods = {"e" * 64: "pod1"}
+        work.relay.cut()
+
+    why = "was stopped or replaced since the copy began"
+    with pytest.raises(Lost, match=why), work.meanwhile(4 * MIB, replace):
+        work.into(work.here / "f", "/to")
+    assert [*work.there.iterdir(), *work.left()] == []
+
+
+def test_the_agent_stays_away(work: Workstation) -> None:
+    """The copy ends after its retries, and the agent discards its part."""
+    content = os.urandom(16 * MIB)
+    (work.here / "f").write_bytes(content)
+    work.retries = 3
+    work.relay.bytes_per_s = 16 * MIB  # otherwise the copy may end first
+    with pytest.raises(PycrictlError) as caught, work.meanwhile(5 * MIB, work.agent.stop):
+        work.into(work.here / "f", "/to")
+    assert isinstance(caught.value, StreamError | ConnectError)
+    assert [note for note in work.notes if note.endswith("; retrying")]
+    assert [*work.there.iterdir(), *work.left()] == []
+
+
+# Killed agents and clients
+
+CLIENT = """
+import sys
+from pathlib import Path
+from tests.cluster.kubectl.copies.workstation import Client
+folder, way, local = sys.argv[1:]
+client = Client(Path(folder))
+client.into(local, "/to") if way == "to" else client.out("/to/f", local)
+"""
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_an_agent_that_is_killed(way: str, work: Workstation) -> None:
+    content = os.urandom(32 * MIB)
+    for top in (work.here, work.there):
+        (top / "f").write_bytes(content)
+    chance = random.Random(way)
+    work.retries = 1000
+    work.start_process(900)
+    for number in range(3):
+        before, error = work.relay.passed, ""
+        target = (work.there if way == "to" else work.here) / f"g{number}"
+        with work.meanwhile(chance.randrange(len(content)), lambda: work.start_process(900)):
+            try:
+                if way == "to":
+                    work.into(work.here / "f", f"/to/{target.name}")
+                else:
+                    work.out("/to/f", target)
+            except CopyError as exc:
+                error = exc.message
+        if error:
+            assert "restarted while it was moving the copy into place" in error
+        assert (error and not target.exists()) or target.read_bytes() == content
+        # The copy starts over with the next agent, once.
+        assert work.relay.passed - before < 2 * len(content) + 3 * MIB
+    wait_until(lambda: work.left() == [])
+
+
+@pytest.mark.parametrize("way", ["to", "from"])
+def test_clients_that_are_killed_leave_nothing_for_long(way: str, work: Workstation) -> None:
+    for top in (work.here, work.there):
+        (top / "f").write_bytes(os.urandom(16 * MIB))
+    words = str(work.folder), way, str(work.here / ("f" if way == "to" else "out"))
+    chance = random.Random(way)
+    work.start_process(2)
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CLIENT, *words], cwd=ROOT, stderr=subprocess.DEVNULL
+        ) as client:
+            limit = work.relay.passed + chance.randrange(17 * MIB)
+            while work.relay.passed <= limit and client.poll() is None:
+                time.sleep(0.001)
+            client.send_signal(signal.SIGKILL)
+    wait_until(lambda: stages_in(work.container.root) == [])
+    sweep_root(THIS_MACHINE)  # as the next copy does
+    assert [one.name for one in work.there.iterdir()] == ["f"]
+    wait_until(lambda: work.left() == [])
+
+
+# Owners and quotas
+
+
+def test_a_session_belongs_to_its_pod(work: Workstation) -> None:
+    """``test_too_many`` in ``agent/copies`` shows that it also belongs to its user."""
+    found = work.api.begin({**TO, "container": ""})
+    name = found["metadata"]["name"]
+    assert len(name) == 32
+    assert (found["status"]["phase"], found["spec"]["container"]) == ("Transferring", "main")
+    for other in (("shop", "db"), ("bank", "web")):
+        with pytest.raises(Lost, match="is not known"):
+            work.api_of(*other).get(name)
+    assert work.api.get(name)["status"]["offset"] == 0
+    with pytest.raises(CopyError, match="only 0 of 5 bytes have arrived"):
+        work.api.commit(name)
+    work.api.abandon(name)
+    with pytest.raises(Lost):
+        work.api.get(name)
+
+
+def test_the_quota_of_the_disk(work: Workstation) -> None:
+    agent = work.start(spool_limit=3 * MIB)
+    with pytest.raises(Exhausted, match=r"of its disk, and may take 3\.0 MiB; try again later"):
+        work.api.begin({**TO, "size": 4 * MIB})
+    (work.there / "f").write_bytes(os.urandom(4 * MIB))
+    # The excess is found before the answer, or when the bytes are requested.
+    with pytest.raises((Exhausted, CopyError), match="of its disk"):
+        work.out("/to/f", work.here / "g")
+    assert agent.audits == ["refused", "failed"]
+
+
+def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They give way to others and expire in the end; ``agent/copies/test_parts`` has all cases."""
+    monkeypatch.setattr(service, "SWEEP_S", 0.05)
+    agent = work.start(per_pod=1)
+    agent.now_s = 0.0
+    first = work.api.begin(TO)["metadata"]["name"]
+    with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
+        work.api.begin(TO)
+    agent.now_s = REST_S
+    second = work.api.begin(TO)["metadata"]["name"]
+    assert agent.audits == ["refused", "expired"]
+    for _ in range(3):
+        agent.now_s += 0.9 * LIFETIME_S
+        time.sleep(0.2)  # the sweeps are more frequent
+        work.api.get(second)
+    agent.now_s += LIFETIME_S
+    wait_until(lambda: agent.audits[2:] == ["expired"])
+    for name in (first, second):
+        with pytest.raises(Lost, match="is not known"):
+            work.api.get(name)
+
+
+def test_what_is_not_a_copy(work: Workstation) -> None:
+    changes: tuple[dict[str, Any], ...] = (
+        {"direction": "Up"},
+        *({"path": path} for path in ("to", "/a/../b", "/a\0b", 5, "/\ud800")),
+        *({"size": size} for size in (-1, 1 << 64, True)),
+        {"checksum": 1 << 32},
+        {"options": {"archive": 1}},
+        {"options": []},
+    )
+    for bad in changes:
+        with pytest.raises(CopyError):
+            work.api.begin({**TO, **bad})
+    with pytest.raises(CopyError, match="too large"):
+        work.api.begin({**TO, "more": "x" * 100_000})
+    assert work.agent.copies.snapshot() == {"copies": 0, "spool_bytes": 0}
+
+
+class Changed(Archive):
+    def measured(self, *_: object) -> Measured:
+        return Measured(len(ARCHIVE), 1, Summary())
+
+
+def test_an_archive_that_is_not_what_was_announced(work: Workstation) -> None:
+    """It is refused as a whole; no part of it may become visible."""
+    with pytest.raises(CopyError, match="another checksum than announced"):
+        work.write(Changed([ARCHIVE]))
+    assert list(work.there.iterdir()) == []
+
+
+# While the archive is made
+
+CONTENT = os.urandom(8 * MIB)
+
+
+def archive(content: bytes = CONTENT) -> memoryview:
+    return memoryview(member(b"f", FILE, content) + END_OF_ARCHIVE)
+
+
+def making(half_way: Callable[[], object], data: memoryview = archive()) -> Make:  # noqa: B008 (the same each time)
+    """Return a function that makes an archive and calls ``half_way`` in the middle."""
+
+    def make(write: Write, watch: Watch) -> None:
+        watch.on_skip(Skipped(b"to/pipe", "special", "it is a FIFO"))
+        assert watch.on_archive is not None
+        watch.on_archive(len(data))
+        half = len(data) // 2
+        write(data[:half])
+        half_way()
+        write(data[half:])
+
+    return make
+
+
+def test_bytes_go_before_all_are_there(work: Workstation) -> None:
+    work.start(make=making(lambda: work.wait_for(3 * MIB)))
+    work.out("/to/f", work.here / "g")
+    assert len(work.skipped) == 1
+    assert (work.here / "g").read_bytes() == CONTENT
+    assert work.totals == [work.bytes, work.bytes]
+    assert (work.left(), work.notes) == ([], [])
+    work.totals.clear()
+    work.bytes = 0
+    pieces = b"".join(map(bytes, ends.pack_from(work.method(), b"/to/f", Rules(), work.watch)))
+    assert pieces == archive()
+    assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
+
+
+@pytest.mark.parametrize("options", [{}, {"size_limit": 6 * MIB}], ids=["source", "quota"])
+def test_what_cannot_be_made_to_its_end(work: Workstation, options: dict[str, int]) -> None:
+    """The copy fails at once, with the reason, and leaves nothing.
+
+    Once bytes have been sent, a retry would exceed the same quota again, so there is none.
+    """
+    why = "the quota ContainerCopySizeLimit" if options else "a file became shorter"
+
+    def half_way() -> None:
+        work.wait_for(3 * MIB)
+        if not options:
+            raise CopyError(why)
+
+    agent = work.start(make=making(half_way), **options)
+    with pytest.raises(CopyError, match=why):
+        work.out("/to/f", work.here / "g")
+    assert work.relay.passed < 5 * MIB
+    assert (agent.audits, work.notes, work.left()) == (["failed"], [], [])
+    assert not (work.here / "g").exists()
+
+
+def endless(write: Write, watch: Watch) -> None:
+    write(archive()[: 7 * MIB])
+    while True:  # until the copy is abandoned
+        write(memoryview(b""))
+        time.sleep(0.02)
+
+
+def test_a_restart_of_the_agent(work: Workstation) -> None:
+    """The archive is made again; no bytes of the first one may be used."""
+
+    def restart() -> None:
+        work.agent.stop()
+        work.agent.engine.make = making(lambda: None, archive(bytes(8 * MIB)))
+        work.agent.start()
+
+    work.retries = 1000  # with short pauses
+    work.start(make=endless)
+    with work.meanwhile(3 * MIB, restart):
+        work.out("/to/f", work.here / "g")
+    assert (work.here / "g").read_bytes() == bytes(8 * MIB)
+    assert [note for note in work.notes if "starting over" in note]
+    wait_until(lambda: work.left() == [])
+
+
+def test_an_interruption_after_starting_over(work: Workstation) -> None:
+    """Retries begin anew with the first bytes, although more had arrived before."""
+    again = 0
+
+    def cut() -> None:
+        work.wait_for(again + 3 * MIB)
+        work.relay.cut()
+
+    def restart() -> None:
+        nonlocal again
+        work.agent.stop()
+        work.agent.engine.make = making(cut)
+        again = work.relay.passed
+        work.agent.start()
+
+    work.retries = 1000
+    work.start(make=endless)
+    with work.meanwhile(6 * MIB, restart):
+        work.out("/to/f", work.here / "g")
+    assert (work.here / "g").read_bytes() == CONTENT
+    first, anew, second = work.notes
+    assert first.endswith("; retrying")
+    assert anew.endswith(": starting over")
+    assert second.endswith("; retrying")
+
+
+def test_the_answer_has_size_and_checksum_unless_it_is_wanted_early(work: Workstation) -> None:
+    work.start(make=making(lambda: time.sleep(0.5)))
+    whole = work.api.begin(FROM, "1" * 32)["status"]
+    early = work.api.begin(FROM | {"options": {"early": True}}, "2" * 32)["status"]
+    assert (whole["phase"], early["phase"]) == ("Transferring", "Measuring")
+    assert (whole["size"], whole["checksum"]) == (len(archive()), zlib.crc32(archive()))
+    assert early["expectedSize"] == len(archive())
+    assert "size" not in early

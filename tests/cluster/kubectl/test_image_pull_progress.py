@@ -1,0 +1,478 @@
+"""``kubectl image-pull-progress`` with a real kubectl, against a stand-in for a cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.kubectl.cluster import NODE, Cluster, Stream, event, pod, pull
+from tests.cluster.kubectl.plugin import Plugin
+from tests.kube.access import User
+from tests.kube.aggregator import BASE, GROUP
+from tests.kube.objects import Document, status
+from tests.kube.tokens import Token
+from tests.waiting import wait_until
+
+LAYERS = [f"sha256:{letter * 64}" for letter in "ab"]
+MB = 1_000_000
+
+
+def records(steps: Sequence[int], phase: str = "downloading", **more: Any) -> list[Document]:
+    """Return a stream's records while two layers of 20 MB arrive."""
+    return [
+        {
+            "image": "shop/web:1",
+            "layer": layer,
+            "progress": step * MB,
+            "total": 20 * MB,
+            "phase": phase,
+            **more,
+        }
+        for step in steps
+        for layer in LAYERS
+    ]
+
+
+ALL = [*records(range(0, 20, 4)), *records([20], "done")]
+
+
+def asked(cluster: Cluster, part: str) -> list[str]:
+    return [path for path in cluster.asked if part in path]
+
+
+def test_one_pod(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", namespace="shop")]
+    cluster.streams = [Stream(ALL, 0.02)]
+    run = plugin.by_kubectl("image-pull-progress", "web", "-nshop", "-c", "app")
+    assert run.code == 0
+    assert run.stderr.splitlines()[-1].startswith("shop/web:1 done: 2 layers, 38.1 MiB")
+    wanted = f"{BASE}/watch/namespaces/shop/pods/web/imagepullprogress?container=app"
+    assert asked(cluster, "imagepullprogress")[0] == wanted
+
+
+def test_the_namespace_is_that_of_kubectls_context(
+    cluster: Cluster, plugin: Plugin, tmp_path: Path
+) -> None:
+    cluster.pods = [pod("web", namespace="shop")]
+    cluster.streams = [Stream(ALL)]
+    cluster.pulls = [[pull("web", "Succeeded", namespace="shop", total=5)]]
+    plugin.environ["KUBECONFIG"] = str(cluster.kubeconfig(tmp_path, namespace="shop"))
+    assert plugin.run("web").code == 0
+    assert asked(cluster, "/namespaces/shop/pods/web/imagepullprogress")
+    assert plugin.run().code == 0
+    assert asked(cluster, "/namespaces/shop/imagepulls")
+
+
+def test_objects_go_to_standard_output(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL, 0.02)]
+    run = plugin.run("pod/web", "--progress", "json", "--interval", "0.05")
+    assert (run.code, run.stderr) == (0, "")
+    assert {each["layer"] for each in run.objects} == set(LAYERS)
+    assert run.objects[-1]["percent"] == 100
+
+
+def test_options_of_the_connection_are_handed_on(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL)]
+    cluster.permit("jane", "", "pods")
+    cluster.permit("jane", GROUP, "*")
+    kubeconfig = plugin.environ.pop("KUBECONFIG")
+    run = plugin.run("web", "--kubeconfig", kubeconfig, "--as=jane", "--context", "x")
+    assert (run.code, cluster.streams) == (0, [])
+    assert cluster.users == {"jane"}
+
+
+def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [
+        Stream(records([4, 8, 12]), 0.05, "cut"),
+        (503, status(503, "the server is currently unable to handle it", "ServiceUnavailable")),
+        Stream([*records([12, 16]), *records([20], "done")], 0.05),
+    ]
+    run = plugin.run("web", "--progress=json", "--interval=0.05")
+    assert run.code == 0
+    assert "the connection to the cluster broke off; connecting again" in run.stderr
+    shares = [each["percent"] for each in run.objects if "percent" in each]
+    assert shares == sorted(shares)
+    assert shares[-1] == 100
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_cluster_that_stays_away_ends_it(
+    cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.pods = [pod("web")]
+    gone = status(503, "error trying to reach service: no endpoints", "ServiceUnavailable")
+    cluster.streams = [Stream(records([4]), ending="cut"), *[(503, gone)] * 9]
+    run = plugin.run("web")
+    assert run.code == 1
+    assert "the agent is installed but does not answer: error trying to reach" in run.stderr
+    assert len(asked(cluster, "imagepullprogress")) == 7
+
+
+def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    failed = {"image": "shop/web:1", "progress": 0, "total": 0, "error": "no such\x1b[2J host"}
+    cluster.streams = [Stream([failed])]
+    run = plugin.run("web")
+    assert run.code == 1
+    assert 'the pull of "shop/web:1" failed: no such' in run.stderr
+    assert "\x1b" not in run.stderr
+
+
+@pytest.mark.parametrize("how", ["plain", "bar", "json"])
+def test_nothing_of_a_name_moves_the_terminal(cluster: Cluster, plugin: Plugin, how: str) -> None:
+    """Users who create pods choose image names; a compromised node can send any other text."""
+    evil = "\x1b]0;gone\x07\x1b[2J\r\u202e"
+    one = pull(f"web{evil}", "Failed", node=f"n1{evil}", namespace=f"shop{evil}", image=evil)
+    one["status"] |= {"error": f"no {evil}", "kubeletReason": f"Err{evil}"}
+    more = pull("db", "Succeeded", progress=5 * MB, total=5 * MB, image=f"db{evil}:1")
+    cluster.pulls = [[one, more], []]
+    run = plugin.run("-A", "--progress", how)
+    shown = run.stdout + run.stderr
+    assert "gone" in shown or "db" in shown
+    assert not [one for one in ("\x1b]", "\x07", "\x1b[2J", "\u202e") if one in shown], shown
+
+
+def test_all_namespaces(cluster: Cluster, plugin: Plugin) -> None:
+    both = [
+        pull("web", progress=1 * MB, total=5 * MB),
+        pull("dns", node="n2", namespace="kube-system", image="dns:1", total=2 * MB),
+        pull("far", node="n3", unknown=True, error="no route to host"),
+    ]
+    done = [
+        pull("web", "Succeeded", progress=5 * MB, total=5 * MB),
+        pull("dns", "Succeeded", namespace="kube-system", node="n2", image="dns:1", total=2 * MB),
+    ]
+    cluster.pulls = [both, done]
+    events = [event("MODIFIED", each) for each in done]
+    cluster.watches = [Stream(events, 0.3, "hold")]
+    run = plugin.run("-A")
+    assert run.code == 0
+    assert "web:1 on n1 for default/web done: 1 layer, 4.8 MiB" in run.stderr
+    assert "dns:1 on n2 for kube-system/dns done: 1 layer, 1.9 MiB" in run.stderr
+    assert "node n3 does not answer: no route to host" in run.stderr
+
+
+def test_one_node(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.nodes = [NODE]
+    cluster.pulls = [[pull("web", total=5), pull("db", "Failed", node="n2")]]
+    done = event("MODIFIED", pull("web", "Succeeded", total=5))
+    cluster.watches = [Stream([done], 0.3, "hold")]
+    run = plugin.run("--node=n1", "--progress=json")
+    assert run.code == 0
+    assert {each["image"] for each in run.objects} == {"web:1"}
+    assert asked(cluster, "imagepulls?fieldSelector=spec.nodeName%3Dn1")
+
+
+def test_who_may_not_see_nodes_may_see_pulls(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.api.tokens["root"] = Token(User("viewer"))
+    cluster.permit("viewer", GROUP, "imagepulls")
+    cluster.pulls = [[pull("web", "Succeeded", total=5)]]
+    assert plugin.run("--node=n1").code == 0
+
+
+def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [
+        [
+            pull("web", progress=1 * MB, total=4 * MB),
+            pull("web-2", progress=3 * MB, total=4 * MB, node="n2"),
+        ]
+    ]
+    done = [pull("web", "Succeeded", total=4 * MB, progress=4 * MB)]
+    done += [pull("web-2", "Succeeded", total=4 * MB, progress=4 * MB, node="n2")]
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
+    run = plugin.run("-A", "--progress=json", "--aggregate")
+    assert run.code == 0
+    assert [each["total"] for each in run.objects][-1] == 8 * MB
+    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
+    run = plugin.run("-A", "--progress=json")
+    shown = {(each["image"], each["node"]) for each in run.objects}
+    assert shown == {("web:1", "n1"), ("web:1", "n2")}
+
+
+@pytest.mark.parametrize("words", [("-lapp=web",), ("deploy/web",)])
+def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
+    cluster.pods = [pod("web-1", app="web"), pod("db", app="db")]
+    selector = {"matchLabels": {"app": "web"}}
+    metadata = {"name": "web", "namespace": "default"}
+    cluster.deployments = [
+        {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": metadata}
+        | {"spec": {"selector": selector}}
+    ]
+    new = pull("web-2", "Succeeded", image="web:2", total=3)
+    first = [pull("web-1", total=5, progress=1), pull("db", "Failed")]
+    cluster.pulls = [first, [*first, new]]
+    end = event("MODIFIED", pull("web-1", "Succeeded", total=5, progress=5), "5")
+    cluster.watches = [Stream([event("ADDED", new)], 0.1, "hold"), Stream([end], 0.1, "hold")]
+    process = plugin.start(*words, "--progress=json")
+    wait_until(lambda: bool(asked(cluster, "watch")))
+    cluster.pods.append(pod("web-2", app="web"))  # a rollout
+    stdout, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")
+    images = {json.loads(line)["image"] for line in stdout.splitlines()}
+    assert images == {"web:1", "web:2"}
+
+
+def test_a_watch_that_is_too_old_begins_again(cluster: Cluster, plugin: Plugin) -> None:
+    expired = {"type": "ERROR", "object": status(410, "too old", "Expired")}
+    cluster.pulls = [
+        [pull("web", total=5, progress=1)],
+        [pull("web", "Succeeded", total=5, progress=5)],
+    ]
+    cluster.watches = [Stream([expired], 0.1)]
+    run = plugin.run("-A")
+    assert run.code == 0
+    assert "done: 1 layer" in run.stderr
+    assert "connecting again" not in run.stderr
+
+
+def test_watches_that_break_again_and_again_end_it(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    cluster.watches = [Stream([], ending="cut")] * 30
+    run = plugin.run("-A")
+    assert run.code == 1
+    assert "the watch of pulls broke off 7 times" in run.stderr
+    assert len(asked(cluster, "watch")) == 7
+
+
+@pytest.mark.parametrize(
+    ("phase", "state", "code", "said"),
+    [
+        ("Pulling", {"running": {}}, 0, "done: 1 layer"),
+        ("Pulling", {"waiting": {"reason": "ErrImagePull"}}, 1, "its container still waits"),
+        ("Pulling", None, 0, "pod default/web is gone, and what it waited for"),
+        ("Waiting", {"running": {}}, 0, "web:1 on n1 for default/web done: 0 B, already present"),
+    ],
+)
+def test_a_pull_that_is_not_reported_any_more(
+    cluster: Cluster, plugin: Plugin, phase: str, state: Document | None, code: int, said: str
+) -> None:
+    if state is not None:
+        statuses = [{"name": "app", "image": "web:1", "state": state}]
+        cluster.pods = [pod("web") | {"status": {"containerStatuses": statuses}}]
+    total = 5 if phase == "Pulling" else 0
+    found = pull("web", phase, total=total, progress=total // 5)
+    cluster.pulls = [[found]]
+    cluster.watches = [Stream([event("DELETED", found)], 0.1, "hold")]
+    run = plugin.run("-A", "--progress", "plain")
+    assert (run.code, said in run.stderr) == (code, True), run.stderr
+
+
+def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
+    run = plugin.run()
+    assert (run.code, run.stderr) == (0, "no image is being pulled\n")
+
+
+def test_why_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
+    ended = {"exitCode": 3, "reason": "Error", "finishedAt": "2026-11-22T10:00:05Z"}
+    crashed = {
+        "name": "app",
+        "image": "shop/web:1",
+        "restartCount": 4,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": ended},
+    }
+    cluster.nodes, cluster.pods = [NODE], [pod(name) for name in "abcdefg"]
+    for each in cluster.pods:
+        each["status"] = {"phase": "Running", "containerStatuses": [crashed]}
+    run = plugin.run()
+    nothing, *causes, last = run.stderr.splitlines()
+    assert (run.code, nothing) == (0, "no image is being pulled")
+    assert len(causes) == 5
+    assert all('container "app" keeps crashing' in line for line in causes)
+    assert last.endswith("2 more pods; 'kubectl why' says what helps")
+
+
+# Pods that wait for a node
+
+
+def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web", node="")]
+    cluster.streams = [Stream(ALL)]
+    process = plugin.start("web", "-f")
+    wait_until(lambda: len(asked(cluster, "/pods/web")) > 2)
+    cluster.pods = [pod("web")]
+    wait_until(lambda: len(asked(cluster, "imagepullprogress")) > 1)
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "shop/web:1 done: 2 layers" in stderr
+    assert stderr.endswith("stopped watching; the pulls go on\n")
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "said", "hint"),
+    [
+        (["web"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
+        (["-A"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
+        (
+            ["web"],
+            {"versions": ("v2",)},
+            "offers v2 of progress.pycrictl.dev, this program knows v1alpha1",
+            "hint: install matching",
+        ),
+        (
+            ["web", "--as=jane"],
+            {},
+            'User "jane" cannot watch resource "pods/imagepullprogress"',
+            "kubectl create rolebinding pycrictl-imagepulls-view-jane"
+            " --clusterrole=pycrictl-imagepulls-view --user=jane --namespace=default\n",
+        ),
+        (
+            ["-A", "--as=jane"],
+            {},
+            'cannot list resource "imagepulls"',
+            "kubectl create clusterrolebinding pycrictl-imagepulls-view-jane"
+            " --clusterrole=pycrictl-imagepulls-view --user=jane\n",
+        ),
+        (
+            ["web"],
+            {"refusals": [(404, b"404 page not found")]},
+            "the agent of this cluster is older than this program",
+            "",
+        ),
+        (
+            ["web"],
+            {"pods": [pod("web", node="")]},
+            "default/web is not scheduled to a node yet, so nothing is being pulled\n",
+            "kubectl describe pod web -n default",
+        ),
+        (["--node=n7"], {}, 'nodes "n7" not found', "'kubectl get nodes' shows which there are"),
+        (["nope"], {}, 'pods "nope" not found', ""),
+        (["deployment/nope"], {}, 'deployments.apps "nope" not found', ""),
+        (["web", "-c", "nope"], {}, 'no container "nope" in the pod', "containers: app"),
+        (["web", "--token=expired"], {}, "does not accept the credential", "log in again"),
+        (["web", "--context=y"], {}, "context", "kubectl options"),
+        (["web", "--server=https://127.0.0.1:1"], {}, "127.0.0.1:1 was refused", "config view"),
+        (["web", "-A"], {}, "a pod is in one namespace", ""),
+        (["web", "-lapp"], {}, "not both", ""),
+        (["-n", "a", "-A"], {}, "exclude each other", ""),
+        ([""], {}, "the name of the pod is empty", ""),
+        (["--", "--all"], {}, 'invalid name of a pod: "--all"', ""),
+        (["--node=a/b"], {}, 'invalid name of a node: "a/b"', ""),
+        (["web", "-nShop"], {}, 'invalid name of a namespace: "Shop"', ""),
+        (["--frobnicate"], {}, 'unknown option "--frobnicate"', ""),
+        (["--progress=loud"], {}, "invalid value for '--progress': 'loud'", ""),
+    ],
+)
+def test_what_is_refused(
+    cluster: Cluster,
+    plugin: Plugin,
+    words: list[str],
+    changes: dict[str, Any],
+    said: str,
+    hint: str,
+) -> None:
+    cluster.pods = [pod("web")]
+    cluster.permit("jane", "", "pods")
+    for name, value in changes.items():
+        setattr(cluster, name, value)
+    run = plugin.run(*words)
+    assert run.code == 1
+    first, *rest = run.stderr.splitlines(keepends=True)
+    assert first.startswith("kubectl image-pull-progress: ")
+    assert said in first
+    assert len(rest) <= 1
+    assert hint in "".join(rest)
+
+
+def test_kubectl_is_not_installed(plugin: Plugin) -> None:
+    plugin.environ["PATH"] = plugin.environ["PATH"].partition(":")[0]
+    run = plugin.run("web")
+    assert (run.code, run.stderr.splitlines()) == (
+        1,
+        [
+            "kubectl image-pull-progress: kubectl is not installed, or not on PATH",
+            "hint: see https://kubernetes.io/docs/tasks/tools/",
+        ],
+    )
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("words", [("web",), ("-A",)])
+def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold")]
+    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    process = plugin.start(*words)
+    wait_until(lambda: bool(asked(cluster, "watch")))
+    wait_until(lambda: not list(plugin.runtime.iterdir()))
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert stderr.endswith("kubectl image-pull-progress: stopped watching; the pulls go on\n")
+    assert plugin.proxies() == []
+
+
+def test_killed(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    assert len(plugin.proxies()) == 1
+    process.kill()
+    process.communicate(timeout=60)
+    wait_until(lambda: plugin.proxies() == [])
+    assert not list(plugin.runtime.iterdir())
+
+
+def test_killed_before_kubectl_listens(cluster: Cluster, plugin: Plugin) -> None:
+    """The next run removes a leftover folder, but not a recent one, which may be in use."""
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(ALL)]
+    for name in ("left", "young"):
+        (plugin.runtime / f"pycrictl-kubectl-{name}").mkdir(mode=0o700)
+    (plugin.runtime / "pycrictl-kubectl-left" / "s").touch()
+    os.utime(plugin.runtime / "pycrictl-kubectl-left", (1, 1))
+    assert plugin.run("web").code == 0
+    (young,) = plugin.runtime.iterdir()
+    assert young.name.endswith("young")
+    young.rmdir()
+
+
+def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    (proxy,) = plugin.proxies()
+    os.kill(proxy, signal.SIGKILL)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the connection to the cluster broke off; connecting again" in stderr
+
+
+def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) -> None:
+    """The proxy's socket must give access to the agent's API only."""
+    cluster.pods = [pod("web")]
+    cluster.streams = [Stream(records([4]), ending="hold")]
+    process = plugin.start("web")
+    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    ways = Path(f"/proc/{process.pid}/fd").iterdir()
+    (socket,) = (one for one in ways if str(one.readlink()).endswith("/s (deleted)"))
+    answer = _get(str(socket), "/api/v1/namespaces/default/secrets")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+def _get(path: str, target: str) -> bytes:
+    import socket
+
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+        client.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        return client.recv(4096)

@@ -1,0 +1,193 @@
+"""Lists and watches of ImagePull objects, as reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pycrictl.cluster.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
+from tests.cluster.kubectl.cluster import event, pull
+from tests.kube.objects import status
+
+
+def listing(*items: Any) -> bytes:
+    document = {"kind": "ImagePullList", "metadata": {"resourceVersion": "7"}, "items": items}
+    return json.dumps(document).encode()
+
+
+def line(document: Any) -> bytes:
+    return json.dumps(document).encode() + b"\n"
+
+
+def test_a_layer() -> None:
+    pulls = PullObjects(Wanted())
+    (found,) = pulls.receive_list(
+        listing(pull("web", progress=3, total=9, queuePosition=2, startTime="2026-11-22T10:00:00Z"))
+    )
+    (layer,) = found.layers
+    assert (found.name, layer.progress, layer.total) == ("web:1 on n1", 3, 9)
+    assert (layer.phase, found.place, found.pods) == ("downloading", 2, ("default/web",))
+    assert found.began_s == 1795341600.0
+    assert (pulls.version, pulls.is_idle) == ("7", False)
+
+
+@pytest.mark.parametrize(
+    ("phase", "is_idle", "said"),
+    [
+        ("Queued", False, "waiting"),
+        ("Waiting", False, "waiting"),
+        ("Pulling", False, "downloading"),
+        ("Extracting", False, "extracting"),
+        ("Succeeded", True, "done"),
+        ("Failed", True, "failed"),
+        ("BackOff", True, "failed"),
+        ("Frobnicating", False, "waiting"),
+    ],
+)
+def test_phases(phase: str, is_idle: bool, said: str) -> None:
+    pulls = PullObjects(Wanted())
+    pulls.receive_list(listing())
+    begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
+    (found,) = pulls.receive_data(line(event("ADDED", begun)))
+    assert (found.layers[0].phase, pulls.is_idle) == (said, is_idle)
+    assert bool(found.error) == (said == "failed")
+
+
+def test_what_was_over_before() -> None:
+    """A pull that had ended is not part of the watch; for a later pod, an image may be present."""
+    pulls = PullObjects(Wanted())
+    over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
+    assert pulls.receive_list(listing(over)) == []
+    assert pulls.is_idle
+    (found,) = pulls.receive_data(line(event("ADDED", pull("db", "Succeeded", node="n2"))))
+    (layer,) = found.layers
+    assert (layer.phase, layer.total, found.began_s) == ("present", 0, 0.0)
+
+
+def test_pods_of_one_node_share_a_pull() -> None:
+    pulls = PullObjects(Wanted(node="n1"))
+    one, two = pull("a", total=5), pull("b", total=5)
+    found = pulls.receive_list(listing(one, two))
+    assert {(pull.name, pull.pods) for pull in found} == {("web:1", ("default/a",))}
+    (again,) = pulls.receive_data(line(event("MODIFIED", two, "8")))
+    assert (again.pods, pulls.version) == (("default/a",), "8")
+    assert pulls.receive_data(line(event("DELETED", one, "9"))) == []
+    assert pulls.lost == []
+    pulls.receive_data(line(event("DELETED", two, "10")))
+    assert [lost.name for lost in pulls.lost] == ["b"]
+
+
+def test_what_a_new_list_lacks_is_lost() -> None:
+    pulls = PullObjects(Wanted())
+    pulls.receive_list(listing(pull("a"), pull("b", "Succeeded", image="x:1")))
+    assert pulls.receive_list(listing()) == []
+    assert [lost.name for lost in pulls.lost] == ["a"]
+    assert not pulls.is_idle
+
+
+def test_a_pull_whose_agent_is_silent_for_a_while_is_not_lost() -> None:
+    pulls = PullObjects(Wanted())
+    pulls.receive_list(listing(pull("web", total=9)))
+    unknown = pull("web", "Waiting", unknown=True, error="it did not answer")
+    for _ in range(2):
+        assert pulls.receive_list(listing(unknown)) == []
+        assert (pulls.silent, pulls.lost, pulls.is_idle) == ({"n1": "it did not answer"}, [], False)
+    pulls.receive_list(listing())
+    assert [lost.name for lost in pulls.lost] == ["web"]
+
+
+def test_what_is_not_wanted_is_left_out() -> None:
+    wanted = Wanted("default", "n1", "app", lambda namespace, name: name != "other")
+    pulls = PullObjects(wanted)
+    others = [
+        pull("a", namespace="else"),
+        pull("b", node="n2"),
+        pull("other"),
+        {**pull("c"), "spec": {**pull("c")["spec"], "containers": ["sidecar"]}},
+    ]
+    assert pulls.receive_list(listing(*others)) == []
+    assert len(pulls.receive_list(listing(pull("d")))) == 1
+
+
+def test_events_come_in_pieces() -> None:
+    pulls = PullObjects(Wanted())
+    data = line(event("ADDED", pull("a"))) + line(event("ADDED", pull("b", image="b:1")))
+    found = [one for byte in data for one in pulls.receive_data(bytes([byte]))]
+    assert [one.name for one in found] == ["web:1 on n1", "b:1 on n1"]
+    pulls.receive_data(data[:50])
+    pulls.receive_eof()
+    assert len(pulls.receive_data(data)) == 2
+
+
+def test_a_bookmark_moves_the_version() -> None:
+    pulls = PullObjects(Wanted())
+    bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
+    assert pulls.receive_data(line(bookmark)) == []
+    assert pulls.version == "99"
+
+
+def test_what_only_a_next_version_says_is_left_out() -> None:
+    pulls = PullObjects(Wanted())
+    more = {"signature": {"verified": True}, "priority": 7}
+    newer = {**pull("web", progress=3, total=9), **more}
+    newer["status"] |= {**more, "layers": [{**one, **more} for one in newer["status"]["layers"]]}
+    assert pulls.receive_list(listing(newer)) == PullObjects(Wanted()).receive_list(
+        listing(pull("web", progress=3, total=9))
+    )
+    assert pulls.receive_data(line({"type": "PROGRESS", "object": newer})) == []
+    assert pulls.first_bad is None
+
+
+def test_an_error_ends_the_watch() -> None:
+    pulls = PullObjects(Wanted())
+    with pytest.raises(ExpiredError, match="too old"):
+        pulls.receive_data(line({"type": "ERROR", "object": status(410, "too old", "Expired")}))
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b"3", b'{"type": "ADDED"}', b"\xff" * 100])
+def test_what_is_not_an_event_is_counted(text: bytes) -> None:
+    pulls = PullObjects(Wanted())
+    assert pulls.receive_data(text + b"\n") == []
+    assert pulls.first_bad is not None
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"kind": "Status"}'])
+def test_what_is_not_a_list(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        PullObjects(Wanted()).receive_list(text)
+
+
+_KEYS = (
+    *("metadata", "spec", "status", "layers", "uid", "podName", "image", "phase", "containers"),
+    *("startTime", "totalBytes", "queuePosition", "unknown", "nodeName"),
+)
+_ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.dictionaries(
+            st.sampled_from(_KEYS),
+            inner,
+        )
+    ),
+)
+
+
+@settings(max_examples=30)
+@given(st.lists(_ANYTHING, max_size=3))
+def test_no_object_does_harm(items: list[Any]) -> None:
+    pulls = PullObjects(Wanted(container="app"))
+    for found in pulls.receive_list(listing(*items)):
+        assert all(layer.progress >= 0 for layer in found.layers)
+    pulls = PullObjects(Wanted())
+    pulls.receive_list(listing(*items))
+    for item in items:
+        pulls.receive_data(line({"type": "MODIFIED", "object": item}))

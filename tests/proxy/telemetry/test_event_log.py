@@ -1,0 +1,114 @@
+"""The log is one consumer of events among others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from pycrictl.base import limits
+from pycrictl.base.servicelog import Log
+from pycrictl.copy.service.slots import Slots
+from pycrictl.proxy.events import (
+    CallEnded,
+    CopyEnded,
+    Event,
+    Events,
+    HandedOver,
+    HandOverFailed,
+    PullRecorded,
+    StreamEnded,
+    TookOver,
+)
+from pycrictl.proxy.pulls.book import PullCall, PullKey, QueuedPull
+from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.serve.stream_server import StreamServer
+from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.telemetry.event_log import NAMES, EventLog
+from pycrictl.proxy.telemetry.history import CallOutcome
+from pycrictl.proxy.telemetry.metrics import Metrics
+from tests.proxy.telemetry.records import record
+
+CALL = PullCall(1, QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"), None, "a", "a", 0)
+EVENTS: tuple[Event, ...] = (
+    PullRecorded(CALL, record()),
+    PullRecorded(CALL, record(outcome=CallOutcome.FAILED, code="Unknown")),
+    CopyEnded("to", "c", "p", "/x", 5, "done", 1.0, files=1),
+    CopyEnded("from", "c", "p", "/x", 0, "failed", 1.0, error="no"),
+    StreamEnded("default/web", "http", "done", 3, 1.0),
+    CallEnded("/runtime.v1.RuntimeService/GetContainerEvents", 0, 1.0, 10),
+    CallEnded("/runtime.v1.RuntimeService/Version", 0, 1.0, 10),
+    HandedOver(7, running=1, waiting=2),
+    HandOverFailed("why"),
+    TookOver(7),
+)
+
+
+def metrics() -> Metrics:
+    tokens = Tokens()
+    streams = StreamServer[str](tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
+    copies = cast(Any, SimpleNamespace(snapshot=list))
+    return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)
+
+
+def told(names: dict[type[Event], str], caplog: pytest.LogCaptureFixture) -> tuple[str, list[str]]:
+    """Return the metrics after all events, and the names of the log lines."""
+    caplog.clear()
+
+    async def run() -> str:
+        counting = metrics()
+        events = Events([EventLog(Log("pycrictl.proxy.test"), names), counting])
+        for event in EVENTS:
+            events.emit(event)
+        counted = counting.registry.collect()
+        return "\n".join(
+            f"{sample.name}{sample.labels} {sample.value}"
+            for family in counted
+            if family.type != "gauge"
+            for sample in family.samples
+            if "process_" not in sample.name
+        )
+
+    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
+        text = asyncio.run(run())
+    return text, [line.message.split()[0] for line in caplog.records]
+
+
+def test_other_names_in_the_log_change_no_metric(caplog: pytest.LogCaptureFixture) -> None:
+    text, lines = told(dict(NAMES), caplog)
+    other_text, other_lines = told({kind: f"other_{kind.__name__}" for kind in NAMES}, caplog)
+    assert lines == [
+        *("pull", "pull", "copy", "copy", "stream", "stream"),
+        *("handed_over", "not_handed_over", "took_over"),
+    ]
+    assert len(other_lines) == len(lines)
+    assert all(line.startswith("other_") for line in other_lines)
+    assert text == other_text
+    for counted in (
+        "pycrictl_pulls_total{'outcome': 'failed', 'code': 'Unknown'} 1.0",
+        "pycrictl_copies_total{'direction': 'to', 'end': 'done'} 1.0",
+        "pycrictl_streams_total{'kind': 'progress_http', 'end': 'done'} 1.0",
+        "pycrictl_streams_total{'kind': 'GetContainerEvents', 'end': 'OK'} 1.0",
+        "pycrictl_handovers_total{'end': 'taken'} 1.0",
+        "pycrictl_handovers_total{'end': 'failed'} 1.0",
+    ):
+        assert counted in text
+
+
+def test_all_calls_count_of_which_few_have_lines(caplog: pytest.LogCaptureFixture) -> None:
+    failed = PullRecorded(CALL, record(outcome=CallOutcome.FAILED, code="Unknown"))
+
+    async def run() -> float | None:
+        counting = metrics()
+        events = Events([EventLog(Log("pycrictl.proxy.test")), counting])
+        for _ in range(100):
+            events.emit(failed)
+        labels = {"outcome": "failed", "code": "Unknown"}
+        return counting.registry.get_sample_value("pycrictl_pulls_total", labels)
+
+    with caplog.at_level(logging.INFO, "pycrictl.proxy.test"):
+        assert asyncio.run(run()) == 100
+    assert len(caplog.records) == limits.FAULT_LINES

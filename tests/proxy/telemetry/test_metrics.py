@@ -1,0 +1,270 @@
+"""The metrics of a whole proxy change with the events that they count."""
+
+from __future__ import annotations
+
+import platform
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from pycrictl import __version__
+from pycrictl._proto import cri_pb2
+from pycrictl.proxy import admin
+from pycrictl.proxy.telemetry.history import newest
+from pycrictl.proxy.telemetry.metrics import method_class, size_class
+from pycrictl.runtime.cri.calls.client import CriClient
+from tests.e2e.node.kubelet import RUNTIME
+from tests.fakecri import FakeServer, Status
+from tests.proxy.copier import Copier, Pretended, container, refusal
+from tests.proxy.program import Program
+from tests.runtime.containerd.fakectd import FakeContainerd
+from tests.runtime.containerd.made import Made
+from tests.support.limited_pulls import (
+    ABSENT,
+    PRESENT,
+    Gate,
+    LandingCri,
+    code_of,
+    pod,
+    prepare,
+    status,
+)
+from tests.support.scrapes import LISTEN, RECORDED, Scrape, get
+from tests.waiting import wait_until
+
+__all__ = ["container"]
+
+Start = Callable[..., Program]
+GIB = 1024**3
+PULL_B = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="b")).SerializeToString()
+
+
+def test_pulls_slots_the_line_and_streams(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    prepare(fake, gate)
+    sandbox = cri_pb2.PodSandbox(id="id-w0", metadata=pod("w0").config.metadata)
+    fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[sandbox]), repeat=True)
+    proxy = start("--max-parallel-image-pulls", "1", *LISTEN)
+    assert Scrape(proxy)("pulls_running") == 0
+    futures: list[Any] = [
+        proxy.kubelet.start_pull(image, pod(f"w{number}"))
+        for number, image in enumerate(("a", "a", "b", "c"))
+    ]
+    wait_until(lambda: len(status(proxy)["waiting"]) == 2 and status(proxy)["joined"])
+    during = Scrape(proxy)
+    assert (during("pulls_running"), during("pulls_waiting")) == (1, 2)
+    assert (during("pull_slots"), during("pull_slots_taken")) == (1, 1)
+    request = cri_pb2.ImagePullProgressRequest(pod_sandbox_id="id-w0")
+    response = cri_pb2.ImagePullProgressResponse
+    url = proxy.kubelet.call(RUNTIME + "ImagePullProgress", request, response).url
+    with urllib.request.urlopen(url, timeout=60) as lines:
+        assert lines.readline()
+        assert Scrape(proxy)("streams_open") == 1
+        gate.open.set()
+        lines.read()
+    assert all(future.result(60).image_ref for future in futures)
+    wait_until(lambda: Scrape(proxy)("pulls_total", outcome="pulled", code="OK") == 4)
+    wait_until(lambda: Scrape(proxy)("streams_total", kind="progress_http", end="done") == 1)
+    after = Scrape(proxy)
+    assert after("streams_open") == 0
+    assert after("pulls_joined_total") == 1
+    assert after("pull_wait_seconds_count", image_size_in_bytes="N/A") == 4
+    assert after("pull_wait_seconds_sum", image_size_in_bytes="N/A") > 0
+    assert after("pull_duration_seconds_count", image_size_in_bytes="N/A") == 3
+    assert after("pulls_waiting") == 0
+
+
+def test_outcomes_and_limits(fake: FakeServer, start: Start) -> None:
+    gate = Gate()
+    denied = Status(grpc.StatusCode.NOT_FOUND, "secret-reason")
+    fake.prepare("ImageStatus", ABSENT, PRESENT, ABSENT, repeat=True)
+    fake.prepare("PullImage", denied, gate, gate, repeat=True)
+    proxy = start("--when-full", "retry", "--retries=0", *LISTEN)
+    admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("secret-image", pod("secret-pod"))
+    gate.open.set()
+    proxy.kubelet.pull("there")
+    gate.open.clear()
+    held = proxy.kubelet.start_pull("b")
+    wait_until(lambda: status(proxy)["slotsTaken"] == 1)
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.pull("c")
+    admin.ask(str(proxy.admin_path), "set-limit", timeout_s=60, limit=1)
+
+    def is_refused_late() -> bool:
+        """Try once: client and proxy have the same deadline, and the client may be first."""
+        late = proxy.kubelet.start_pull("b", timeout_s=0.2)
+        assert code_of(late) is grpc.StatusCode.DEADLINE_EXCEEDED
+        return Scrape(proxy)("refused_total", limit="pull_deadline") == 1
+
+    wait_until(is_refused_late)
+    held.cancel()
+    found = {
+        ("failed", "NotFound"),
+        ("present", "OK"),
+        ("refused", "ResourceExhausted"),
+        ("refused", "DeadlineExceeded"),
+        ("gone", ""),
+    }
+
+    def has_all() -> bool:
+        seen = Scrape(proxy)
+        return all(seen("pulls_total", outcome=one, code=code) >= 1 for one, code in found)
+
+    wait_until(has_all)
+    assert Scrape(proxy)("refused_total", limit="pull_slots") == 1
+    assert Scrape(proxy)("refused_total", limit="pull_deadline") == 1
+    assert "secret" not in Scrape(proxy).text
+
+
+def test_bytes_by_phase_and_size(folder: Path) -> None:
+    def land() -> None:
+        image = Made(containerd, "library/a", ["one", "two"], size_bytes=3 * GIB)
+        image.begin("lease", at_s=4e9)
+        image.complete(0, at_s=1.0)
+        image.complete(1, at_s=4e9)
+        image.commit(1, at_s=4e9)
+        containerd.snapshots[image.chain_ids[1]].usage = 7
+        containerd.images["docker.io/library/a:1"] = image.manifest
+
+    containerd = FakeContainerd(folder, LandingCri(land))
+    with containerd, Program(folder, containerd.endpoint, *LISTEN) as proxy:
+        assert Scrape(proxy)("pull_bytes_total", phase="downloaded") == 0
+        proxy.kubelet.pull("a:1", pod("web"))
+        wait_until(lambda: Scrape(proxy)("pull_bytes_total", phase="downloaded") == 3 * GIB)
+        found = Scrape(proxy)
+        assert found("pull_bytes_total", phase="reused") == 3 * GIB
+        assert found("pull_bytes_total", phase="extracted") == 7
+        assert found("pull_duration_seconds_count", image_size_in_bytes="5GB-10GB") == 1
+        assert f" bytes={3 * GIB} reused={3 * GIB}" in proxy.log()
+        wait_until(lambda: newest(proxy.state_path))
+        (kept,) = newest(proxy.state_path)
+        assert (kept.got_bytes, kept.reused_bytes, kept.size_bytes) == (3 * GIB, 3 * GIB, 6 * GIB)
+        assert kept.digest == containerd.images["docker.io/library/a:1"]
+
+
+def test_calls(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
+    fake.prepare("ListContainers", Status(grpc.StatusCode.INTERNAL, "no"))
+    fake.prepare("StopContainer", cri_pb2.StopContainerResponse())
+    fake.prepare("Exec", cri_pb2.ExecResponse())
+    fake.prepare("GetContainerEvents", [cri_pb2.ContainerEventResponse(container_id="a")])
+    proxy = start(*LISTEN)
+    with CriClient(str(proxy.socket_path), timeout_s=60) as client:
+        for name in ("Version", "StopContainer", "Exec"):
+            request = getattr(cri_pb2, f"{name}Request")()
+            proxy.kubelet.call(RUNTIME + name, request, getattr(cri_pb2, f"{name}Response"))
+        with pytest.raises(Exception, match="no"):
+            client.call("ListContainers", cri_pb2.ListContainersRequest())
+        assert len(list(client.stream("GetContainerEvents", cri_pb2.GetEventsRequest()))) == 1
+    with pytest.raises(grpc.RpcError):
+        proxy.kubelet.call("/x.Y/Z", cri_pb2.VersionRequest(), cri_pb2.VersionResponse)
+    wait_until(lambda: Scrape(proxy)("streams_total", kind="GetContainerEvents", end="OK") == 1)
+    found = Scrape(proxy)
+    for kind, code in (
+        *(("status", "OK"), ("change", "OK"), ("session", "OK"), ("list", "Internal")),
+        *(("stream", "OK"), ("other", "Unimplemented")),
+    ):
+        assert found("calls_total", **{"class": kind, "code": code}) == 1, found.text
+
+
+@pytest.mark.root
+def test_copies_and_streams(
+    fake: FakeServer, start: Start, container: Pretended, tmp_path: Path
+) -> None:
+    proxy = start("--container-copies-per-pod", "1", *LISTEN)
+    copier = Copier(proxy)
+    with copier.client:
+        (container.root / "file").write_bytes(b"x" * 3000)
+        copier.out("/file", tmp_path / "file")
+        copier.into("/etc/hostname", "/to")
+        copier.wait_until_idle()
+
+        def done(direction: str) -> float:
+            return Scrape(proxy)("copies_total", direction=direction, end="done")
+
+        wait_until(lambda: done("from") == done("to") == 1)
+        found = Scrape(proxy)
+        assert found("copy_bytes_total", direction="from") > 3000
+        assert found("copies_running") == 0
+        copier.ask_to()
+        assert refusal(copier.ask_to)[0] == "RESOURCE_EXHAUSTED"
+        found = Scrape(proxy)
+        assert found("copies_running") == 1
+        assert found("refused_total", limit="copies_per_pod") == 1
+
+
+def test_the_runtime_and_the_program(fake: FakeServer, start: Start) -> None:
+    fake.prepare("Version", cri_pb2.VersionResponse(), repeat=True)
+    proxy = start(*LISTEN)
+    found = Scrape(proxy)
+    assert found("upstream_up") == 1
+    build = {"version": __version__, "python": platform.python_version()}
+    assert found("build_info", **build) == 1
+    assert ("process_resident_memory_bytes", frozenset()) in found.samples
+    assert get(proxy, "/readyz") == (200, "ok\n")
+    assert get(proxy, "/livez?verbose") == (200, "ok\n")
+    assert get(proxy, "/")[0] == 404
+    # Alert rules, dashboard and man page are compared with the recorded scrape.
+    now, then = (
+        {(one.name, one.documentation, one.type) for one in text_string_to_metric_families(scrape)}
+        for scrape in (found.text, RECORDED.read_text())
+    )
+    assert {one for one in then ^ now if one[0].startswith("pycrictl_")} == set()
+
+
+def test_without_a_runtime(fake: FakeServer, start: Start, folder: Path) -> None:
+    proxy = start(*LISTEN, upstream=f"unix://{folder}/none.sock")
+    assert Scrape(proxy)("upstream_up") == 0
+    code, text = get(proxy, "/readyz")
+    assert code == 503
+    assert "cannot be reached" in text
+    assert get(proxy, "/livez") == (200, "ok\n")
+
+
+def test_a_hand_over(fake: FakeServer, start: Start, folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    proxy = start("--metrics-listen", address)
+    assert Scrape(proxy)("handovers_total", end="taken") == 0
+    proxy.reload()
+    assert proxy.wait() == 0
+    assert Scrape(proxy)("handovers_total", end="taken") == 1
+    assert Scrape(proxy)("handovers_total", end="failed") == 0
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = f"127.0.0.1:{other.getsockname()[1]}"
+        with proxy.second("--take-over", "--metrics-listen", taken) as second:
+            assert second.wait(60) == 1
+    wait_until(lambda: Scrape(proxy)("handovers_total", end="failed") == 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "name"),
+    [
+        *((None, "N/A"), (0, "N/A"), (1, "0-10MB"), (10 << 20, "0-10MB")),
+        *(((10 << 20) + 1, "10MB-100MB"), (GIB, "500MB-1GB"), (101 * GIB, "GT100GB")),
+    ],
+)
+def test_size_classes_are_those_of_kubelet(size: int | None, name: str) -> None:
+    assert size_class(size) == name
+
+
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        *(("ListImages", "list"), ("ImageStatus", "status"), ("ImageFsInfo", "status")),
+        *(("RuntimeConfig", "status"), ("UpdateRuntimeConfig", "change"), ("Attach", "session")),
+        *(("PullImage", "own"), ("StreamContainers", "stream"), ("Odd", "other")),
+        *(("ListPodSandboxMetrics", "list"), ("RunPodSandbox", "change")),
+    ],
+)
+def test_classes_of_methods(method: str, name: str) -> None:
+    assert method_class(f"/runtime.v1.RuntimeService/{method}") == name

@@ -1,0 +1,112 @@
+"""The files of an archive, whatever form it has."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from pycrictl.base.errors import ArchiveError, PycrictlError
+from pycrictl.pulls.archives.members import of_stream, opened
+
+from .archives import LAYER, layout, path_of, tar
+
+FILES = {**layout(), "big": bytes(range(256)) * 10_000}
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with opened(str(path)) as found:
+        return {each.name: b"".join(each.pieces()) for each in found}
+
+
+def test_a_plain_file_gives_its_documents_first(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(tar(dict(reversed(FILES.items()))))
+    found = contents(path)
+    assert found == FILES
+    assert next(iter(found)) == "index.json"
+    assert list(found)[-2:] == [path_of(LAYER), "big"]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_a_compressed_file(tmp_path: Path, compress: type[bytes]) -> None:
+    path = tmp_path / "image.tar.x"
+    path.write_bytes(compress(tar(FILES)))
+    assert contents(path) == FILES
+
+
+def test_a_stream_gives_its_files_in_order() -> None:
+    found = {each.name: b"".join(each.pieces()) for each in of_stream(io.BytesIO(tar(FILES)))}
+    assert found == FILES
+    assert list(found) == list(FILES)
+
+
+def test_files_of_a_stream_need_not_be_read() -> None:
+    assert [each.name for each in of_stream(io.BytesIO(tar(FILES)))] == list(FILES)
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    for name, content in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    assert contents(tmp_path) == FILES
+
+
+def test_a_folder_that_is_no_layout(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveError, match="is not an OCI image layout"):
+        contents(tmp_path)
+
+
+def _entry(name: str, kind: bytes, link: str = "") -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = kind, link
+    return entry
+
+
+def test_a_link_leads_to_another_file_of_the_archive() -> None:
+    data = tar({"a/layer.tar": LAYER, "": _entry("b/layer.tar", tarfile.SYMTYPE, "../a/layer.tar")})
+    assert [each.link for each in of_stream(io.BytesIO(data))] == ["", "a/layer.tar"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "error"),
+    [
+        (_entry("../x", tarfile.REGTYPE), "leads out of the archive"),
+        (_entry("/x", tarfile.REGTYPE), "leads out of the archive"),
+        (_entry("a/../../x", tarfile.DIRTYPE), "leads out of the archive"),
+        (_entry("x", tarfile.SYMTYPE, "/etc/passwd"), "leads out of the archive"),
+        (_entry("x", tarfile.SYMTYPE, "../x"), "leads out of the archive"),
+        (_entry("x", tarfile.LNKTYPE, "index.json"), "is a hard link"),
+        (_entry("x", tarfile.FIFOTYPE), "is a named pipe"),
+    ],
+)
+def test_what_no_image_archive_has(tmp_path: Path, entry: tarfile.TarInfo, error: str) -> None:
+    data = tar({"index.json": b"{}", "": entry})
+    (tmp_path / "image.tar").write_bytes(data)
+    for read in (
+        lambda: list(of_stream(io.BytesIO(data))),
+        lambda: contents(tmp_path / "image.tar"),
+    ):
+        with pytest.raises(PycrictlError, match=error):
+            read()
+
+
+def test_an_archive_that_ends_too_early(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(tar(FILES)[:-20_000])
+    with pytest.raises(PycrictlError, match="ends too early"):
+        contents(path)
+
+
+def test_a_file_that_gets_shorter(tmp_path: Path) -> None:
+    path = tmp_path / "image.tar"
+    path.write_bytes(tar(FILES))
+    with opened(str(path)) as members:
+        path.write_bytes(tar(FILES)[:3000])
+        with pytest.raises(PycrictlError, match="has become shorter"):
+            [list(each.pieces()) for each in members]

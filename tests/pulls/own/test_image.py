@@ -1,0 +1,206 @@
+"""A pull that waits, on an in-memory containerd that also serves ``PullImage``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from typing import Any, NoReturn
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import ConfigError, Interrupted
+from pycrictl.pulls.own.image import Show, pull
+from pycrictl.pulls.own.many import MAX_IMAGES, images_in
+from pycrictl.pulls.state import View
+from pycrictl.runtime.cri.calls.client import CriClient
+from tests.cli.streaming_server import progress_streams
+from tests.runtime.containerd.fakectd import FakeContainerd, Lease
+from tests.support.recorder import Recorder
+
+REFERENCE = "https://u:topsecret@registry.example/app:1"
+WAIT_S = 20.0
+
+
+class Display(Recorder):
+    is_closed = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def answered() -> Event:
+    """Set to let the runtime answer ``PullImage``."""
+    return Event()
+
+
+@pytest.fixture
+def begun() -> Event:
+    """Set when the runtime has received ``PullImage``."""
+    return Event()
+
+
+@pytest.fixture
+def stream_url() -> list[str]:
+    """Where the pulls are streamed, if there is a proxy."""
+    return []
+
+
+@pytest.fixture
+def fake(
+    tmp_path: Path, begun: Event, answered: Event, stream_url: list[str]
+) -> Iterator[FakeContainerd]:
+    def pull_image(request: cri_pb2.PullImageRequest, context: grpc.ServicerContext) -> object:
+        context.add_callback(answered.set)  # a cancelled call needs no answer
+        begun.set()
+        assert answered.wait(WAIT_S)
+        return cri_pb2.PullImageResponse(image_ref=f"ref of {request.image.image}")
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        pull_image,
+        request_deserializer=cri_pb2.PullImageRequest.FromString,
+        response_serializer=cri_pb2.PullImageResponse.SerializeToString,
+    )
+    service = grpc.method_handlers_generic_handler(
+        "runtime.v1.ImageService", {"PullImage": handler}
+    )
+
+    def progress(request: object, context: grpc.ServicerContext) -> object:
+        if not stream_url:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "")
+        return cri_pb2.ImagePullProgressResponse(url=stream_url[0])
+
+    stream = grpc.unary_unary_rpc_method_handler(
+        progress,
+        request_deserializer=cri_pb2.ImagePullProgressRequest.FromString,
+        response_serializer=cri_pb2.ImagePullProgressResponse.SerializeToString,
+    )
+    of_runtime = grpc.method_handlers_generic_handler(
+        "runtime.v1.RuntimeService", {"ImagePullProgress": stream}
+    )
+    with FakeContainerd(tmp_path, service, of_runtime) as fake:
+        yield fake
+
+
+def test_a_pull_without_layers_is_named_and_waits(fake: FakeContainerd, answered: Event) -> None:
+    """It waits for the runtime, then for the registry, and never for the runtime again, although a
+    lease that stays empty for long no longer counts as a pull."""
+
+    def play(view: View) -> None:
+        if len(sink.views) == 2:
+            fake.leases["lease"] = Lease(time.time() - 1.0)
+        elif len(sink.views) == 4:
+            fake.leases.clear()
+        elif len(sink.views) == 6:
+            answered.set()
+
+    sink = Display(play)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    with CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client:
+        image_ref = pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
+    assert image_ref == f"ref of {REFERENCE}"
+    assert sink.is_closed
+    assert (sink.notes, sink.ended) == ([], [])
+    awaited = [one for view in sink.views for one in view.awaited]
+    assert {one.image for one in awaited} == {"https://[redacted]@registry.example/app:1"}
+    assert [one.is_begun for one in awaited[:6]] == [False, False, True, True, True, True]
+    assert len({one.began_s for one in awaited}) == 1
+    assert 0.3 <= sink.views[0].wall_s - awaited[0].began_s < WAIT_S
+
+
+def test_a_pull_behind_a_limit_is_shown_with_its_place(
+    fake: FakeContainerd, answered: Event, stream_url: list[str]
+) -> None:
+    """The place comes from the stream of the proxy that the pull goes through."""
+    waiting = {"progress": 0, "total": 0, "phase": "waiting"}
+    own = {"image": "app:1", "queue_position": 2, "behind": "default/db", "starts_in_s": 121}
+    line = [{**waiting, "image": "other:1", "queue_position": 3}, {**waiting, **own}]
+    sink = Display(lambda view: answered.set() if view.awaited[0].place else None)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="app:1"))
+    with (
+        progress_streams(line) as server,
+        CriClient(fake.endpoint.removeprefix("unix://"), timeout_s=WAIT_S) as client,
+    ):
+        stream_url.append(server.url)
+        pull(client, request, timeout_s=WAIT_S, show=Show(lambda: sink, 0.01))
+    (waits,) = sink.views[-1].awaited
+    assert (waits.place, waits.behind, waits.starts_in_s) == (2, "default/db", 121.0)
+
+
+def test_an_interrupt_while_the_call_begins_cancels_the_pull(
+    fake: FakeContainerd, begun: Event, answered: Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal is held until the call has begun, and is raised before ``pull`` has the call."""
+    begin = CriClient.start
+    kept: list[object] = []  # gRPC cancels calls that are no longer referenced
+
+    def interrupted(*arguments: Any, **options: Any) -> NoReturn:
+        kept.append(begin(*arguments, **options))
+        assert begun.wait(WAIT_S)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(CriClient, "start", interrupted)
+    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image=REFERENCE))
+    path = fake.endpoint.removeprefix("unix://")
+    with (
+        CriClient(path, timeout_s=WAIT_S) as client,
+        pytest.raises(Interrupted, match="cancelled the pull of"),
+    ):
+        pull(client, request, timeout_s=WAIT_S)
+    assert answered.wait(WAIT_S)
+
+
+# Lists of images
+
+
+@pytest.mark.parametrize(
+    ("text", "images"),
+    [
+        ("a:1\nb:2\n", ["a:1", "b:2"]),
+        ("# head\n\n  a:1  # why\n a:1\r\nb:1\n", ["a:1", "b:1"]),
+        ("images:\n- a:1\n- name: b:2\n- image: c:3\n", ["a:1", "b:2", "c:3"]),
+        ('kind: List\nimages: ["a:1"]\n', ["a:1"]),
+        ("images:1.0\nb:2\n[::1]:5000/c\n", ["images:1.0", "b:2", "[::1]:5000/c"]),
+        ("- a:1\n- name: b:2\n", ["a:1", "b:2"]),
+        ('["a:1", {"name": "web", "image": "b:2"}]', ["a:1", "b:2"]),
+        ("image: a:1\n", ["a:1"]),
+        (
+            "kind: Pod\nspec:\n  initContainers: [{name: i, image: a}]\n  containers:\n"
+            "  - image: b\n    env: [{name: image, value: no}]\n"
+            "  volumes: [{name: v, image: {reference: c}}]\n---\nkind: Deployment\n"
+            "spec: {template: {spec: {containers: [{name: w, image: b}, {name: x, image: d}]}}}\n",
+            ["a", "b", "c", "d"],
+        ),
+        ("services:\n  web: {image: 'a:1'}\n  built: {build: .}\n", ["a:1"]),
+    ],
+)
+def test_lists(text: str, images: list[str]) -> None:
+    assert images_in(text) == images
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "no image is in it"),
+        ("# nothing\n", "no image is in it"),
+        ("images: []\n", "no image is in it"),
+        ("images:\n- {}\n", "no image is in it"),
+        ("kind: Service\nspec: {}\n", "it is a Service, which names no image"),
+        ("a:1\nFROM b:2\n", "line 2: it is more than the name of an image"),
+        ("images:\n- 5\n", "line 2: images is not the name of an image"),
+        ("x:\n  image:\n", "line 2: image is not the name of an image"),
+        ("image: {repository: a, tag: b}\n", "line 1: image is given in parts"),
+        ("image: a:${TAG}\n", 'line 1: "a:${TAG}" is not the name of an image: it contains a'),
+        ("a\ndocker://b\n", 'line 2: "docker://b" is not the name of an image: it begins with'),
+        ("images: [\n", "line 1: it is not YAML: "),
+        ("\n".join(map(str, range(MAX_IMAGES + 1))), "more than 10000 images are in it"),
+    ],
+)
+def test_what_is_none(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        images_in(text)
+    assert caught.value.message.startswith(said)

@@ -1,0 +1,213 @@
+"""Watches of a whole source, to their end, against a containerd that plays made-up pulls."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.sources.content_watcher import ContentWatcher
+from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace, WatchOutcome
+from pycrictl.pulls.sources.sources import ContentWatch, ImageTracker
+from pycrictl.pulls.sources.stream_watch import watch_stream
+from pycrictl.pulls.state import Phase, View
+from pycrictl.runtime.containerd.config_toml import PullSettings
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from tests.cli.streaming_server import progress_streams
+from tests.pulls.tracking import Report, Tracker, layers
+from tests.runtime.containerd.fakectd import FakeContainerd
+from tests.runtime.containerd.fixtures import fake
+from tests.runtime.containerd.made import Made
+from tests.support.recorder import DEADLINE_S, Recorder, names
+
+__all__ = ["fake"]
+
+INTERVAL_S = 0.02
+
+
+class Enough(Exception):
+    """The sink has seen what it waited for."""
+
+
+def watch(
+    fake: FakeContainerd, sink: Recorder, settings: PullSettings, *, follow: bool = False
+) -> WatchOutcome:
+    watcher = ContentWatcher(ContainerdClient(fake.path))
+    pace = Pace(INTERVAL_S, follow=follow)
+    return ContentWatch(watcher, settings, sink).run(ImageTracker(), pace)
+
+
+def run_out(made: Made) -> None:
+    """Remove the pull's lease and everything of its image."""
+    fake = made.fake
+    for table in (fake.leases, fake.blobs, fake.ingests, fake.snapshots):
+        table.clear()
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "idle_s", "expected"),
+    [
+        (300.0, 45.0, "containerd cancels a pull that receives nothing for 5m0s"),
+        (300.0, 5.0, None),
+        (0.0, 45.0, None),
+        (None, 45.0, None),
+    ],
+)
+def test_a_stall_is_told_with_containerds_own_timeout(
+    fake: FakeContainerd, timeout_s: float | None, idle_s: float, expected: str | None
+) -> None:
+    made = Made(fake, "app", ["a"])
+    began_s = time.time() - 60
+    made.begin("lease", at_s=began_s)
+    made.download(0, 10, at_s=time.time() - idle_s)
+
+    def end_after_five(view: View) -> None:
+        if len(sink.views) == 5:
+            run_out(made)
+
+    sink = Recorder(end_after_five)
+    outcome = watch(fake, sink, PullSettings(progress_timeout_s=timeout_s))
+    assert outcome.seen
+    told = [note for note in sink.notes if "image_pull_progress_timeout" in note]
+    # Once, however long the stall lasts.
+    assert told == ([] if expected is None else [f"{expected} (image_pull_progress_timeout)"])
+    shown_s = layers(sink.views[0])[0].idle_s
+    assert shown_s is not None
+    assert idle_s - 0.1 <= shown_s < idle_s + DEADLINE_S
+
+
+def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
+    fake: FakeContainerd,
+) -> None:
+    old, new = Made(fake, "old", ["a"]), Made(fake, "new", ["b"])
+    old.begin("lease-1", at_s=time.time())
+    old.download(0, 10, at_s=time.time())
+
+    def play(view: View) -> None:
+        if len(sink.views) == 3:
+            assert names(view) == {old.shown_name}
+            run_out(old)
+            new.begin("lease-2", at_s=time.time())
+            new.download(0, 20, at_s=time.time())
+        elif sink.ended and len(sink.views) > sink.ended_after + 2:
+            raise Enough
+
+    sink = Recorder(play)
+    with pytest.raises(Enough):
+        watch(fake, sink, PullSettings(), follow=True)
+    assert sink.ended == [old.shown_name]
+    last = sink.views[sink.ended_after - 1]
+    assert [one.phase for one in last.pulls[old.shown_name].layers] == [Phase.FAILED]
+    after = sink.views[sink.ended_after :]
+    assert [names(view) for view in after] == [{new.shown_name}] * len(after)
+    assert after[-1].sums.count == 1
+    assert layers(after[-1])[0].progress == 20
+
+
+def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:
+    """The end of a stream ends all its pulls; the next one may repeat them, and bring others."""
+    record = {"progress": 5, "total": 5, "phase": "done"}
+    first = {"image": "one", "layer": "a", **record}
+    second = {"image": "two", "layer": "b", **record}
+
+    def play(view: View) -> None:
+        if len(sink.ended) == 2:
+            raise Enough
+
+    sink = Recorder(play)
+    with progress_streams([first], [first, second], []) as server:
+        pace = Pace(INTERVAL_S, follow=True)
+        with pytest.raises(Enough):
+            watch_stream(lambda: server.url, Tracker(), sink, timeout_s=60.0, pace=pace)
+    assert sink.ended == ["one", "two"]
+    changes = [pull.image for view in sink.views for pull, _ in view.changed]
+    assert changes == ["one", "two"]
+    assert not sink.views[-1].pulls
+
+
+# Ends of pulls reported by a stream, in a watch without end
+
+
+class Stream:
+    """A tracker that a test feeds, and a sink for the ends of its pulls."""
+
+    def __init__(self) -> None:
+        self.tracker, self.sink = Tracker(), Recorder()
+        self.endings = Endings(self.tracker, self.sink)
+
+    def report(self, image: str, layer: str, phase: str, now: float, *, progress: int = 9) -> None:
+        report = Report(image, layer, progress, 9, "", phase)
+        pull = MessageReader(self.endings.known).receive_message(report.message)
+        assert pull is not None
+        self.endings.take(pull, now)
+
+
+def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.report("b", "2", "downloading", 0.0, progress=3)
+    stream.endings.show(0.0)
+    stream.endings.show(SETTLE_S - 0.1)
+    assert stream.sink.ended == []
+    stream.endings.show(SETTLE_S)
+    assert stream.sink.events == [{"a", "b"}, {"a", "b"}, {"a", "b"}, ("a",), {"b"}]
+    assert stream.sink.views[-1].sums.count == 1
+
+
+def test_a_layer_that_is_named_late_keeps_its_image() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.endings.show(0.0)
+    stream.report("a", "2", "done", 1.0)
+    stream.endings.show(1.0)
+    stream.endings.show(2.0)
+    stream.report("a", "3", "extracting", 2.2)
+    stream.endings.show(2.2)
+    stream.endings.show(9.0)
+    assert stream.sink.ended == []
+    stream.report("a", "3", "done", 9.1)
+    stream.endings.show(9.1)
+    stream.endings.show(9.1 + SETTLE_S)
+    assert stream.sink.ended == ["a"]
+    assert [layer.name for layer in layers(stream.sink.views[-2])] == ["1", "2", "3"]
+
+
+def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.report("b", "2", "downloading", 0.0, progress=3)
+    stream.endings.show(0.0)
+    stream.endings.show(2.0)
+    for now in (3.0, 13.0):
+        stream.report("a", "1", "done", now)
+        stream.report("b", "2", "downloading", now, progress=4)
+        view = stream.endings.show(now)
+        assert [*view.pulls] == ["b"]
+    assert [pull.image for pull, _ in stream.sink.views[-2].changed] == ["b"]
+    assert stream.sink.ended == ["a"]
+
+
+def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
+    stream = Stream()
+    stream.report("a", "1", "done", 0.0)
+    stream.endings.show(0.0, is_final=True)
+    stream.report("a", "1", "present", 60.0)
+    stream.report("a", "2", "downloading", 60.0, progress=0)
+    view = stream.endings.show(60.0)
+    assert [layer.phase for layer in layers(view)] == [Phase.PRESENT, Phase.DOWNLOADING]
+    stream.report("a", "2", "done", 61.0)
+    stream.endings.show(61.0)
+    stream.endings.show(61.0 + SETTLE_S)
+    assert stream.sink.ended == ["a", "a"]
+
+
+def test_names_are_not_remembered_without_limit() -> None:
+    stream = Stream()
+    for number in range(2 * _REMEMBERED):
+        stream.report(f"image-{number}", "1", "done", 0.0)
+    stream.endings.show(0.0, is_final=True)
+    for number in range(2 * _REMEMBERED):
+        stream.report(f"image-{number}", "1", "done", 1.0)
+    view = stream.endings.show(1.0)
+    assert len(view.pulls) == _REMEMBERED

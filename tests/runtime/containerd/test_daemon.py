@@ -1,0 +1,129 @@
+"""Finding the process behind a socket, and the time of its start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from pycrictl.base.errors import Unavailable
+from pycrictl.runtime.containerd.daemon import CurrentDaemon, find_daemon, listener_pid, runtime_pid
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from tests.processes import Listener
+from tests.runtime.containerd.fakectd import FakeContainerd
+
+
+def own_pid_namespace() -> int:
+    return Path("/proc/self/ns/pid").stat().st_ino
+
+
+def test_a_daemon_that_tells_its_process(fake: FakeContainerd, client: ContainerdClient) -> None:
+    before_s = time.time()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        fake.pid, fake.pidns = process.pid, own_pid_namespace()
+        daemon = find_daemon(client)
+        assert daemon is not None
+        assert daemon.pid == process.pid
+        assert before_s - 0.05 <= daemon.started_s <= time.time() + 0.05
+        assert daemon.still_runs()
+        process.communicate(b"\n")
+    assert not daemon.still_runs()
+    assert find_daemon(client) is None
+
+
+def test_a_process_of_another_pid_namespace(
+    fake: FakeContainerd, client: ContainerdClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.pid, fake.pidns = os.getpid(), own_pid_namespace() + 1
+    assert find_daemon(client) is None  # the listener on the socket is another program
+    monkeypatch.setattr("pycrictl.runtime.containerd.daemon.listener_pid", lambda endpoint: 0)
+    made_s = Path(fake.path).stat().st_mtime
+    assert find_daemon(client) == (0, 0, made_s)
+    current = CurrentDaemon(client)
+    current.refresh()
+    assert current.is_outlived(made_s - 1)
+    assert not current.is_outlived(made_s)
+
+
+@pytest.mark.parametrize(("name", "is_found"), [("containerd", True), ("proxy", False)])
+def test_the_listener_of_the_socket(
+    fake: FakeContainerd, client: ContainerdClient, tmp_path: Path, name: str, is_found: bool
+) -> None:
+    path = tmp_path / "other.sock"
+    listener = Listener(path, name)
+    try:
+        assert listener_pid(f"unix://{path}") == listener_pid(str(path)) == listener.pid
+        client.endpoint = f"unix://{path}"
+        daemon = find_daemon(client)
+        assert (daemon is not None and daemon.pid == listener.pid) is is_found
+    finally:
+        listener.close()
+
+
+@pytest.mark.parametrize("set_by_s", [-600.0, 0.0, 600.0])
+def test_a_clock_that_was_set_since_does_not_make_a_daemon_younger(
+    client: ContainerdClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: float
+) -> None:
+    path = tmp_path / "other.sock"
+    listener = Listener(path, "containerd")
+    try:
+        lease_created_s = time.time() + 0.1
+        clocks = SimpleNamespace(
+            time=lambda: time.time() + set_by_s,
+            clock_gettime=time.clock_gettime,
+            CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
+        )
+        monkeypatch.setattr("pycrictl.runtime.containerd.daemon.time", clocks)
+        client.endpoint = f"unix://{path}"
+        daemon = find_daemon(client)
+        assert daemon is not None
+        assert daemon.started_s < lease_created_s
+    finally:
+        listener.close()
+
+
+def test_endpoints_without_a_listener(tmp_path: Path) -> None:
+    assert listener_pid(f"unix://{tmp_path}/none") == 0
+    assert listener_pid("tcp://127.0.0.1:1") == 0
+    assert listener_pid("") == 0
+    with socket.socket(socket.AF_UNIX) as closed:
+        closed.bind(f"{tmp_path}/closed")
+        assert listener_pid(f"unix://{tmp_path}/closed") == 0
+
+
+def test_another_daemon(fake: FakeContainerd, client: ContainerdClient) -> None:
+    """The daemon is looked up again after an error, otherwise only when its process has ended."""
+    fake.pid, fake.pidns = os.getpid(), own_pid_namespace()
+    current = CurrentDaemon(client)
+    for _ in range(3):
+        current.refresh()
+    assert fake.calls["server"] == 1
+    assert current.is_outlived(1000.0)
+    assert not current.is_outlived(time.time() + 1)
+    current.look_again()
+    fake.failures["server"] = (grpc.StatusCode.UNAVAILABLE, "restarting")
+    with pytest.raises(Unavailable):
+        current.refresh()
+    fake.failures.clear()
+    current.refresh()
+    assert fake.calls["server"] == 3
+
+
+def test_the_process_of_a_runtime(tmp_path: Path) -> None:
+    """That of its socket; behind a proxy, the only one of its name."""
+    name = "pctl-runtime"
+    runtime, proxy = tmp_path / "runtime.sock", tmp_path / "proxy.sock"
+    with Listener(runtime, name) as listener, Listener(proxy, "proxy"):
+        assert runtime_pid(f"unix://{runtime}", name) == listener.pid
+        assert runtime_pid(f"unix://{proxy}", name) == listener.pid
+        with Listener(tmp_path / "other.sock", name):
+            assert runtime_pid(f"unix://{runtime}", name) == listener.pid
+            assert runtime_pid(f"unix://{proxy}", name) == 0
+    assert runtime_pid(f"unix://{runtime}", name) == 0

@@ -1,0 +1,143 @@
+"""gRPC channels: silent servers, servers of other kinds, signals, and gRPC's log and threads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.runtime.cri.calls import obstacle
+from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
+from tests.cli.run import PROGRAM
+from tests.fakecri import FakeServer, hostile
+
+IMAGES = "/runtime.v1.ImageService/ListImages"
+GOAWAY = b"\0\0\x10\7\0\0\0\0\0" + bytes(4) + b"\0\0\0\2" + b"\x1b[2Jgone"
+
+
+@contextmanager
+def call_of(
+    path: str, *, timeout_s: float | None = 30.0, handshake_s: float = 20.0
+) -> Iterator[GrpcCall]:
+    with unix(path, handshake_s=handshake_s) as channel:
+        yield images_of(channel, timeout_s=timeout_s)
+
+
+def images_of(channel: GrpcChannel, *, timeout_s: float | None = 30.0) -> GrpcCall:
+    return GrpcCall(channel, IMAGES, b"", timeout_s=timeout_s)
+
+
+def test_calls_share_a_channel(fake: FakeServer) -> None:
+    fake.prepare("ListImages", cri_pb2.ListImagesResponse(), repeat=True)
+    open_after = []
+    with unix(fake.path) as channel:
+        for _ in range(5):
+            assert list(images_of(channel).messages()) == [b""]
+            open_after.append(len(list(Path("/proc/self/fd").iterdir())))
+    assert open_after[1:] == open_after[:1] * 4
+
+
+@pytest.mark.parametrize("answer", [b"", hostile.HTTP2_SETTINGS[:5]])
+def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -> None:
+    with (
+        hostile.answering(answer) as path,
+        call_of(path, timeout_s=None, handshake_s=0.1) as call,
+    ):
+        assert list(call.messages()) == []
+        assert call.status is not None
+        assert call.status.obstacle == obstacle.SILENT
+
+
+def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
+    with hostile.hung() as path, call_of(path, timeout_s=3, handshake_s=3) as call:
+        started = time.monotonic()
+        list(call.messages())
+        assert time.monotonic() - started < 5.5
+        assert call.status is not None
+        assert call.status.obstacle == obstacle.SILENT
+
+
+def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
+    with hostile.answering(hostile.HTTP2_SETTINGS_ACK) as path:
+        found = obstacle.look(path, timeout_s=60)
+    assert found is not None
+    assert found.reason.startswith("it is not a gRPC server: it answers")
+
+
+def test_what_a_server_sends_never_reaches_the_terminal_by_grpcs_log() -> None:
+    with hostile.answering(hostile.HTTP2_SETTINGS + GOAWAY) as path:
+        command = [*PROGRAM, "--runtime-endpoint", f"unix://{path}", "--timeout", "1s", "images"]
+        environ = {name: value for name, value in os.environ.items() if name != "GRPC_VERBOSITY"}
+        ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60)
+    assert ran.returncode
+    assert "\x1b" not in ran.stderr
+    assert ran.stderr.startswith("pycrictl: ListImages: no answer within 1s\n")
+
+
+def test_the_librarys_threads_take_no_signal_that_ends_the_program(fake: FakeServer) -> None:
+    fake.prepare("ListImages", cri_pb2.ListImagesResponse())
+    # Read while the channel is open: its threads end with it.
+    code = f"""
+import pathlib
+from pycrictl.runtime.cri.calls.channel import GrpcCall, unix
+channel = unix({fake.path!r})
+for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
+    for path in pathlib.Path("/proc/self/task").glob("*/status"):
+        try:
+            print(path.read_text().partition("SigBlk:")[2].split()[0])
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+"""
+    said = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)
+    masks = [int(word, 16) for word in said.split()]
+    ending = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM))
+    assert len(masks) > 2
+    assert [mask & ending for mask in masks].count(0) == 1  # the main thread's
+
+
+@contextmanager
+def datagram() -> Iterator[str]:
+    with hostile.dead() as path, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        Path(path).unlink()
+        other.bind(path)
+        yield path
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (datagram, "it is a socket of another type"),
+        (lambda: nullcontext("/" + "x" * 107), "AF_UNIX path too long"),
+        (hostile.forbidden, "permission denied"),
+    ],
+)
+def test_what_cannot_be_connected_to(
+    kind: Callable[[], AbstractContextManager[str]], reason: str
+) -> None:
+    with kind() as path:
+        found = obstacle.try_connect(path, 0.2)
+    assert isinstance(found, obstacle.Obstacle)
+    assert found.reason.startswith(reason)
+    assert found.hint
+    assert not found.may_pass
+
+
+def test_a_full_queue() -> None:
+    with hostile.unaccepted(backlog=0) as path:
+        waiting = obstacle.try_connect(path, 0.2)
+        assert isinstance(waiting, socket.socket)
+        started = time.monotonic()
+        with waiting:
+            found = obstacle.try_connect(path, 0.2)
+        assert isinstance(found, obstacle.Obstacle)
+        assert found.reason == "its queue of connections is full"
+        assert 0.15 < time.monotonic() - started < 60

@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base import errors
+from pycrictl.runtime.cri.calls.client import CriClient
+from pycrictl.runtime.cri.calls.methods import deadline_s
+from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
+from tests.waiting import wait_until
+
+LIST = cri_pb2.ListImagesRequest()
+EMPTY = cri_pb2.ListImagesResponse()
+MIB = 1024 * 1024
+LIMIT_S = 60
+
+
+@pytest.fixture
+def client(fake: FakeServer) -> Iterator[CriClient]:
+    with CriClient(fake.path, timeout_s=LIMIT_S) as client:
+        yield client
+
+
+def images_of(size_bytes: int) -> cri_pb2.ListImagesResponse:
+    return cri_pb2.ListImagesResponse(images=[cri_pb2.Image(id="x" * size_bytes)])
+
+
+class TestAnswers:
+    def test_a_unary_call(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(3))
+        answer = client.call(
+            "ListImages",
+            cri_pb2.ListImagesRequest(
+                filter=cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image="busybox"))
+            ),
+        )
+        assert answer.images[0].id == "xxx"
+        (call,) = fake.calls
+        assert call.method == "ListImages"
+        assert call.request.filter.image.image == "busybox"
+        assert call.deadline_s == pytest.approx(LIMIT_S, abs=20)
+
+    @pytest.mark.parametrize(
+        ("timeout_s", "deadline_s"),
+        # gRPC gets no deadline if the timeout exceeds 30 years.
+        [(600, pytest.approx(600, abs=20)), (None, None), (1e300, None)],
+    )
+    def test_deadlines(
+        self, fake: FakeServer, client: CriClient, timeout_s: float | None, deadline_s: object
+    ) -> None:
+        fake.prepare("ListImages", EMPTY)
+        client.call("ListImages", LIST, timeout_s=timeout_s)
+        assert fake.calls[0].deadline_s == deadline_s
+
+    def test_17_mib(self, fake: FakeServer, client: CriClient) -> None:
+        fake.prepare("ListImages", images_of(17 * MIB), EMPTY)
+        with pytest.raises(errors.Exhausted) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            "listing images: the answer is larger than the limit of 16.0 MiB"
+        )
+        assert client.call("ListImages", LIST) == EMPTY
+
+    def test_garbage_in_a_valid_frame(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        fake.prepare("ListImages", b"\xff\xff\xff")
+        with pytest.raises(errors.RemoteProtocolError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the answer of "{fake.endpoint}" is not a valid ListImagesResponse'
+        )
+        assert not caplog.records
+
+
+class TestErrors:
+    def test_a_call_that_the_runtime_lacks(self, fake: FakeServer, client: CriClient) -> None:
+        request = cri_pb2.ImagePullProgressRequest()
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request)
+        assert caught.value.message == (
+            f'the runtime at "{fake.endpoint}" does not implement ImagePullProgress'
+        )
+        fake.prepare(
+            "Version",
+            cri_pb2.VersionResponse(runtime_name="containerd", runtime_version="1.6.20\n"),
+        )
+        client.call("Version", cri_pb2.VersionRequest())
+        assert client.runtime == "containerd 1.6.20"
+        with pytest.raises(errors.Unimplemented) as caught:
+            client.call("ImagePullProgress", request, what="watching pulls")
+        assert caught.value.message == (
+            "watching pulls: containerd 1.6.20 does not implement ImagePullProgress"
+        )
+
+    def test_a_runtime_that_keeps_the_same_deadline(
+        self, fake: FakeServer, client: CriClient
+    ) -> None:
+        """Its reset of the call may arrive before gRPC's own deadline."""
+
+        def give_up(request: object, context: grpc.ServicerContext) -> Status:
+            time.sleep(0.95)
+            return Status(grpc.StatusCode.CANCELLED, "Received RST_STREAM with error code 8")
+
+        fake.prepare("ListImages", give_up)
+        with pytest.raises(errors.DeadlineExceeded, match="listing images: no answer within 1s"):
+            client.call("ListImages", LIST, timeout_s=1, what="listing images")
+
+    def test_a_runtime_that_goes_away(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        with client, pytest.raises(errors.ConnectError) as caught:
+            client.call("ListImages", LIST, what="listing images")
+        assert caught.value.message == (
+            f'listing images: the runtime at "{server.endpoint}" went away: no such file'
+        )
+
+    def test_a_runtime_that_comes_back(self) -> None:
+        with serve() as server:
+            server.prepare("ListImages", EMPTY)
+            client = CriClient(server.path, timeout_s=LIMIT_S)
+            client.call("ListImages", LIST)
+        os.makedirs(os.path.dirname(server.path))  # noqa: PTH103, PTH120 (a str)
+        with client, serve(server.path) as again:
+            again.prepare("ListImages", EMPTY, repeat=True)
+
+            def is_answered() -> bool:
+                with suppress(errors.Unavailable):
+                    return bool(client.call("ListImages", LIST) == EMPTY)
+                return False
+
+            wait_until(is_answered)
+            assert again.methods() == ["ListImages"]
+
+
+class TestHostilePeers:
+    """None of them may block the program for long, even in calls without a deadline (pulls)."""
+
+    @pytest.mark.parametrize("deadline_s", [0.3, None])
+    @pytest.mark.parametrize("kind", [hostile.hung, hostile.unaccepted])
+    def test_hung(self, kind: type, deadline_s: float | None) -> None:
+        started = time.monotonic()
+        with kind() as path, CriClient(path, timeout_s=0.3) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest(), timeout_s=deadline_s)
+        assert caught.value.message == (
+            f'cannot reach the runtime at "unix://{path}":'
+            " it accepts connections but does not answer"
+        )
+        assert caught.value.hint is not None
+        assert "systemctl" in caught.value.hint
+        assert time.monotonic() - started < 60
+
+    @pytest.mark.parametrize(
+        ("kind", "reason"),
+        [
+            (hostile.closing, "it closes every connection at once"),
+            (hostile.resetting, "it closes every connection at once"),
+            (hostile.http1, 'it is not a gRPC server: it answers "HTTP/1.1 400 Bad Request"'),
+            (
+                lambda: hostile.answering(b"\x1b[2J\xff\xfe" + b"y" * 5000),
+                'it is not a gRPC server: it answers "\\x1b[2J\ufffd\ufffd' + "y" * 54 + '"',
+            ),
+            (
+                hostile.http2_without_grpc,
+                "it is not a gRPC server: it answers with the HTTP status 404",
+            ),
+            (hostile.dead, "connection refused: nothing listens there"),
+        ],
+    )
+    def test_others(self, kind: type, reason: str) -> None:
+        with kind() as path, CriClient(path, timeout_s=LIMIT_S) as client:
+            with pytest.raises(errors.ConnectError) as caught:
+                client.call("PullImage", cri_pb2.PullImageRequest())
+        assert caught.value.message.endswith(": " + reason)
+        assert f'"unix://{path}"' in caught.value.message
+        assert caught.value.hint
+
+    def test_one_that_shakes_hands_and_then_hangs(self) -> None:
+        settings = hostile.HTTP2_SETTINGS + hostile.HTTP2_SETTINGS_ACK
+        with hostile.answering(settings) as path, CriClient(path, timeout_s=1) as client:
+            with pytest.raises(errors.DeadlineExceeded, match="no answer within 1s"):
+                client.call("ListImages", LIST)
+
+
+class TestStarted:
+    def test_looking_while_it_runs(self, fake: FakeServer, client: CriClient) -> None:
+        go_on = threading.Event()
+
+        def pull(request: object, context: object) -> cri_pb2.PullImageResponse:
+            assert go_on.wait(LIMIT_S)
+            return cri_pb2.PullImageResponse(image_ref="sha256:1")
+
+        fake.prepare("PullImage", pull)
+        call = client.start("PullImage", cri_pb2.PullImageRequest())
+        wait_until(lambda: fake.calls)  # it is sent before ``wait`` is called
+        assert not call.wait(0.01)
+        go_on.set()
+        assert call.wait(LIMIT_S)
+        call.cancel()
+        assert call.answer().image_ref == "sha256:1"
+
+    def test_cancelling(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        call = client.start("PullImage", cri_pb2.PullImageRequest(), what="x")
+        wait_until(lambda: fake.calls)
+        call.cancel()
+        assert gone.wait(LIMIT_S)
+        with pytest.raises(errors.Cancelled, match=r"^x: cancelled$"):
+            call.answer()
+
+    def test_closing_the_client_ends_it(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        call = client.start("PullImage", cri_pb2.PullImageRequest())
+        wait_until(lambda: fake.calls)
+        client.close()
+        client.close()
+        assert gone.wait(LIMIT_S)
+        with pytest.raises(errors.Cancelled):
+            call.answer()
+        with pytest.raises(errors.Cancelled):
+            client.call("Version", cri_pb2.VersionRequest())
+
+
+class TestStreams:
+    def test_leaving_early_cancels(self, fake: FakeServer, client: CriClient) -> None:
+        gone = threading.Event()
+        first = cri_pb2.ContainerEventResponse(container_id="a")
+        begun = threading.Event()
+        fake.prepare("GetContainerEvents", [first, until(gone, begun)])
+        answers = client.stream("GetContainerEvents", cri_pb2.GetEventsRequest())
+        assert next(answers) == first
+        assert begun.wait(LIMIT_S)
+        answers.close()
+        assert gone.wait(LIMIT_S)
+
+
+class TestInterrupts:
+    def test_ctrl_c_cancels_a_call_and_leaves_the_client_usable(
+        self, fake: FakeServer, client: CriClient
+    ) -> None:
+        gone = threading.Event()
+        fake.prepare("PullImage", until(gone))
+        fake.prepare("Version", cri_pb2.VersionResponse())
+
+        def interrupt() -> None:
+            wait_until(lambda: fake.calls)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        interrupter = threading.Thread(target=interrupt)
+        interrupter.start()
+        with pytest.raises(KeyboardInterrupt):
+            client.call("PullImage", cri_pb2.PullImageRequest())
+        assert gone.wait(LIMIT_S)
+        interrupter.join()
+        client.call("Version", cri_pb2.VersionRequest())
+
+
+class TestLog:
+    def test_requests_and_answers_without_secrets(
+        self, fake: FakeServer, client: CriClient, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.DEBUG, "pycrictl.cri")
+        fake.prepare(
+            "PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"), RuntimeError("boom")
+        )
+        fake.prepare("Exec", cri_pb2.ExecResponse(url="http://127.0.0.1:1/exec/s3cr3t"))
+        request = cri_pb2.PullImageRequest(auth=cri_pb2.AuthConfig(username="u", password="s3cr3t"))
+        client.call("PullImage", request)
+        with pytest.raises(errors.RuntimeFault):
+            client.call("PullImage", request)
+        client.call("Exec", cri_pb2.ExecRequest(container_id="c"))
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 6
+        assert lines[0] == '> PullImage {auth { username: "u" password: "[redacted]" }}'
+        assert lines[1].startswith("< PullImage after ")
+        assert lines[1].endswith('10 bytes: {image_ref: "sha256:1"}')
+        assert lines[3].startswith("< PullImage failed: ")
+        assert lines[4] == '> Exec {container_id: "c"}'
+        assert not any("s3cr3t" in line for line in lines)
+
+
+def until(gone: threading.Event, begun: threading.Event | None = None) -> Maker:
+    """Return a maker that sets `begun`, waits for the client to cancel, and sets `gone`."""
+
+    def wait(request: object, context: grpc.ServicerContext) -> Any:
+        if begun is not None:
+            begun.set()
+        status = hang(100)(request, context)
+        gone.set()
+        return status
+
+    return wait
+
+
+@pytest.mark.parametrize(
+    ("name", "request_message", "expected"),
+    [
+        ("Version", cri_pb2.VersionRequest(), 3),
+        ("ListImages", cri_pb2.ListImagesRequest(), 3),
+        ("StreamImages", cri_pb2.StreamImagesRequest(), 3),
+        ("CheckpointContainer", cri_pb2.CheckpointContainerRequest(timeout=60), 3),
+        ("RunPodSandbox", cri_pb2.RunPodSandboxRequest(), 6),
+        ("StopContainer", cri_pb2.StopContainerRequest(), 3),
+        ("StopContainer", cri_pb2.StopContainerRequest(timeout=10), 13),
+        ("StopContainer", cri_pb2.StopContainerRequest(timeout=-10), 3),
+        ("ExecSync", cri_pb2.ExecSyncRequest(), None),
+        ("ExecSync", cri_pb2.ExecSyncRequest(timeout=5), 8),
+        ("ExecSync", cri_pb2.ExecSyncRequest(timeout=-5), None),
+        ("PullImage", cri_pb2.PullImageRequest(), None),
+        ("GetContainerEvents", cri_pb2.GetEventsRequest(), None),
+    ],
+)
+def test_deadlines_of_calls(name: str, request_message: Any, expected: float | None) -> None:
+    assert deadline_s(name, request_message, 3) == expected

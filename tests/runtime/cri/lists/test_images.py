@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pycrictl._proto import cri_pb2
+from pycrictl.runtime.cri.lists.images import (
+    apply_filters,
+    parse_filters,
+    select_by_name,
+    sort_images,
+)
+from tests.captures.scene import digest, fake_images, hex_id
+
+
+def image(number: int, *tags: str, digests: tuple[str, ...] = ()) -> cri_pb2.Image:
+    return cri_pb2.Image(id=f"sha256:{hex_id(number)}", repo_tags=tags, repo_digests=digests)
+
+
+def numbers(images: list[cri_pb2.Image]) -> list[int]:
+    return [int(image.id[7:9], 16) for image in images]
+
+
+IMAGES = sort_images(fake_images())
+
+IDS = st.integers(0, 255)
+IMAGE_LISTS = st.lists(
+    st.builds(image, IDS, st.sampled_from(["a:1", "b:1", "c:1", "<none>:<none>"]))
+    | st.builds(lambda number: image(number, digests=(digest("b", number),)), IDS)
+    | st.builds(image, IDS),
+    unique_by=lambda image: image.id,
+    max_size=12,
+)
+
+
+@given(IMAGE_LISTS.flatmap(lambda images: st.tuples(st.just(images), st.permutations(images))))
+def test_the_order_does_not_depend_on_the_runtimes(
+    both: tuple[list[cri_pb2.Image], list[cri_pb2.Image]],
+) -> None:
+    images, shuffled = both
+    expected = sort_images(images)
+    assert sort_images(shuffled) == expected
+    assert sorted(numbers(expected)) == sorted(numbers(images))
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("", [2, 1, 3, 4, 5, 8, 6, 7]),
+        ("a.io/one", [2]),
+        ("a.io/one:latest", [2]),
+        ("one", [2]),
+        ("two:2", [1]),
+        ("b.io/alias", [1]),
+        ("wo", []),
+        ("c.io/dig", [3]),
+        (digest("c.io/dig", 24), [3]),
+        (digest("c.io/dig", 25), []),
+        ("localhost:5000/x/y", [6]),
+        ("0101", [1]),
+        ("010", []),
+        (f"sha256:{hex_id(4)}", [4]),
+        ("sha256:0404", [4]),
+        ("notag", [7]),
+        ("nosuch", []),
+    ],
+)
+def test_names(name: str, expected: list[int]) -> None:
+    assert numbers(select_by_name(IMAGES, name)) == expected
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["dangling=true"], [3, 4]),
+        (["dangling="], []),
+        (["reference=^b"], [1, 7]),
+        (["reference=<none>"], [4, 5, 6]),
+        (["since=b.io/two:1"], [2]),
+        ([f"since={digest('c.io/dig', 24)[:20]}"], [2, 1]),
+        (["since=0303"], [2, 1]),
+        (["before=nosuch:1"], [2, 1, 3, 4, 5, 8, 6, 7]),
+        (["since=c.io/dig@sha256:00"], [2, 1, 3, 4, 5, 8, 6, 7]),
+        (["before=a.io/one:latest", "since=0808", "dangling=true"], [3, 4]),
+    ],
+)
+def test_filters(filters: list[str], expected: list[int]) -> None:
+    assert numbers(apply_filters(IMAGES, parse_filters(filters))) == expected

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import pytest
+
+from pycrictl._proto import cri_pb2
+from pycrictl.base.config import FILE_LIMIT_BYTES
+from pycrictl.base.errors import UsageError
+from pycrictl.runtime.cri import configurations
+
+POD = "metadata: {name: web, namespace: default}\n"
+CONTAINER = "metadata: {name: main}\nimage: {image: busybox}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "spec"
+
+
+def pod(file: Path, text: str) -> cri_pb2.PodSandboxConfig:
+    file.write_text(text)
+    return configurations.load_pod(str(file), print)
+
+
+def container(file: Path, text: str) -> cri_pb2.ContainerConfig:
+    file.write_text(text)
+    return configurations.load_container(str(file), print)
+
+
+def test_names_of_the_api_and_camel_case(file: Path) -> None:
+    first = pod(file, POD + "log_directory: /l\ndns_config: {servers: [a, b]}\n")
+    second = pod(file, POD + "logDirectory: /l\ndnsConfig: {servers: [a, b]}\n")
+    first.metadata.uid = second.metadata.uid
+    assert first == second
+    assert list(first.dns_config.servers) == ["a", "b"]
+
+
+def test_enums_are_names_or_numbers(file: Path) -> None:
+    text = POD + "linux: {security_context: {namespace_options: {network: %s, pid: %s}}}\n"
+    by_name = pod(file, text % ("NODE", "CONTAINER"))
+    by_number = pod(file, text % ("2", "1.0"))
+    assert by_name.linux == by_number.linux
+    assert by_name.linux.security_context.namespace_options.network == cri_pb2.NODE
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGNAL_SIGTERM"])
+def test_signals_have_their_own_names(file: Path, name: str) -> None:
+    config = container(file, CONTAINER + f"stop_signal: {name}\n")
+    assert config.stop_signal == cri_pb2.SIGNAL_SIGTERM
+
+
+def test_numbers_are_exact(file: Path) -> None:
+    text = CONTAINER + "linux: {resources: {memory_limit_in_bytes: %s, oom_score_adj: '%s'}}\n"
+    config = container(file, text % (2**63 - 1, -(2**63)))
+    assert config.linux.resources.memory_limit_in_bytes == 2**63 - 1
+    assert config.linux.resources.oom_score_adj == -(2**63)
+    document = {
+        "metadata": {"name": "x"},
+        "image": {"image": "y"},
+        "linux": {"resources": {"memory_limit_in_bytes": 9007199254740993}},
+    }
+    config = container(file, json.dumps(document))
+    assert config.linux.resources.memory_limit_in_bytes == 9007199254740993
+
+
+def test_environment_is_plain_text(file: Path) -> None:
+    config = container(file, CONTAINER + "envs: [{key: A, value: ünï}, {key: B, value: 'aGk='}]\n")
+    assert [env.value for env in config.envs] == ["ünï".encode(), b"aGk="]
+
+
+def test_what_is_filled(file: Path) -> None:
+    first, second = pod(file, POD), pod(file, POD)
+    assert uuid.UUID(first.metadata.uid) != uuid.UUID(second.metadata.uid)
+    assert pod(file, "metadata: {name: a, namespace: b, uid: u}").metadata.uid == "u"
+    assert container(file, CONTAINER).image.user_specified_image == "busybox"
+    given = "metadata: {name: m}\nimage: {image: 'sha256:1', user_specified_image: b}\n"
+    assert container(file, given).image.user_specified_image == "b"
+
+
+def test_null_is_as_if_the_key_were_absent(file: Path) -> None:
+    nulls = (
+        "linux: null\nlabels: ~\nport_mappings:\nhostname: null\n"
+        "dns_config: {servers: null}\nannotations: {a: null}\n"
+    )
+    expected = pod(file, POD + "dns_config: {}\nannotations: {a: ''}\n")
+    given = pod(file, POD + nulls)
+    given.metadata.uid = expected.metadata.uid
+    assert given == expected
+    context = "{run_as_user: null, privileged: null, namespace_options: {pid: null}}"
+    text = f"{CONTAINER}linux: {{security_context: {context}}}"
+    assert container(file, text).linux.security_context.HasField("namespace_options")
+    with pytest.raises(UsageError, match=r"metadata\.name is missing or empty"):
+        pod(file, "metadata: null\n")
+
+
+def test_only_the_first_document_is_used(file: Path) -> None:
+    warnings: list[str] = []
+    for more in ("---\n", "---\nfoo: [", "...\n---\nkind: x\n"):
+        file.write_text(POD + "hostname: h\n" + more)
+        assert configurations.load_pod(str(file), warnings.append).hostname == "h"
+    assert warnings == [
+        f'pod config "{file}": only its first document is used; another begins in line {line}'
+        for line in (POD.count("\n") + 3, POD.count("\n") + 4)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("linux: {}\n", 1), ("linux: {cgroup_parent: /x}\n", 0), ("", 0)]
+)
+def test_cgroup_warning(file: Path, text: str, count: int) -> None:
+    file.write_text(POD + text)
+    warnings: list[str] = []
+    configurations.load_pod(str(file), warnings.append)
+    assert len(warnings) == count
+    assert all("cgroup_parent" in warning for warning in warnings)
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("metadata:\n  nme: x\n", 'line 2: metadata: unknown key "nme"', '"name"'),
+        ("Metadata: {}\n", 'line 1: unknown key "Metadata"', '"metadata"'),
+        (POD + "zzzzzz: 1\n", 'line 2: unknown key "zzzzzz"', None),
+        ("metadata: {name: web}\n", "line 1: metadata.namespace is missing or empty", None),
+        ("# x\nmetadata:\n  namespace: a\n", "line 2: metadata.name is missing or empty", None),
+        ("hostname: a\n", "line 1: metadata.name is missing or empty", None),
+        ("metadata: {name: 5}\n", "line 1: metadata.name must be text, not a number", "quotes"),
+        ("labels:\n  a: yes\n", 'line 2: labels["a"] must be text, not true or false', "quotes"),
+        ("dns_config: {servers: [null]}\n", "dns_config.servers[0] must be text, not null", None),
+        ("dns_config: {servers: a}\n", "line 1: dns_config.servers must be a list", None),
+        ("dns_config: {servers: [a, 1]}\n", "line 1: dns_config.servers[1] must be text", "quotes"),
+        ("port_mappings: [{host_port: a}]", "port_mappings[0].host_port must be a whole", None),
+        ("port_mappings: [{host_port: '1'}]", "port_mappings[0].host_port must be a whole", None),
+        ("port_mappings: [{host_port: 2147483648}]", "to 2147483647", None),
+        (
+            "port_mappings: [{protocol: tcp}]",
+            "not one of TCP (0), UDP (1), SCTP (2)",
+            None,
+        ),
+        ("port_mappings: [{protocol: 7}]", '"7" is not one of', None),
+        ("linux: {overhead: {cpu_period: '0x1'}}", 'not "0x1"', None),
+        ("linux: {overhead: {cpu_period: 1e400}}", "linux.overhead.cpu_period must be", None),
+        ("log_directory: a\nlogDirectory: b\n", "line 2: logDirectory is given twice", None),
+        ("labels: {a: b,\n a: c}\n", 'line 2: labels["a"] is given twice', None),
+        ("{\n", "line 1: it is not JSON", None),
+        ('{"metadata": {\n  "name": \n\n', "line 2: it is not JSON", None),
+        ("- 1", "line 1: the document must be a mapping, not a list", None),
+        ("", "line 1: the document must be a mapping, not null", None),
+        ('{"hostname": "\\ud800"}', "it is not JSON: found invalid Unicode character", None),
+        ("labels: {'\\e[2J': 5}", "labels[", "quotes"),
+    ],
+)
+def test_what_is_wrong_is_named(file: Path, text: str, message: str, hint: str | None) -> None:
+    with pytest.raises(UsageError) as caught:
+        pod(file, text)
+    assert caught.value.message.startswith(f'pod config "{file}", line ')
+    assert message in caught.value.message
+    assert caught.value.message.isprintable()
+    assert (hint is None) == (caught.value.hint is None)
+    assert hint is None or hint in str(caught.value.hint)
+
+
+def test_container_needs_an_image(file: Path) -> None:
+    with pytest.raises(UsageError, match=r"image\.image is missing or empty"):
+        container(file, "metadata: {name: x}\nimage: {}\n")
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    large = tmp_path / "large"
+    large.write_bytes(b"#" * (FILE_LIMIT_BYTES + 1))
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"a: b\n\xff")
+    for path, reason in [
+        (str(tmp_path / "none"), "No such file or directory"),
+        (str(tmp_path), "Is a directory"),
+        (str(large), "larger than 1024 KiB"),
+        (str(binary), "line 2: it is not UTF-8 text"),
+        ("\0", "null byte"),
+    ]:
+        with pytest.raises(UsageError, match=reason):
+            configurations.load_pod(path, print)

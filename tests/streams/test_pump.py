@@ -1,0 +1,139 @@
+"""Standard streams of every kind as the input and outputs of a command."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from pycrictl.streams.pump import PIECE_BYTES, Input, Output
+from tests.streams.servers import run
+
+
+def test_a_slow_pipe_holds_the_writer_back_and_loses_nothing() -> None:
+    """The event loop must keep running meanwhile: the reader needs it."""
+    reading, writing = os.pipe()
+    data = os.urandom(4 << 20)
+
+    async def copy() -> bytes:
+        with os.fdopen(reading) as source, os.fdopen(writing, "w") as target:
+            stdin, stdout = Input(source), Output(target)
+
+            async def write() -> None:
+                for start in range(0, len(data), 100_000):
+                    await stdout.write(data[start : start + 100_000])
+                await stdout.finish()
+                os.close(os.dup(target.fileno()))
+
+            task = asyncio.create_task(write())
+            await asyncio.sleep(0.05)
+            assert not task.done()
+            got = b""
+            while len(got) < len(data):
+                got += await stdin.read()
+            await task
+            return got
+
+    assert run(copy()) == data
+    assert all(not thread.name.startswith("asyncio") for thread in threading.enumerate())
+
+
+def test_a_pipe_that_nobody_reads() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    async def scenario() -> None:
+        with os.fdopen(writing, "w") as target:
+            stdout = Output(target)
+            await stdout.write(b"x")
+            await stdout.finish()
+
+    with pytest.raises(BrokenPipeError):
+        run(scenario())
+
+
+def test_many_pieces_and_views_keep_their_order(tmp_path: Path) -> None:
+    """There are more pieces than one system call can write."""
+    data = os.urandom(5000)
+    pieces = [memoryview(data)[start : start + 1] for start in range(len(data))]
+
+    async def scenario() -> None:
+        with (tmp_path / "copy").open("w") as target:
+            stdout = Output(target)
+            await stdout.write(*pieces)
+            await stdout.write(b"", data, memoryview(data)[1:2], b"")
+            await stdout.write()
+            await stdout.finish()
+
+    run(scenario())
+    assert (tmp_path / "copy").read_bytes() == data + data + data[1:2]
+
+
+@pytest.mark.parametrize("is_blocking", [True, False])
+def test_pieces_through_a_pipe_that_is_full_at_times(is_blocking: bool) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, is_blocking)
+    data = os.urandom(1 << 20)
+    pieces = [data[start : start + 10_007] for start in range(0, len(data), 10_007)]
+    got = bytearray()
+
+    def read() -> None:
+        while part := os.read(reading, 30_000):
+            got.extend(part)
+
+    thread = threading.Thread(target=read)
+
+    async def scenario() -> None:
+        with os.fdopen(writing, "w") as target:
+            stdout = Output(target)
+            await stdout.write(*pieces[:50])  # nobody reads yet
+            thread.start()
+            for piece in pieces[50:]:
+                await stdout.write(piece)
+            await stdout.finish()
+
+    try:
+        run(scenario())
+        thread.join()
+    finally:
+        os.close(reading)
+    assert bytes(got) == data
+
+
+def test_always_some_input_leaves_others_their_turn() -> None:
+    async def scenario(source: TextIO) -> int:
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        stdin = Input(source)
+        task = asyncio.create_task(other())
+        for _ in range(5):
+            assert await stdin.read() == bytes(PIECE_BYTES)
+        task.cancel()
+        return turns
+
+    with Path("/dev/zero").open() as zeros:
+        assert run(scenario(zeros)) >= 4
+
+
+def test_waiting_for_input_can_be_cancelled() -> None:
+    reading, writing = os.pipe()
+
+    async def scenario() -> bytes:
+        with os.fdopen(reading) as source, os.fdopen(writing, "wb", buffering=0) as target:
+            stdin = Input(source)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(stdin.read(), 0.01)
+            target.write(b"later")
+            return await stdin.read()
+
+    assert run(scenario()) == b"later"

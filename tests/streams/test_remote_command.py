@@ -1,0 +1,325 @@
+"""Remote commands on servers that misbehave exactly as a test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import socket
+import tempfile
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pycrictl.base.errors import RemoteProtocolError, StreamError, UpgradeRefused
+from pycrictl.streams.pump import Ends, Input, Output
+from pycrictl.streams.remote_command import Choice, attempts, run_command
+from pycrictl.streams.wire.command import ExitReported, OutcomeUnknown, Streams
+from tests.streams.servers import accept_upgrade, read_frame, read_head, run, serve, write
+from tests.streams.wire.frames import BINARY, PING, close_frame, frame
+from tests.streams.wire.spdyframes import RstStream
+
+from .spdy_server import SUCCESS, UPGRADE, SpdyPeer, failure
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+SpdyTalk = Callable[[SpdyPeer], Awaitable[None]]
+
+OUTPUT_ONLY = Streams()
+PIPED = Streams(stdin=True)
+TERMINAL = Streams(stdin=True, stderr=False, tty=True)
+MIB = 2**20
+
+
+class Scene:
+    """A server that refuses some requests, then chooses a protocol and runs ``talk``."""
+
+    def __init__(
+        self, talk: Talk, *, protocol: str = "v4.channel.k8s.io", refuses: int = 0
+    ) -> None:
+        self.heads: list[dict[str, str]] = []
+        self.notes: list[str] = []
+        self.stdout: Any = io.StringIO()
+        self.stderr = io.StringIO()
+        self._talk = talk
+        self._protocol = protocol
+        self._refuses = refuses
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await read_head(reader)
+        self.heads.append(head)
+        if len(self.heads) <= self._refuses:
+            writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+        elif head["upgrade"] == "websocket":
+            writer.write(accept_upgrade(head, f"Sec-WebSocket-Protocol: {self._protocol}"))
+            await self._talk(reader, writer)
+        else:
+            writer.write(UPGRADE.format(self._protocol).encode())
+            await self._talk(reader, writer)
+
+    def websocket(
+        self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", **terms: Any
+    ) -> ExitReported | None:
+        return self._run(streams, choice=choice, **terms)
+
+    def spdy(self, streams: Streams = PIPED, **terms: Any) -> ExitReported | None:
+        return self._run(streams, choice="spdy", **terms)
+
+    def _run(
+        self,
+        streams: Streams,
+        *,
+        choice: Choice,
+        is_attach: bool = False,
+        stdin: bytes = b"",
+        silence_s: float = 10,
+    ) -> ExitReported | None:
+        async def scenario() -> ExitReported | None:
+            with tempfile.TemporaryFile("w+b") as file:
+                file.write(stdin)
+                file.seek(0)
+                ends = Ends(
+                    Output(self.stdout),
+                    Output(self.stderr),
+                    Input(io.TextIOWrapper(file)) if streams.stdin else None,
+                    note=self.notes.append,
+                )
+                async with serve(self._handle) as address:
+                    return await run_command(
+                        lambda: f"http://{address}/exec/secret",
+                        streams,
+                        ends,
+                        choice=choice,
+                        is_attach=is_attach,
+                        timeout_s=30,
+                        silence_s=silence_s,
+                    )
+
+        return run(scenario())
+
+
+def spdy(talk: SpdyTalk) -> Talk:
+    async def talk_to_peer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await talk(SpdyPeer(reader, writer))
+
+    return talk_to_peer
+
+
+# WebSocket
+
+
+def say(*messages: bytes) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(frame(BINARY, message) for message in messages) + close_frame(1000))
+        await reader.read()
+
+    return talk
+
+
+def test_outputs_and_outcome() -> None:
+    scene = Scene(say(b"\x01", b"\x01a", b"\x02b", b"\x01c", b"\x03" + failure(7)))
+    outcome = scene.websocket()
+    assert outcome is not None
+    assert outcome.exit_code == 7
+    assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
+
+
+def test_the_end_of_the_input() -> None:
+    received: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.append((await read_frame(reader))[1])
+        received.append((await read_frame(reader))[1])
+        writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
+        await reader.read()
+
+    scene = Scene(talk, protocol="v5.channel.k8s.io")
+    assert scene.websocket(Streams(stdin=True), stdin=b"x") == ExitReported(0)
+    assert received == [b"\x00x", b"\xff\x00"]
+    assert scene.notes == []
+
+
+def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
+    pings = frame(PING, b"x" * 100) * 999 + frame(BINARY, b"\x01a")
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        for _ in range(100):
+            await write(writer, pings)
+        writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
+        await reader.read()
+
+    scene = Scene(talk)
+    assert scene.websocket() == ExitReported(0)
+    assert scene.stdout.getvalue() == "a" * 100
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [frame(BINARY, b"\x01", length=64 * MIB + 1), *[b"x" * MIB] * 64],
+        [
+            frame(BINARY, b"\x01" + b"x" * 1000, fin=False),
+            *[frame(0, b"x" * 1000, fin=False)] * 9000,
+        ],
+        [frame(BINARY, fin=False) + frame(0, fin=False) * 9000],
+        [frame(PING, b"x" * 100) * 30_000],
+    ],
+)
+def test_memory_stays_small(pieces: list[bytes]) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            await write(writer, piece)
+
+    with Path(os.devnull).open("w") as nowhere:
+        scene = Scene(talk)
+        scene.stdout = nowhere
+        tracemalloc.start()
+        try:
+            with pytest.raises(StreamError, match="no exit status"):
+                scene.websocket()
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    # The memory of the test's server counts, too: at most one piece.
+    assert peak < max(map(len, pieces)) + 8 * MIB
+
+
+NEWEST, ANY = (("websocket", ("v5.channel.k8s.io", "v4.channel.k8s.io")[:n]) for n in (1, 2))
+SPDY = ("spdy", ("v4.channel.k8s.io",))
+
+
+@pytest.mark.parametrize(
+    ("choice", "streams", "is_attach", "tried"),
+    [
+        ("auto", OUTPUT_ONLY, False, [ANY, SPDY]),
+        ("auto", PIPED, False, [NEWEST, SPDY]),
+        ("auto", PIPED, True, [NEWEST, SPDY]),
+        ("websocket", PIPED, False, [NEWEST, SPDY]),
+        ("websocket", PIPED, True, [NEWEST, SPDY]),
+        ("websocket", TERMINAL, False, [ANY]),
+        ("websocket", TERMINAL, True, [ANY]),
+        ("auto", TERMINAL, False, [NEWEST, SPDY]),
+        ("spdy", PIPED, False, [SPDY]),
+        # With older protocols a server ends an input that was not requested: attaching must not end
+        # that of a running container.
+        ("auto", OUTPUT_ONLY, True, [NEWEST, SPDY]),
+        ("websocket", OUTPUT_ONLY, True, [NEWEST]),
+    ],
+)
+def test_what_is_tried(
+    choice: Choice, streams: Streams, is_attach: bool, tried: list[object]
+) -> None:
+    assert attempts(choice, streams, is_attach=is_attach) == tried
+
+
+@pytest.mark.parametrize("choice", ["websocket", "spdy"])
+def test_what_was_not_offered(choice: Choice) -> None:
+    with pytest.raises(RemoteProtocolError, match=r"not offered|unsupported subprotocol"):
+        Scene(say(), protocol="v3.channel.k8s.io").websocket(choice=choice)
+
+
+def test_a_refused_websocket_is_told_with_what_helps() -> None:
+    scene = Scene(say(), refuses=1)
+    with pytest.raises(UpgradeRefused, match="403") as caught:
+        scene.websocket(is_attach=True)
+    assert caught.value.hint == "use --transport spdy"
+    assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v5.channel.k8s.io"]
+
+
+def test_auto_goes_on_to_spdy() -> None:
+    scene = Scene(say(), refuses=2)
+    with pytest.raises(UpgradeRefused):
+        scene.websocket(choice="auto")
+    assert [head["upgrade"] for head in scene.heads] == ["websocket", "SPDY/3.1"]
+
+
+# SPDY
+
+
+async def until_gone(peer: SpdyPeer) -> None:
+    while await peer.next_frame():
+        pass
+
+
+def test_the_outcome_survives_a_reset() -> None:
+    """If a server closes the connection with unread input, the connection is reset."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        await peer.until_unread()
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", failure(3), is_last=True)
+        peer.writer.transport.abort()
+
+    scene = Scene(spdy(talk))
+    outcome = scene.spdy(stdin=bytes(16 << 20))
+    assert outcome is not None
+    assert (outcome.exit_code, scene.stdout.getvalue()) == (3, "out")
+
+
+@pytest.mark.parametrize("size_bytes", [0, 16 << 20])
+def test_a_server_that_is_stuck_after_the_outputs(size_bytes: int) -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(20)
+
+    scene = Scene(spdy(talk))
+    with pytest.raises(OutcomeUnknown, match="neither takes input nor answers"):
+        scene.spdy(stdin=bytes(size_bytes), silence_s=0.5)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_that_closes_its_outputs_and_works_on() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.end("stdout", "stderr")
+        for _ in range(3):
+            await peer.answer_ping()
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(silence_s=0.5) == ExitReported(0)
+    assert len(scene.notes) == 1
+
+
+def test_a_command_without_input_may_be_silent() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(3)
+        peer.end("stdout", "stderr")
+        await asyncio.sleep(0.8)
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(Streams(), silence_s=0.5) == ExitReported(0)
+    assert scene.notes == []
+
+
+def test_a_server_that_never_opens_the_streams() -> None:
+    async def talk(peer: SpdyPeer) -> None:
+        await asyncio.sleep(20)
+
+    with pytest.raises(StreamError, match="does not open the streams"):
+        Scene(spdy(talk)).spdy(silence_s=0.1)
+
+
+def test_input_that_the_server_refuses() -> None:
+    """The command continues without it."""
+
+    async def talk(peer: SpdyPeer) -> None:
+        await peer.accept(4)
+        peer.send(RstStream(peer.ids["stdin"], 5))
+        peer.say("stdout", b"out")
+        peer.end("stdout", "stderr")
+        peer.say("error", SUCCESS, is_last=True)
+        await until_gone(peer)
+
+    scene = Scene(spdy(talk))
+    assert scene.spdy(stdin=bytes(1 << 20)) == ExitReported(0)
+    assert scene.stdout.getvalue() == "out"

@@ -1,0 +1,112 @@
+"""Reading archives of other programs, and other programs reading ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.exec.cleaning import Cleaner
+from pycrictl.copy.tree.places import THIS_MACHINE, open_source
+from pycrictl.streams.wire.tar.header import Entry, EntryType
+from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at
+from tests.streams.wire.archives import NS, packed
+
+DATA = Path(__file__).parents[1] / "data"
+MTIME_NS = 1_700_000_000_123_456_789
+FILES = {
+    "f": "hello",
+    os.fsdecode(b"\xff\xfe bytes"): "odd",
+    "n" * 255: "long",
+    "/".join(["p" * 60] * 4) + "/deep": "deep",
+}
+
+Listing = dict[str, tuple[object, ...]]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Make a tree ``d`` of names and types that every tar supports."""
+    folder = tmp_path / "made/d"
+    (folder / "sub").mkdir(parents=True)
+    for name, content in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    (folder / "hard").hardlink_to(folder / "f")
+    (folder / "link").symlink_to("f")
+    for path in (*folder.rglob("*"), folder):
+        os.utime(path, ns=(MTIME_NS, MTIME_NS), follow_symlinks=False)
+    return folder
+
+
+def in_seconds(found: Listing) -> Listing:
+    return {name: (mode, int(str(time)) // NS, rest) for name, (mode, time, rest) in found.items()}
+
+
+def of_files(found: Listing) -> Listing:
+    """Drop all times except those of files, the only ones that BusyBox keeps."""
+    return {
+        name: (mode, time if isinstance(rest, tuple) else None, rest)
+        for name, (mode, time, rest) in in_seconds(found).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "form"),
+    [
+        (("tar", "--format=posix"), dict),
+        (("tar", "--format=gnu"), in_seconds),
+        pytest.param(("busybox", "tar"), in_seconds, marks=pytest.mark.debian),
+        ("bsdtar-pax.tar", dict),
+        ("bsdtar-gnutar.tar", in_seconds),
+    ],
+    ids=["posix", "gnu", "busybox", "bsdtar-pax", "bsdtar-gnu"],
+)
+def test_programs_are_read(
+    tree: Path, tmp_path: Path, command: tuple[str, ...] | str, form: Callable[[Listing], Listing]
+) -> None:
+    if isinstance(command, str):
+        archive = (DATA / command).read_bytes()
+    else:
+        archive = subprocess.check_output([*command, "-C", tree.parent, "-cf", "-", "d"])
+    (tmp_path / "read").mkdir()
+    pieces = [archive[start : start + 10_240] for start in range(0, len(archive), 10_240)]
+    put_at(tmp_path / "read", Archive(pieces), KEEP)
+    assert form(listing(tmp_path / "read/d")) == form(listing(tree))
+
+
+@pytest.mark.parametrize(
+    ("is_cleaned", "command", "form"),
+    [
+        (False, ["tar"], dict),
+        (True, ["tar"], dict),
+        pytest.param(True, ["busybox", "tar"], of_files, marks=pytest.mark.debian),
+    ],
+    ids=["gnu", "gnu-cleaned", "busybox-cleaned"],
+)
+def test_programs_read_what_is_written(
+    tree: Path,
+    tmp_path: Path,
+    is_cleaned: bool,
+    command: list[str],
+    form: Callable[[Listing], Listing],
+) -> None:
+    cleaner = Cleaner(KEEP, UNWATCHED, name=None, top=b".", unpacks=True)
+    with open_source(THIS_MACHINE, os.fsencode(tree)) as source:
+        pieces = pack(source, on_skip=ignore)
+        archive = b"".join(map(bytes, cleaner.clean(pieces) if is_cleaned else pieces))
+    (tmp_path / "read").mkdir()
+    subprocess.run([*command, "-C", tmp_path / "read", "-xpf", "-"], input=archive, check=True)
+    assert form(listing(tmp_path / "read/d")) == form(listing(tree))
+
+
+def test_large_numbers_are_read_by_gnu_tar() -> None:
+    entry = Entry(b"f", EntryType.DIRECTORY, 0, 0o755, -5 * NS, 3_000_000, 4_000_000)
+    words = ["tar", "--numeric-owner", "--utc", "-tvf", "-"]
+    listed = subprocess.run(words, input=packed((entry, b"")), check=True, capture_output=True)
+    assert b"3000000/4000000" in listed.stdout
+    assert b"1969-12-31 23:59" in listed.stdout
