@@ -13,7 +13,7 @@ HELM := $(if $(filter x86_64,$(shell uname -m)),.venv/bin/helm)
 help: ## the targets, as here
 	@sed -En 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' Makefile | expand -t 12
 
-demo: node .venv/.stamp ## what nobody else has, in half a minute on a throwaway node
+demo: node .venv/.stamp ## a 30-second demo on a disposable node
 	$(PYTHON) -m tests.e2e.node.demo
 playground: node .venv/.stamp ## a shell on such a node; all of it is gone when the shell ends
 	@$(PYTHON) -m tests.e2e.node.playground

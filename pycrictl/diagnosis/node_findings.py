@@ -104,7 +104,7 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
     service = "crio" if "crio" in facts.endpoint else "containerd"
     if facts.is_forbidden:
         text = f"the runtime could not be looked at: {facts.problem}"
-        advice = "run it as root; what else was not seen stands below"
+        advice = "run it as root; other unavailable sources are listed below"
         yield Finding("not-allowed", Weight.SERIOUS, text, advice)
     elif not facts.endpoint:
         advice = "'systemctl status containerd' (or crio) shows whether the runtime is running"
@@ -217,7 +217,7 @@ def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
             size = format_bytes(facts.dead_bytes)
             parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
         text = f"pulls that were killed have left {' and '.join(parts)}"
-        advice = "nothing: a new pull of the same image goes on from them; containerd drops them"
+        advice = "no action needed: the next pull resumes from them, or containerd deletes them"
         yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day")
     if facts.stages:
         text = f"copies that were killed have left {', '.join(facts.stages[:3])}"

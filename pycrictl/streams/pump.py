@@ -209,7 +209,7 @@ class Pump:
             except TimeoutError:
                 pass
             if not core.is_ready:
-                raise StreamError("it does not open the streams")
+                raise StreamError("the server did not open the streams in time")
             if taken != self._taken:
                 continue
             if is_asked:

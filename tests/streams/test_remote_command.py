@@ -305,7 +305,7 @@ def test_a_server_that_never_opens_the_streams() -> None:
     async def talk(peer: SpdyPeer) -> None:
         await asyncio.sleep(20)
 
-    with pytest.raises(StreamError, match="does not open the streams"):
+    with pytest.raises(StreamError, match="did not open the streams in time"):
         Scene(spdy(talk)).spdy(silence_s=0.1)
 
 

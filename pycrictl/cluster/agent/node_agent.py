@@ -235,7 +235,7 @@ class Agent:
         if not trust.proxy_ca:
             return "the API server names no front proxy to trust"
         if self.peers.authority is None:
-            return "by which authority agents know each other is not known yet"
+            return "the agents' CA is not available yet"
         if self._reflector.failing_s > UNREACHED_S:
             return f"the API server cannot be asked: {self._reflector.error}"
         return ""

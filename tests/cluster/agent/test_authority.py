@@ -113,7 +113,7 @@ def test_an_authority_that_cannot_be_read_is_none(
     cluster.add_pod("db", node="n2")
     ready = cluster.ask("/readyz")
     assert ready.status == 503
-    assert ready.content.startswith(b"by which authority agents know each other")
+    assert ready.content.startswith(b"the agents' CA is not available yet")
     (status,) = listed(cluster).values()
     assert status["error"].endswith("cannot verify it yet")
     assert not redirected
