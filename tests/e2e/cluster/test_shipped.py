@@ -109,6 +109,8 @@ def test_twelve_slow_pulls(node: Node, cluster: Cluster, plugin: Plugin) -> None
         return len(found) == 12 and sum(one["progressBytes"] > 2 * MIB for one in found) >= 3
 
     wait_until(are_running)
+    # containerd 1.6 tells bytes in steps of 1 MiB, which take half a minute at this rate.
+    wait_until(lambda: loading(cluster, images))
     command = [*(sys.executable, "-m", "pycrictl", "-r", node.endpoint)]
     command += ["image-pull-progress", "--progress", "json"]
     by_node = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
