@@ -45,7 +45,6 @@ _OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
 _WATCHED: Final = ("images", "metricsp", "pods", "ps", "stats", "statsp", "why")
 """Commands that with ``--watch`` run until Ctrl-C."""
 
-_CREDENTIALS: Final = ("CRICTL_AUTH", "CRICTL_CREDS")
 _DIAGNOSES: Final = ("why", "doctor")
 """Commands whose status tells of problems that were found."""
 
@@ -121,7 +120,7 @@ class _Target(NamedTuple):
         """Return what a host is told to run, after it was sent the files."""
         environ = self.env.environ
         start = session.start_message(self.env.program, host.label, request.words, environ)
-        names = _CREDENTIALS if has_credentials else ()
+        names = session.CREDENTIALS if has_credentials else ()
         secret = {name: environ[name] for name in names if name in environ}
         if request.files or secret:
             files = [(place, content.decode("latin-1")) for place, content in request.files]
@@ -231,7 +230,7 @@ def _alone(target: _Target, request: Request, travel: Travel) -> int:
             if is_kept:  # the program was there a moment ago
                 return attempt(stdout)
             raise failure(end.text)
-        if end.status == session.LOST_STATUS and ssh.kept(host) is None:
+        if end.status == session.LOST_STATUS and ssh.is_lost(host):
             raise HostError("the connection has ended")
         return end.status
 

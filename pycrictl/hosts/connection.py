@@ -114,6 +114,10 @@ class Ssh:
         """Return how commands are run there (``session.known_way``), if that is known."""
         return session.known_way(self.socket(host)) if self._keeps else None
 
+    def is_lost(self, host: Host) -> bool:
+        """Return whether the connection has ended, of a command that ended with LOST_STATUS."""
+        return not self._keeps or session.is_lost(self.socket(host))
+
     def reach(self, host: Host) -> dict[str, Any]:
         """Return how commands are run there; sends the program if the host needs it."""
         if way := self.kept(host):
@@ -161,7 +165,7 @@ class Ssh:
         process = Process(words, is_bound=False)
         _, errors = _read_all(process, None)
         if process.close() and not ends:
-            raise HostError(_last_line(errors) or "ssh forwards no ports")
+            raise HostError(_last_line(errors) or "ssh cannot forward the port")
 
     def _options(self, host: Host) -> list[str]:
         options = {
@@ -256,7 +260,7 @@ def _last_line(text: bytes) -> str:
 
 def _no_answer(text: bytes) -> str:
     first = _last_line(text.strip().partition(b"\n")[0])
-    return "it does not run what it is asked to" + (f', and answers "{first}"' if first else "")
+    return "it does not run the requested command" + (f'; it answers "{first}"' if first else "")
 
 
 def _make_private(folder: Path) -> None:

@@ -18,7 +18,7 @@ import threading
 import time
 from contextlib import suppress
 
-from pycrictl.hosts.session import BEGUN, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
+from pycrictl.hosts.session import BEGUN, CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SILENCE_S = 4.0
 _GRACE_S = 0.5
-_CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
 
 
 def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
@@ -125,31 +124,16 @@ def _silence_s(connection: str) -> float:
     """
     import socket
 
-    try:
+    from pycrictl.base.tcp_sockets import ESTABLISHED, tcp_sockets
+
+    with suppress(OSError, ValueError, struct.error):
         client, client_port, server, server_port = connection.split()
         family = socket.AF_INET6 if ":" in server else socket.AF_INET
-        ends = [socket.inet_pton(family, each.partition("%")[0]) for each in (server, client)]
-        # sock_diag(7): the tcp_info of one socket; its cookie is not known.
-        request = struct.pack(
-            "=IHHIIBBBBI2s2s16s16sIII",
-            *(72, 20, 1, 0, 0),  # nlmsghdr: SOCK_DIAG_BY_FAMILY, NLM_F_REQUEST
-            *(family, socket.IPPROTO_TCP, 1 << 1, 0, 0xFFFFFFFF),  # INET_DIAG_INFO, any state
-            *(int(port).to_bytes(2) for port in (server_port, client_port)),
-            *(*ends, 0, 0xFFFFFFFF, 0xFFFFFFFF),
-        )
-        with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, 4) as diagnosis:
-            diagnosis.settimeout(1)
-            diagnosis.sendto(request, (0, 0))
-            answer = diagnosis.recv(8192)
-        at = 16 + 72
-        while at + 4 <= len(answer):
-            size, kind = struct.unpack_from("=HH", answer, at)
-            if kind == 2:  # INET_DIAG_INFO
-                data_ms, ack_ms = struct.unpack_from("=II", answer, at + 4 + 52)
-                return float(min(data_ms, ack_ms)) / 1000
-            at += max(size + 3 & ~3, 4)
-    except (OSError, ValueError, struct.error):
-        pass
+        here, there = (socket.inet_pton(family, one.partition("%")[0]) for one in (server, client))
+        ends = (here, int(server_port)), (there, int(client_port))
+        for one in tcp_sockets(family, ESTABLISHED):
+            if one.ends == ends:
+                return min(one.data_idle_s, one.ack_idle_s)
     return 0.0
 
 
@@ -163,7 +147,7 @@ def _become(start: dict[str, Any], run: Callable[[], NoReturn]) -> NoReturn:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
-    for name in (*SENT_VARIABLES, *_CREDENTIALS, HOST_VARIABLE):
+    for name in (*SENT_VARIABLES, *CREDENTIALS, HOST_VARIABLE):
         os.environ.pop(name, None)
     os.environ |= start["environ"] | {"PYCRICTL_ON_HOST": start["host"]}
     sys.argv = [start["program"], *start["argv"]]

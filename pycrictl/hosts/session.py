@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+import time
 import zlib
 
 TYPE_CHECKING = False
@@ -23,7 +24,10 @@ SENT_VARIABLES = (
     *("TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE"),
     "CRICTL_PULL_TIMEOUT",
 )
-"""What travels of the environment: how to show results. Credentials travel as files do."""
+"""What travels of the environment: how to show results."""
+
+CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
+"""Variables that travel as files do, for commands that use them."""
 
 ENTRY = "__host"
 """The word that makes the program the host's end of a session."""
@@ -38,6 +42,9 @@ STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 """The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
 
 LOST_STATUS = 255
+"""How ssh ends if its connection does, and perhaps a command as well."""
+
+_LINGER_S = 0.5
 _PIECE_BYTES = 64 * 1024
 _SEEN_BYTES = 64 * 1024
 """How much is kept of what is printed before the mark."""
@@ -78,6 +85,16 @@ def known_way(socket: str) -> dict[str, Any] | None:
         return way if way["inode"] == os.lstat(socket).st_ino else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def is_lost(socket: str) -> bool:
+    """Return whether a host's kept connection has ended; it does a moment after its commands."""
+    until_s = time.monotonic() + _LINGER_S
+    while known_way(socket) is not None:
+        if time.monotonic() >= until_s:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def start_message(
@@ -130,7 +147,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
     if not end.is_begun:
         os.unlink(f"{socket}.json")
         return None
-    if end.status == LOST_STATUS and known_way(socket) is None:
+    if end.status == LOST_STATUS and is_lost(socket):
         os.write(2, f"pycrictl: {label}: the connection has ended\n".encode())
         return 1
     return end.status

@@ -78,7 +78,7 @@ class _Run:
             try:
                 found.append(one := parsed(record))
             except (ValueError, TypeError, KeyError, RecursionError):
-                raise HostError("it sends what is no answer") from None
+                raise HostError("its answer is not valid") from None
             self._kept += 0 if one.passes else len(record)
         if self._kept + len(rest) > _RECORDS_BYTES:
             raise HostError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
@@ -170,6 +170,8 @@ class Several:
             ready = selector.select(0.005 if self._reached else _TICK_S)
         for key, _ in ready:
             one: _Run = key.data
+            if one not in self._runs:  # its other output has just ended it
+                continue
             try:
                 self._show(shown, one, one.receive(key.fd), is_error=key.fd == one.process.stderr)
             except HostError as exc:
@@ -217,7 +219,7 @@ class Several:
         if not error and not one.process.is_begun:
             error = failure(one.process.text).message
             self._ssh.forget(one.host)
-        elif status == LOST_STATUS and not error and self._ssh.kept(one.host) is None:
+        elif status == LOST_STATUS and not error and self._ssh.is_lost(one.host):
             error = "the connection has ended"
         self._end(shown, one.host, status, error)
 

@@ -84,10 +84,10 @@ class Host:
     def processes(self) -> list[int]:
         """Return the processes of its sessions."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if f"TEST_HOST={self.folder}\0".encode() in path.read_bytes():
-                    found.append(int(path.parent.name))
+                if f"TEST_HOST={self.folder}\0".encode() in (path / "environ").read_bytes():
+                    found.append(int(path.name))
         return found
 
     def crash(self) -> None:
@@ -223,10 +223,10 @@ class Hosts:
     def kept(self) -> list[int]:
         """Return the processes of control connections, which name their socket."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/cmdline"):
+        for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                if path.read_text().startswith(f"ssh: {self.folder}/run/"):
-                    found.append(int(path.parent.name))
+                if (path / "cmdline").read_text().startswith(f"ssh: {self.folder}/run/"):
+                    found.append(int(path.name))
         return found
 
     def disconnect(self) -> None:

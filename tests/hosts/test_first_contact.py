@@ -219,7 +219,7 @@ def test_start_files_may_print(fresh: Hosts, runtime: str) -> None:
     ("config", "error"),
     [
         ("ForceCommand echo only backups here", 'answers "only backups here"'),
-        ("ForceCommand internal-sftp", "does not run what it is asked to"),
+        ("ForceCommand internal-sftp", "does not run the requested command"),
         ("ForceCommand printf '\\033[2Jx\\n'", r'answers "\x1b[2Jx"'),
         ("AllowUsers nobody", "Permission denied"),
     ],

@@ -202,6 +202,7 @@ def test_a_host_that_dies_is_one_line(fresh: Hosts, fake: FakeServer) -> None:
 
 def test_a_terminal_is_handed_on(machines: Hosts, host: Host, fake: FakeServer) -> None:
     fake.offer("ListContainers", containers("web" + "x" * 60, "db", image="i" * 60))
+    assert machines.run("-H", "n1", "ps").returncode == 0  # the first contact has a line of its own
     with Shell(machines.environ, machines.words("-H", "n1")) as shell:
         for columns in (100, 60):
             shell.resize(24, columns)

@@ -217,7 +217,7 @@ def test_an_answer_that_is_none_fails_its_host_only(
     fresh.add("good").serve(fake.path)
     hostile(fresh, "bad", body)
     done = fresh.run("-H", "good,bad", "ps", "-q")
-    assert done.stdout == f"good {'1' * 64}\n"
+    assert done.stdout == f"good {'1' * 64}\n", done.stderr
     assert "pycrictl: bad: " in done.stderr
     assert "Traceback" not in done.stderr
     assert done.returncode == 1
