@@ -15,7 +15,7 @@ from pycrictl.base.errors import StreamError
 from pycrictl.base.servicelog import Log
 from pycrictl.proxy.calls import Answer, CallRequest, Handler
 from pycrictl.proxy.events import CopyEnded, Event, PullRecorded
-from pycrictl.runtime.cri.calls.tracing import (
+from pycrictl.proxy.telemetry.tracing import (
     TRACEPARENT,
     Context,
     Span,

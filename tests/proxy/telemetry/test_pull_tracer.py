@@ -17,7 +17,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import CopyEnded
 from pycrictl.proxy.telemetry import pull_tracer
-from pycrictl.runtime.cri.calls.tracing import Context
+from pycrictl.proxy.telemetry.tracing import Context
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import Copier, Pretended, container
