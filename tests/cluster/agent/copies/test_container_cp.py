@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pycrictl.cluster.agent.copies.forwarding import MAX_BODY_BYTES
 from tests.cluster.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
 from tests.cluster.agent.standing import Answer, Cluster
 from tests.copy.trees import listing, stages_in, tree
@@ -262,7 +263,7 @@ def test_a_pod_of_another_node(
     ):
         assert said in plugin(str(tmp_path / "f"), to).stderr
     allow(cluster, "admin", "pods/exec")
-    for body, status in ((bytes(2 * MIB), 413), (b"[" * 60_000, 400)):
+    for body, status in ((bytes(MAX_BODY_BYTES + 1), 413), (b"[" * 60_000, 400)):
         assert cluster.get(COPIES, user="admin", method="POST", body=body).status == status
     assert post(cluster, SPEC).status == 201
     check_too_many(post(cluster, SPEC))
