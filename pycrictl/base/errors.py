@@ -2,7 +2,7 @@
 
 Each class has a ``reference`` (kebab-case, stable: the reason in the status of a failed copy) and
 the ``exit_code`` of a program that ends with it. Other errors become these at three walls only:
-gRPC statuses in ``cri.calls.errmap``, protocol violations in ``wire``, ``OSError`` at the file
+gRPC statuses in ``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file
 system. Only ``cli.main`` prints them, as ``pycrictl: <message>`` and the hint.
 """
 

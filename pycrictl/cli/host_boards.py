@@ -81,7 +81,7 @@ class HostBoards:
         try:
             rows_in(record.content, host)
         except (ValueError, TypeError, KeyError) as exc:
-            self._lost[host] = f"it sends what is no answer: {exc}"
+            self._lost[host] = f"its answer is not valid: {exc}"
         else:
             self._boards[host] = record.content
             self._lost.pop(host, None)

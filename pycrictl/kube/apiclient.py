@@ -1,7 +1,7 @@
 """A client of the API server for commands and threads: JSON over HTTPS, with urllib3.
 
-The agent's client (``agent.asyncapi``) shares the credential and the errors. Each request has its
-own connection and thread, since neither the resolver nor TLS has a deadline: at the deadline the
+The agent's client (``asyncapi``) shares the credential and the errors. Each request has its own
+connection and thread, since neither the resolver nor TLS has a deadline: at the deadline the
 caller returns and abandons the thread.
 """
 

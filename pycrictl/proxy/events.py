@@ -1,7 +1,7 @@
 """What happens in the proxy, as values.
 
 Each event goes to every consumer, a function that picks those that concern it: the log
-(``figures.event_log``), metrics, traces, the history, hand-overs, and streams of progress.
+(``telemetry.event_log``), metrics, traces, the history, hand-overs, and streams of progress.
 """
 
 from __future__ import annotations

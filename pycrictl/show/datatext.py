@@ -41,7 +41,7 @@ def _for_html(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape unprintable characters in the strings of a JSON ``text``, as ``units.escape`` does.
+    """Escape unprintable characters in the strings of a JSON ``text``, as ``escape`` does.
 
     JSON itself escapes only control characters below 0x20. Terminals act on others as well, and
     characters that are invisible or change the writing direction can hide text.

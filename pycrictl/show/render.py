@@ -1,7 +1,7 @@
 """Results as text: tables, blocks of fields, lines, JSON and YAML, in crictl's forms.
 
 Functions write to a given text stream, in one piece where possible, so a reader that stops early
-gets whole lines. External text is escaped with ``units.escape`` (or the escapes of JSON and YAML),
+gets whole lines. External text is escaped with ``escape`` (or the escapes of JSON and YAML),
 so no name can control the terminal or forge a line.
 """
 

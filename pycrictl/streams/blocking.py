@@ -1,6 +1,6 @@
 """Opens the WebSocket behind a stream URL with blocking calls, without asyncio.
 
-The rules are those of ``streaming.bytestream.dial`` and ``remote_command.open_transport``.
+The rules are those of ``streams.bytestream.dial`` and ``remote_command.open_transport``.
 """
 
 from __future__ import annotations

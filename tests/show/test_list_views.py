@@ -108,7 +108,7 @@ START_NS = 1_700_000_000_000_000_000
 
 
 def by_id(stats: Any) -> list[Any]:
-    """Return samples sorted by ID, as ``cri.inspection.stats`` returns them."""
+    """Return samples sorted by ID, as ``runtime.cri.inspection.stats`` returns them."""
     return sorted(stats, key=lambda each: each.attributes.id)
 
 

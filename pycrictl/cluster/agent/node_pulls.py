@@ -1,8 +1,8 @@
 """The pulls of this node: one source shared by all requests, stopped when there are none.
 
 The source is that of ``image-pull-progress``: the node's proxy, else containerd's own API, else the
-files of CRI-O (``progress.node_watch``). It blocks on sockets and files, so it runs in a thread,
-which ends after a while without requests. The node's pods are watched for the same time.
+files of CRI-O (``node_watch``). It blocks on sockets and files, so it runs in a thread, which ends
+after a while without requests. The node's pods are watched for the same time.
 """
 
 from __future__ import annotations

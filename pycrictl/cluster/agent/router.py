@@ -12,7 +12,7 @@ How ``kubectl get imagepulls -A -w`` is served:
    ``object_store``, which is pure; each change gets a version and goes to every ``watching``.
 3. ``cluster`` finds the nodes with pods that wait for an image (``reflector``), and queries their
    agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
-4. The agent of such a node follows its pulls in ``node_pulls`` with ``progress.node_watch``;
+4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
    ``objects`` joins them with the images of the pods, and ``api.table`` and ``api.answers``
    write the requested form.
 

@@ -4,7 +4,7 @@ All entries, whether from an archive or from a walk over another tree, pass thro
 judged, created in a stage, and moved into place when all have arrived and the caller has verified
 them.
 
-1. ``wire.tar.reader``, pure and strict, reads an entry's header and returns its content.
+1. ``streams.wire.tar.reader``, pure and strict, reads an entry's header and returns its content.
 2. ``copy.rules.policy``, which is pure, judges the name and the type: the entry is created
    or skipped, or the whole copy refused.
 3. ``tree.stage`` opens the entry's directory in the stage by descriptors (``tree.rootfs``) and

@@ -1,4 +1,4 @@
-"""One end of the connection of a copy: ``wire.websocket`` messages over a socket.
+"""One end of the connection of a copy: ``streams.wire.websocket`` messages over a socket.
 
 It blocks, in a thread of its own: the socket itself slows down the peer. The handshake is completed
 beforehand (by ``streaming.blocking`` in a client, ``proxy.serve.stream_server`` in a server).

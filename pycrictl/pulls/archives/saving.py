@@ -124,7 +124,7 @@ class Saving:
         if data is None:
             what = platform or blob.platform or blob.digest
             raise ArchiveError(
-                f"what the image has for {what} is not on this node",
+                f"the image's content for {what} is not on this node",
                 hint="a pull fetches only what the node needs",
             )
         return parse_document(data), data

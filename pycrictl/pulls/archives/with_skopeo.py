@@ -38,7 +38,9 @@ class Skopeo:
     def save(self, images: Sequence[Image], path: str, form: str) -> None:
         """Write one image to a new file; ``form`` is ``oci`` or ``docker``."""
         if len(images) != 1 or path == "-":
-            raise Unimplemented("on CRI-O, one image is saved at a time, and to a file")
+            raise Unimplemented(
+                "on CRI-O, only one image at a time can be saved, and only to a file"
+            )
         (image,) = images
         name = image.names[0] if image.names else ""
         with replacing(path) as file:  # skopeo takes an empty file for none
@@ -47,7 +49,7 @@ class Skopeo:
     def load(self, path: str, name: str) -> str:
         """Load the image of an archive and return its name; ``name`` is for one without."""
         if path == "-":
-            raise Unimplemented("on CRI-O, archives are loaded from files", hint="name one with -i")
+            raise Unimplemented("on CRI-O, only files can be loaded", hint="name one with -i")
         with opened(path) as members:
             lists = {
                 each.name: b"".join(each.pieces())
@@ -58,7 +60,7 @@ class Skopeo:
         names = [each for image in images for each in image.names]
         if len(images) != 1 or len(names) > 1 or bool(names) is bool(name):
             raise Unimplemented(
-                "on CRI-O, an archive of one image with one name is loaded",
+                "on CRI-O, only an archive of one image with one name can be loaded",
                 hint="--name names an image without a name",
             )
         form = "oci" if "index.json" in lists else "docker"

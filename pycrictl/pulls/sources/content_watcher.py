@@ -493,7 +493,7 @@ def _add_ingests(
 
 
 def _is_load(lease: leases_pb2.Lease) -> bool:
-    """Return whether a lease is that of a running load (``archives.loading``)."""
+    """Return whether a lease is that of a running load (``pulls.archives.loading``)."""
     return LOAD_LABEL in lease.labels and not is_abandoned(lease.id, LOAD_PREFIX)
 
 

@@ -3,20 +3,20 @@
 The way of a byte count, from a runtime to a reader, goes down and never back. A layer has four
 forms:
 
-1. *What a runtime says.* containerd grows a file in its content store; ``progress.content_watcher``
+1. *What a runtime says.* containerd grows a file in its content store; ``content_watcher``
    polls the leases that running pulls hold, unfinished blobs and snapshots. CRI-O has no API for
-   this; ``progress.crio.watcher`` reads the files that its process has open.
-2. *A source's own layer*, with what only this source needs: ``Layer`` (``progress.layers``) or
-   ``FileLayer`` (``progress.crio.file_layers``). ``pull_names`` finds the image and the pod,
+   this; ``crio.watcher`` reads the files that its process has open.
+2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
+   ``FileLayer`` (``crio.file_layers``). ``pull_names`` finds the image and the pod,
    ``sources`` and ``failures`` the reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``). Sources hand them
-   to a ``Tracker`` (``pulls.tracker``), whose ``Meter`` adds what time tells: rates, the time left,
-   stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics and
-   Events, and the agent take it as it is.
+   to a ``Tracker`` (``pulls.tracker``), whose ``Course`` adds what time tells: rates, the time
+   left, stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics
+   and Events, and the agent take it as it is.
 4. *JSON*, for a reader in another process: a message of the progress stream or an ImagePull object.
-   ``pulls.messages`` alone writes and reads it. ``progress.stream_watch`` follows a stream, and
-   reconnects after interruptions; ``kubectl.cluster_watch`` follows a cluster. Both hand the pulls
-   to a ``Tracker`` again. Sums are handed on as they are, so every reader shows the same.
+   ``pulls.messages`` alone writes and reads it. ``stream_watch`` follows a stream, and
+   reconnects after interruptions; ``cluster_watch`` follows a cluster. Both hand the pulls to a
+   ``Tracker`` again. Sums are handed on as they are, so every reader shows the same.
 
 With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all clients;
 ``proxy.pulls.progress_streams`` adds the line and the failures, which only the proxy knows.

@@ -1,7 +1,7 @@
 """The channels of a stream (exec, attach, port-forward), over either transport. Pure.
 
-Over WebSocket the first byte of a message (``wire.websocket``) is the number of its channel; over
-SPDY (``wire.spdy``) each channel is a stream of the connection. Both start on a connection
+Over WebSocket the first byte of a message (``websocket``) is the number of its channel; over
+SPDY (``spdy``) each channel is a stream of the connection. Both start on a connection
 that has just been upgraded, and are fed the bytes received on it.
 
 Only in version 5 of the protocol, which no runtime itself offers, does a WebSocket message of the

@@ -1,7 +1,7 @@
 """The protocol of a remote command (exec, attach): its streams and its outcome. Pure.
 
 The outcome is a Status object (``metav1.Status``), as in version 4 of the protocol, which every CRI
-runtime supports. In version 5, WebSocket can end a channel (``wire.channels``).
+runtime supports. In version 5, WebSocket can end a channel (``channels``).
 """
 
 from __future__ import annotations

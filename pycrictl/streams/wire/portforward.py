@@ -3,7 +3,7 @@
 It has a channel for the data and one for an error text. Over SPDY they are streams with the same
 ``requestid``. Over WebSocket the port is named in the RPC, and the data received on each channel
 starts with the port as 16 bits, little-endian. Either transport can carry several connections to
-ports; ours carries one (``streaming.forwarder`` says why).
+ports; ours carries one (``streams.forwarder`` says why).
 
 Only SPDY can end one direction alone. containerd treats that as the end of the connection, and
 allows the other direction one more second.

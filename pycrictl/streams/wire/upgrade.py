@@ -1,7 +1,7 @@
 """The opening handshake of a WebSocket (RFC 6455, 4) on both sides, by ``websockets``. Pure.
 
 The library makes and checks the handshake's fields. The HTTP heads around them are read and
-written elsewhere (``wire.http1``; aiohttp in the agent), since a server may decline the upgrade
+written elsewhere (``http1``; aiohttp in the agent), since a server may decline the upgrade
 with a plain response or serve other URLs.
 """
 

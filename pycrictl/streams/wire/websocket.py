@@ -1,7 +1,7 @@
 """The messages of an open WebSocket (RFC 6455), by the sans-IO core of ``websockets``. Pure.
 
 The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
-byte is the number of a channel. The handshake (``wire.upgrade``) is over and has negotiated no
+byte is the number of a channel. The handshake (``upgrade``) is over and has negotiated no
 extension: the size of compressed data is not known before it is decompressed.
 """
 
