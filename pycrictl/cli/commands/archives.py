@@ -17,12 +17,10 @@ from pycrictl.base.replacing import replacing
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.pulls.archives import documents
+from pycrictl.pulls.archives import documents, with_skopeo
 from pycrictl.pulls.archives.loading import Load
 from pycrictl.pulls.archives.members import opened, title
-from pycrictl.pulls.archives.records import find_image, find_target, write_record
-from pycrictl.pulls.archives.saving import ALL_PLATFORMS, Saving
-from pycrictl.pulls.archives.with_skopeo import Skopeo
+from pycrictl.pulls.archives.saving import ALL_PLATFORMS, find_image, find_target, saved
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
@@ -75,9 +73,9 @@ def save(
         chosen = [find_image(client, image) for image in images]
         try:
             if client.is_crio():
-                Skopeo(client).save(chosen, output, format_)
+                with_skopeo.save(client, chosen, output, format_)
                 return
-            saving = Saving(
+            pieces = saved(
                 _containerd(client),
                 chosen,
                 platform=platform or own_platform(),
@@ -85,7 +83,7 @@ def save(
             )
             stdout: BinaryIO = app.env.stdout.buffer
             with nullcontext(stdout) if output == "-" else replacing(output) as file:
-                file.writelines(saving.pieces())
+                file.writelines(pieces)
                 file.flush()
         except OSError as exc:
             if output == "-":
@@ -120,7 +118,7 @@ def load(
         raise UsageError("no archive on stdin", hint="name a file with -i")
     with app.open_client("image") as client:
         if client.is_crio():
-            names = [Skopeo(client).load(input_, name)]
+            names = [with_skopeo.load(client, input_, name)]
         else:
             containerd = _containerd(client)
             work = Load(
@@ -180,10 +178,10 @@ def tag(
     with app.open_client("image") as client:
         found = find_image(client, image)
         if client.is_crio():
-            Skopeo(client).tag(found, name)
+            with_skopeo.tag(client, found, name)
         else:
             containerd = _containerd(client)
-            write_record(containerd, name, find_target(containerd, found.known))
+            containerd.name_image(name, find_target(containerd, found))
 
 
 def _containerd(client: CriClient) -> ContainerdClient:

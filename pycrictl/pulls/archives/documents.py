@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pycrictl.base.errors import ArchiveError
@@ -51,6 +51,11 @@ class DockerImage(NamedTuple):
 
 def described(data: bytes, media_type: str) -> Descriptor:
     return Descriptor(f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), media_type)
+
+
+def path_of(digest: str) -> str:
+    """Return the name of a blob in an archive."""
+    return f"blobs/{digest.replace(':', '/')}"
 
 
 def listed(lists: Mapping[str, bytes]) -> list[Root] | list[DockerImage]:
@@ -111,21 +116,17 @@ def docker_list(images: Iterable[DockerImage]) -> bytes:
     )
 
 
-def by_name(roots: Sequence[Root], name: str) -> Mapping[str, Root]:
+def by_name(roots: Iterable[Root], name: str) -> Mapping[str, Root]:
     """Return images by canonical name; ``name`` is that of the only one without a name.
 
     Raises:
         ArchiveError: an image has no name, or two have the same one.
     """
-    unnamed = [root for root in roots if not root.names]
-    if len(unnamed) > (1 if name else 0):
-        hint = "--name names one image" if name else "name it with --name"
-        raise ArchiveError(f"{len(unnamed)} of {len(roots)} images have no name", hint=hint)
-    if name and not unnamed:
-        raise ArchiveError("every image in the archive has a name", hint="leave out --name")
     found: dict[str, Root] = {}
     for root in roots:
-        for each in map(checked_name, root.names or (name,)):
+        if not (names := root.names or (name and (name,))):
+            raise ArchiveError("an image in the archive has no name", hint="name it with --name")
+        for each in map(checked_name, names):
             if found.setdefault(each, root).target.digest != root.target.digest:
                 raise ArchiveError(f"two images in the archive are named {quote(each)}")
     return found

@@ -16,11 +16,9 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Final
 
 from pycrictl._proto.containerd import content_pb2
@@ -38,10 +36,9 @@ from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.archives import documents
 from pycrictl.pulls.archives.documents import DockerImage, Root
 from pycrictl.pulls.archives.members import Member
-from pycrictl.pulls.archives.records import as_message, write_record
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.runtime.containerd import own_leases
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     Descriptor,
@@ -61,9 +58,6 @@ _SNAPSHOT_LABEL: Final = "containerd.io/gc.ref.snapshot."
 _LOCKED_PAUSE_S: Final = 0.2
 _FILES_LIMIT: Final = 20_000
 """A hundred images with as many layers as overlayfs can mount have fewer."""
-
-_WINDOW: Final = 4
-"""How many requests of a MiB may be on their way to containerd."""
 
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
@@ -120,7 +114,7 @@ class Load:
                     what = f"{quote(image)} is not complete for {own_platform()}"
                     raise ArchiveError(f"{what}: blobs are missing")
             for image, root in images.items():
-                write_record(self._client, image, root.target)
+                self._client.name_image(image, root.target)
         except BaseException as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             is_interrupted = isinstance(exc, _INTERRUPTIONS) or type(exc) is StreamError
@@ -157,7 +151,7 @@ class Load:
         elif name in documents.LISTS:
             if member.size_bytes > DOCUMENT_LIMIT_BYTES:
                 raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
-            self._lists[name] = b"".join(member.pieces())
+            self._lists[name] = b"".join(member.pieces)
         elif name.startswith("blobs/"):
             digest = name.removeprefix("blobs/").replace("/", ":")
             if not is_digest(digest):
@@ -167,11 +161,10 @@ class Load:
             self._blobs[name] = self._write(member)
 
     def _create_lease(self) -> None:
-        """Create the lease, named by the images if the archive has told them by now."""
+        """Create the lease, named by the first image if the archive has told it by now."""
         with suppress(ArchiveError):
-            names = [name for image in documents.listed(self._lists) for name in image.names]
-            first, *others = dict.fromkeys(names) or (self._title,)
-            self._title = f"{first} and {len(others)} more" if others else first
+            names = (name for image in documents.listed(self._lists) for name in image.names)
+            self._title = next(names, self._title)
         self._lease = own_leases.create(
             self._client, own_leases.LOAD_PREFIX, {own_leases.LOAD_LABEL: self._title}
         )
@@ -216,26 +209,24 @@ class Load:
     ) -> Iterator[content_pb2.WriteContentResponse]:
         """Send a file from ``offset`` on, and yield containerd's answers meanwhile."""
         request = partial(content_pb2.WriteContentRequest, ref=ref, total=member.size_bytes)
-        requests = SimpleQueue[content_pb2.WriteContentRequest | None]()
-        answers = self._client.write(iter(requests.get, None), lease=self._lease)
-        at, waiting = 0, 0
-        with closing(answers):
+        failures: list[Exception] = []
+
+        def requests() -> Iterator[content_pb2.WriteContentRequest]:
+            end = 0
             try:
-                for piece in member.pieces():
-                    at += len(piece)
-                    if at > offset:
-                        data = bytes(piece[max(offset - at + len(piece), 0) :])
-                        begin = at - len(data)
-                        requests.put(request(action=content_pb2.WRITE, offset=begin, data=data))
-                        waiting += 1
-                    if waiting > _WINDOW:
-                        yield from islice(answers, 1)
-                        waiting -= 1
-                commit = content_pb2.COMMIT
-                requests.put(request(action=commit, offset=member.size_bytes, expected=digest))
-            finally:
-                requests.put(None)
-            yield from answers
+                for piece in member.pieces:
+                    begin, end = end, end + len(piece)
+                    if end > offset:
+                        data = bytes(piece[max(offset - begin, 0) :])
+                        at = end - len(data)
+                        yield request(action=content_pb2.WRITE, offset=at, data=data)
+                yield request(action=content_pb2.COMMIT, offset=end, expected=digest)
+            except Exception as exc:  # gRPC, which reads in another thread, would hide it
+                failures.append(exc)
+
+        yield from self._client.write(requests(), lease=self._lease)
+        if failures:
+            raise failures[0]
 
     def _announce(self, digest: str) -> None:
         """Show the layers of a manifest before they arrive."""
@@ -295,7 +286,7 @@ class Load:
                 raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
         data = documents.manifest(Manifest(config, layers))
         target = documents.described(data, documents.MANIFEST)
-        self._write(Member("manifest", len(data), lambda: iter((data,))), target.digest)
+        self._write(Member("manifest", len(data), iter((data,))), target.digest)
         return Root(target, image.names)
 
     def _docker_layer(self, name: str) -> Descriptor:

@@ -22,11 +22,19 @@ from pycrictl._proto.containerd import (
     introspection_pb2,
     leases_pb2,
     snapshots_pb2,
+    types_pb2,
     version_pb2,
 )
-from pycrictl.base.errors import Invalid, NotFound, RemoteProtocolError, Unimplemented
+from pycrictl.base.errors import (
+    AlreadyExists,
+    Invalid,
+    NotFound,
+    RemoteProtocolError,
+    Unimplemented,
+)
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
+    Descriptor,
     Document,
     parse_document,
     unpacked_estimate,
@@ -35,6 +43,7 @@ from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.runtime.cri.calls.errmap import to_error
 
 _KEPT: Final = 256
+_IMAGE_LABELS: Final = {"io.cri-containerd.image": "managed"}
 _PART_BYTES: Final = 4 * 1024 * 1024
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = {
@@ -65,6 +74,12 @@ def _method(name: str) -> _Method:
         GetMessageClass(found.input_type),
         GetMessageClass(found.output_type),
         bool(found.server_streaming),
+    )
+
+
+def as_message(blob: Descriptor) -> types_pb2.Descriptor:
+    return types_pb2.Descriptor(
+        media_type=blob.media_type, digest=blob.digest, size=blob.size_bytes
     )
 
 
@@ -152,6 +167,14 @@ class ContainerdClient:
         """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
         found: Sequence[images_pb2.Image] = self.call("Images.List", filters=filters).images
         return found
+
+    def name_image(self, name: str, target: Descriptor) -> None:
+        """Let a canonical name point to a manifest or index, whatever it has pointed to before."""
+        image = {"name": name, "labels": _IMAGE_LABELS, "target": as_message(target)}
+        try:
+            self.call("Images.Create", image=image)
+        except AlreadyExists:
+            self.call("Images.Update", image=image, update_mask={"paths": ["target"]})
 
     # Leases
 

@@ -206,7 +206,8 @@ def test_a_present_layer_is_not_written_again(lab: Lab, crictl: Program, web: Im
 
 def test_a_name_for_an_image_without_one(lab: Lab, crictl: Program) -> None:
     refused = crictl.run("load", stdin=tar(layout(name="")))
-    assert refused.stderr == ("pycrictl: 1 of 1 images have no name\nhint: name it with --name\n")
+    said = "pycrictl: an image in the archive has no name\nhint: name it with --name\n"
+    assert refused.stderr == said
     done = crictl.run("load", "--name", "app", stdin=tar(layout(name="")))
     assert done.stdout == b"docker.io/library/app:latest\n"
     wait_until(lambda: loaded(lab, "docker.io/library/app:latest"))
@@ -253,17 +254,12 @@ TWO = written({"config": described(CONFIG), "layers": []})
     ],
 )
 def test_hostile_archives(
-    crictl: Program, nothing_left: None, folder: Path, files: dict[str, Any], error: str
+    crictl: Program, nothing_left: None, files: dict[str, Any], error: str
 ) -> None:
-    (folder / "a.tar").write_bytes(tar(files))
-    for done in (
-        crictl.run("load", stdin=tar(files)),
-        crictl.run("load", "-i", folder / "a.tar"),
-    ):
-        assert done.status == 1
-        assert error in done.stderr
-        assert len(done.stderr.splitlines()) <= 2
-        assert done.stdout == b""
+    done = crictl.run("load", stdin=tar(files))
+    assert (done.status, done.stdout) == (1, b"")
+    assert error in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
 
 
 def test_a_huge_manifest(lab: Lab, crictl: Program, nothing_left: None) -> None:
@@ -465,12 +461,3 @@ def test_a_full_disk_leaves_no_file(lab: Lab, crictl: Program, web: Image, folde
         assert list(folder.iterdir()) == []
     finally:
         subprocess.run(["umount", folder], check=True)
-
-
-def test_the_sum_of_a_saved_layer(lab: Lab, crictl: Program, web: Image, folder: Path) -> None:
-    crictl.run("save", lab.reference(web), "-o", folder / "web.tar")
-    with tarfile.open(folder / "web.tar") as archive:
-        for member in archive:
-            file = archive.extractfile(member)
-            if member.name.startswith("blobs/") and file is not None:
-                assert path_of(file.read()) == member.name

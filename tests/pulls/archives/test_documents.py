@@ -61,9 +61,8 @@ def test_names_are_canonical() -> None:
 @pytest.mark.parametrize(
     ("names", "name", "error"),
     [
-        ([()], "", "1 of 1 images have no name"),
-        ([(), ()], "app:1", "2 of 2 images have no name"),
-        ([("a:1",)], "app:1", "every image in the archive has a name"),
+        ([()], "", "an image in the archive has no name"),
+        ([(), ()], "app:1", "two images in the archive are named"),
         ([("a:1",), ("docker.io/library/a:1",)], "", "two images in the archive are named"),
         ([("Upper/a:1",)], "", "names no image"),
     ],
