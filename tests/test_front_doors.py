@@ -7,15 +7,14 @@ from asyncio.sslproto import SSLProtocol
 from collections.abc import Iterator
 from pathlib import Path
 
-from pycrictl.cluster.agent.tls_listener import TLS_BUFFER_BYTES
+from pycrictl.cluster.agent.listener import TLS_BUFFER_BYTES
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pycrictl"
 
 EXCEPTIONS = {
-    ("cluster/agent/trust/frontproxy.py", "_sslobj"),
     *(("cli/" + name, "_click") for name in ("tree.py", "completion/line.py")),
-    ("cluster/agent/tls_listener.py", "max_size"),
+    ("cluster/agent/listener.py", "max_size"),
     ("streams/bytestream.py", "max_size"),
     ("cli/copying.py", "max_size"),  # an option of ours
 }

@@ -42,12 +42,6 @@ class AgentSettings:
         "tls-cert", "Serve with this certificate", "", shown="one made at each start"
     )
     key_file: str = options.file("tls-key", "The key of --tls-cert", "")
-    client_ca_file: str = options.file(
-        "client-ca",
-        "The CA of the cluster's users, for the kubelet's routes",
-        "",
-        shown="as the API server says",
-    )
     peer_ca_file: str = options.file(
         "peer-ca",
         "The CA of all agents' certificates",

@@ -24,12 +24,12 @@ from pycrictl.cluster.agent.copies.handlers import CopyRoutes
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import CopyEnded, NodeCopy
 from pycrictl.cluster.agent.feed import Feeds
+from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.cluster.agent.router import Figures, Router
 from pycrictl.cluster.agent.streaming import ProgressStreams
-from pycrictl.cluster.agent.tls_listener import TlsListener, limit_tls_buffers
 from pycrictl.cluster.agent.trust import frontproxy
 from pycrictl.cluster.agent.trust.access import Access
 from pycrictl.cluster.agent.trust.certificate import SECRET, Certificates, authorities, shared
@@ -81,7 +81,6 @@ class Agent:
             port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
         )
-        client_ca = authorities(settings.client_ca_file, "client-ca")
         peer_ca = authorities(settings.peer_ca_file, "peer-ca")
         if peer_ca or settings.certificate_file or not settings.namespace:
             self.peers.authority = peer_ca
@@ -104,16 +103,16 @@ class Agent:
         self.routes = Router(
             self.access, cluster, self.feeds, self.streams, copies, self.figures, self._page
         )
-        self.listener = TlsListener(self.routes.handle, settings.listen, self.access.is_front_proxy)
+        self.listener = Listener(self.routes.handle, settings.listen, self.access.is_front_proxy)
         self.access.on_authenticated = self.listener.authenticated
-        self._metrics: TlsListener | None = None
+        self._metrics: Listener | None = None
         if settings.metrics_listen is not None:
-            self._metrics = TlsListener(self._open_page, settings.metrics_listen)
+            self._metrics = Listener(self._open_page, settings.metrics_listen)
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
             [f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps"],
             {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
-            lambda document: parse_trust(document, client_ca),
+            parse_trust,
             self._trust_changed,
         )
         self.ready = asyncio.Event()
@@ -256,7 +255,7 @@ class Agent:
     def _show_figures(self) -> None:
         gauge, counted = self.figures.page.gauge, self.figures.page.counted
         copies, pulls, listener = self.copies, self.pulls, self.listener
-        gauge("connections", "Open connections.", lambda: len(listener.connections))
+        gauge("connections", "Open connections.", lambda: len(listener.server.connections))
         gauge("watches", "Open watches and streams.", lambda: self.routes.watches)
         gauge("streams", "Open progress streams of pods.", lambda: self.streams.open)
         gauge(

@@ -6,7 +6,7 @@ refused before it is parsed: the API server and this agent cannot read a path di
 How ``kubectl get imagepulls -A -w`` is served:
 
 1. The API server authenticates and authorizes the user, and forwards the request to any agent as
-   the front proxy. ``tls_listener`` accepts the connection, ``access`` verifies the certificate
+   the front proxy. ``listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    ``object_store``, which is pure; each change gets a version and goes to every ``watching``.

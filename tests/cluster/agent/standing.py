@@ -114,6 +114,8 @@ class Cluster:
         self.add_secret()
         api.tokens["api-token"] = Token(User(OWN))
         api.tokens[self.token] = Token(User(OWN), (AUDIENCE,))
+        api.tokens["of jane"] = Token(User("jane"))
+        api.tokens["of admin"] = Token(User("admin", ("system:masters",)))
         (folder / "token").write_text(self.token)
         kubeconfig = api.kubeconfig(token="api-token", client_certificate="", client_key="")
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
@@ -216,9 +218,6 @@ class Cluster:
     def front_proxy(self) -> tuple[str, str]:
         return self.api.front_proxy.cert("client"), self.api.front_proxy.key("client")
 
-    def of_user(self, name: str) -> tuple[str, str]:
-        return self.api.certificates.cert(name), self.api.certificates.key(name)
-
     def close(self) -> None:
         for agent in self.agents:
             self.loop.run(agent.stop())
@@ -256,6 +255,10 @@ def token_of(user: str, number: int = 0) -> str:
     text = json.dumps({"sub": user, **({"jti": number} if number else {})})
     claims = base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
     return f"e30.{claims}.x"
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
 
 
 @contextmanager

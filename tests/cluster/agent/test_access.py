@@ -6,14 +6,13 @@ import http.client
 import json
 import ssl
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pycrictl.cluster.agent.feed import FRESH_S
-from pycrictl.cluster.agent.trust.frontproxy import ClientCertificate, Trust, parse_trust
-from tests.cluster.agent.standing import OWN, Cluster
+from pycrictl.cluster.agent.trust.frontproxy import parse_trust
+from tests.cluster.agent.standing import OWN, Cluster, bearer
 from tests.kube.access import User
 from tests.kube.tokens import Token
 
@@ -35,19 +34,6 @@ def test_a_config_map_that_cannot_be_read_names_no_front_proxy(
     assert parse_trust({"data": None}) is None
 
 
-def test_a_certificate_that_is_over_or_of_another_authority(cluster: Cluster) -> None:
-    pem = Path(cluster.api.front_proxy.ca).read_text()
-    issuer, now_s = ssl.PEM_cert_to_DER_cert(pem), time.time()
-    good = ClientCertificate(("front",), (), issuer, now_s - 10, now_s + 60)
-    trust = Trust(proxy_ca=pem, allowed_names=("front",))
-    assert good.is_front_proxy(trust)
-    assert not good._replace(until_s=now_s - 1).is_front_proxy(trust)
-    assert not good._replace(from_s=now_s + 60).is_front_proxy(trust)
-    assert not good._replace(names=("back",)).is_front_proxy(trust)
-    assert not good._replace(issuer=issuer[:-1]).is_front_proxy(trust)
-    assert not good.is_front_proxy(Trust(client_ca=pem))
-
-
 def test_only_get(cluster: Cluster) -> None:
     cluster.start()
     how: Any = {"certificate": cluster.front_proxy, "user": "jane"}
@@ -61,8 +47,8 @@ def test_metrics(cluster: Cluster) -> None:
     cluster.start()
     assert cluster.ask("/livez").content == b"ok"
     assert cluster.ask("/readyz").status == 200
-    assert cluster.ask("/metrics", certificate=cluster.of_user("jane")).status == 403
-    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    assert cluster.ask("/metrics", headers=bearer("of jane")).status == 403
+    page = cluster.ask("/metrics", headers=bearer("of admin")).content.decode()
     assert 'pycrictl_agent_requests_total{code="200",kind="health"} 2.0' in page
     assert "pycrictl_agent_source_running 0.0" in page
 

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from pycrictl.base.units import escape
-from pycrictl.cluster.agent import tls_listener
+from pycrictl.cluster.agent import listener
 from pycrictl.cluster.agent.node_agent import Agent
 from tests.cluster.agent.attackers import FORGED, Hands, ask, names, reach, watch
-from tests.cluster.agent.standing import AUDIENCE, OWN, Cluster, token_of
+from tests.cluster.agent.standing import AUDIENCE, OWN, Cluster, bearer, token_of
 from tests.kube.access import Grant, User
 from tests.kube.tokens import API_AUDIENCE, Token
 from tests.waiting import wait_until
@@ -55,10 +55,6 @@ def hands(cluster: Cluster, tmp_path: Path) -> Hands:
     folder = tmp_path / "hands"
     folder.mkdir()
     return Hands(cluster.api, folder)
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 # Without the front proxy's certificate
@@ -179,7 +175,9 @@ def test_the_kubelets_routes_are_for_who_may_reach_the_node(
     for headers in ({}, bearer("made-up"), bearer("for agents")):
         assert ask(address, OF_KUBELET, headers=headers)[0] == 401
     assert ask(address, OF_KUBELET, hands.all["another CA"])[0] in (0, 401)
-    assert ask(address, OF_KUBELET, hands.all["user"], FORGED)[0] == 403
+    for kind in ("user", "admin"):  # certificates of users count for nothing
+        assert ask(address, OF_KUBELET, hands.all[kind], FORGED)[0] in (0, 401)
+    assert ask(address, OF_KUBELET, headers=bearer("of jane"))[0] == 403
     code, content = ask(address, OF_KUBELET, headers=bearer("eve"))
     assert (code, json.loads(content)["message"]) == (
         403,
@@ -187,7 +185,7 @@ def test_the_kubelets_routes_are_for_who_may_reach_the_node(
     )
     missing = "/imagePullProgress/default/nosuch"
     for code, content in (
-        ask(address, missing, hands.all["admin"]),
+        ask(address, missing, headers=bearer("of admin")),
         ask(address, missing, headers=bearer("bob")),
     ):
         assert (code, json.loads(content)["message"]) == (404, 'pods "nosuch" not found')
@@ -288,8 +286,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """One client requests what needs no credential, and keeps every connection it gets."""
-    monkeypatch.setattr(tls_listener, "MAX_CONNECTIONS", 100)
-    monkeypatch.setattr(tls_listener, "MAX_UNAUTHENTICATED", 40)
+    monkeypatch.setattr(listener, "MAX_CONNECTIONS", 100)
+    monkeypatch.setattr(listener, "MAX_UNAUTHENTICATED", 40)
     watcher, status = watch(address, PULLS, hands.front_proxy, "modest")
     assert status == 200
     with ExitStack() as stack:
@@ -308,8 +306,8 @@ def test_who_holds_connections_open_does_not_keep_the_api_server_out(
 
 
 def test_requests_that_are_none(address: tuple[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tls_listener, "HANDSHAKE_S", 1.5)
-    monkeypatch.setattr(tls_listener, "FIRST_REQUEST_S", 0.5)
+    monkeypatch.setattr(listener, "HANDSHAKE_S", 1.5)
+    monkeypatch.setattr(listener, "FIRST_REQUEST_S", 0.5)
     for request in (
         b"GET / HTTP/1.1\r\nA: " + b"a" * 200_000,
         b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.cluster.agent.standing import Cluster
+from tests.cluster.agent.standing import Cluster, bearer
 from tests.kube.access import User
 from tests.kube.tokens import Token
 from tests.waiting import wait_until
@@ -95,7 +95,7 @@ def test_nobody_to_trust(cluster: Cluster) -> None:
 
 def test_until_when_the_certificate_is_valid(cluster: Cluster) -> None:
     cluster.start()
-    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    page = cluster.ask("/metrics", headers=bearer("of admin")).content.decode()
     (line,) = re.findall(r"(?m)^pycrictl_agent_certificate_expiry_timestamp_seconds (.+)$", page)
     assert float(line) > time.time() + 365 * 86400
 

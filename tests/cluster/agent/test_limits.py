@@ -26,8 +26,8 @@ def is_over(connection: ssl.SSLSocket) -> bool:
 
 
 def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.tls_listener.FIRST_REQUEST_S", 0.5)
-    monkeypatch.setattr("pycrictl.cluster.agent.tls_listener.HANDSHAKE_S", 2.0)
+    monkeypatch.setattr("pycrictl.cluster.agent.listener.FIRST_REQUEST_S", 0.5)
+    monkeypatch.setattr("pycrictl.cluster.agent.listener.HANDSHAKE_S", 2.0)
     cluster.start()
     begun = time.monotonic()
     with connected(cluster) as connection:
@@ -37,28 +37,26 @@ def test_a_head_that_does_not_end(cluster: Cluster, monkeypatch: pytest.MonkeyPa
 
 
 def test_too_many_connections(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.cluster.agent.tls_listener.MAX_CONNECTIONS", 3)
+    monkeypatch.setattr("pycrictl.cluster.agent.listener.MAX_CONNECTIONS", 3)
     agent = cluster.start()
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             stack.enter_context(connected(cluster))
-        wait_until(lambda: len(agent.listener.connections) == 3)
+        wait_until(lambda: len(agent.listener.server.connections) == 3)
         with pytest.raises((ssl.SSLError, ConnectionError)), connected(cluster):
             pass
     assert agent.listener.turned_away == 1
-    wait_until(lambda: agent.listener.connections == [])
+    wait_until(lambda: agent.listener.server.connections == [])
     assert cluster.ask("/livez").status == 200
 
 
-def test_the_head_of_a_stranger_is_bounded_as_a_whole(cluster: Cluster) -> None:
+def test_the_request_of_a_stranger_is_bounded_as_a_whole(cluster: Cluster) -> None:
     """Each group of a user has its own header, so authenticated clients may send more."""
     cluster.start()
-    many = {f"X-{number}": "a" for number in range(150)}
-    large = {f"X-{number}": "a" * 3000 for number in range(6)}
-    for headers in (many, large):
-        assert cluster.ask("/livez", headers=headers).status == 431
-        known = cluster.get("imagepulls", headers=headers)
-        assert known.status == 200
+    large = {f"X-{number}": "a" * 10_000 for number in range(10)}
+    with pytest.raises(OSError, match=r"."):
+        cluster.ask("/livez", headers=large)
+    assert cluster.get("imagepulls", headers=large).status == 200
     assert cluster.ask("/livez", headers={"X": "a" * 12_000}).status == 200
 
 

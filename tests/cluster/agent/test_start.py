@@ -15,7 +15,7 @@ import pytest
 from pycrictl.cluster.agent.trust import certificate
 from tests.cli.run import Run
 from tests.cluster.agent.program import running
-from tests.cluster.agent.standing import Cluster, ask
+from tests.cluster.agent.standing import Cluster, ask, bearer
 from tests.waiting import wait_until
 
 PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
@@ -59,12 +59,11 @@ NO_PAIR = "are not a PEM certificate and its unencrypted key"
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("--client-ca empty", f'--client-ca "empty" {NO_CERTIFICATE}'),
-        ("--client-ca binary", f'--client-ca "binary" {NO_CERTIFICATE}'),
-        ("--client-ca a.key", f'--client-ca "a.key" {NO_CERTIFICATE}'),
-        ("--client-ca half.pem", f'--client-ca "half.pem" {NO_CERTIFICATE}'),
-        ("--client-ca none", 'cannot read --client-ca "none": no such file or directory'),
         ("--peer-ca empty", f'--peer-ca "empty" {NO_CERTIFICATE}'),
+        ("--peer-ca binary", f'--peer-ca "binary" {NO_CERTIFICATE}'),
+        ("--peer-ca a.key", f'--peer-ca "a.key" {NO_CERTIFICATE}'),
+        ("--peer-ca half.pem", f'--peer-ca "half.pem" {NO_CERTIFICATE}'),
+        ("--peer-ca none", 'cannot read --peer-ca "none": no such file or directory'),
         (
             "--tls-cert binary --tls-key a.key",
             f'--tls-cert "binary" and --tls-key "a.key" {NO_PAIR}',
@@ -76,7 +75,7 @@ NO_PAIR = "are not a PEM certificate and its unencrypted key"
             f'--tls-cert "a.pem" and --tls-key "locked.key" {NO_PAIR}',
         ),
         ("--tls-cert a.pem --tls-key .", 'cannot read --tls-key ".": is a directory'),
-        ("--tls-cert a.pem --tls-key a.key --client-ca commented.pem", "cannot listen on "),
+        ("--tls-cert a.pem --tls-key a.key --peer-ca commented.pem", "cannot listen on "),
     ],
 )
 def test_certificates_that_are_none(refused: list[str], words: str, line: str) -> None:
@@ -138,8 +137,8 @@ def test_certificates_that_are_replaced(
 
     Path("a.pem").write_bytes(Path("b.pem").read_bytes())
     wait_until(lambda: 'certificate_kept error="--tls-cert' in caplog.text)
-    users = f"# Főtanúsítvány\n{found['data']['client-ca-file']}"
-    data = {**found["data"], "client-ca-file": users}
+    authority = f"# Főtanúsítvány\n{found['data']['requestheader-client-ca-file']}"
+    data = {**found["data"], "requestheader-client-ca-file": authority}
     cluster.api.objects.add("", "configmaps", {**found, "data": data})
     wait_until(agent.ready.is_set)
     assert cluster.get("imagepulls").status == 200
@@ -155,6 +154,6 @@ def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) ->
     file.write_text("enableDebuggingHandlers: false\n")
     with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
         address, path = ("127.0.0.1", program.port), "/imagePullProgress/default/web"
-        assert ask(address, path, cluster.of_user("admin")).status == 405
+        assert ask(address, path, headers=bearer("of admin")).status == 405
         # The library that only issues certificates must not stay in memory.
         assert "cryptography" not in Path(f"/proc/{program.process.pid}/maps").read_text()

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.agent.program import running
-from tests.cluster.agent.standing import Cluster, standing
+from tests.cluster.agent.standing import Cluster, ask, bearer, standing
 from tests.kube.access import User
 from tests.kube.apiserver import make_node_certificates
 from tests.kube.kubectl import Kubectl
@@ -91,10 +91,8 @@ def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> No
         assert phases[-1] == "Succeeded"
         assert "Pulling" in phases
         assert program.rss < 88 * MIB
-        pair = believing(cluster.of_user("admin"))
-        page = f"https://127.0.0.1:{program.port}/metrics"
-        with urllib.request.urlopen(page, context=pair, timeout=60) as response:
-            assert b"pycrictl_agent_source_starts_total 1.0" in response.read()
+        page = ask(("127.0.0.1", program.port), "/metrics", headers=bearer("of admin")).content
+        assert b"pycrictl_agent_source_starts_total 1.0" in page
 
 
 def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> None:

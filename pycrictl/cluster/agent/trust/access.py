@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -21,12 +20,7 @@ from pycrictl.cluster.agent.api.names import AUDIENCE, Document, Refusal
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient
 from pycrictl.cluster.agent.peers import subject_of
 from pycrictl.cluster.agent.trust import frontproxy
-from pycrictl.cluster.agent.trust.frontproxy import (
-    ClientCertificate,
-    Trust,
-    User,
-    client_certificate,
-)
+from pycrictl.cluster.agent.trust.frontproxy import Trust, User
 from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
 
 TOKEN_S: Final = 120.0
@@ -94,8 +88,8 @@ class Access:
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
 
     def is_front_proxy(self, transport: asyncio.BaseTransport | None) -> bool:
-        trust, certificate = self.trust, _certificate_of(transport)
-        return bool(trust and certificate and certificate.is_front_proxy(trust))
+        found = transport.get_extra_info("ssl_object") if transport is not None else None
+        return bool(self.trust and found and frontproxy.is_front_proxy(self.trust, found))
 
     def user(self, request: web.BaseRequest) -> User:
         """Return the user named by the front proxy; refuse requests that it did not send."""
@@ -119,19 +113,14 @@ class Access:
         self.on_authenticated(request)
 
     async def permit(self, request: web.BaseRequest, attributes: Document) -> User:
-        """Return the user of a certificate or token; refuse one without a right, as a kubelet does.
+        """Return the user of a token; refuse one without a right, as a kubelet does.
 
         ``attributes`` are those of a SubjectAccessReview, and describe the right.
         """
-        trust, certificate = self.trust, _certificate_of(request.transport)
-        user = None
-        if trust is not None and certificate and certificate.is_signed_by(trust.client_ca):
-            user = certificate.holder
-        if user is None:
-            found = await self._of_token(request, "")
-            user = None if found is None else found[0]
-        if user is None:
+        found = await self._of_token(request, "")
+        if found is None:
             raise Refusal(401, "Unauthorized")
+        user, _ = found
         if why := await self._denied(user, attributes):
             raise Refusal(403, why)
         self.on_authenticated(request)
@@ -197,11 +186,6 @@ class Access:
             return f"Forbidden (user={user.name}, {what})"
 
         return await self._rights.get(key, ask)
-
-
-def _certificate_of(transport: asyncio.BaseTransport | None) -> ClientCertificate | None:
-    found = transport.get_extra_info("ssl_object") if transport is not None else None
-    return client_certificate(found) if isinstance(found, ssl.SSLObject) else None
 
 
 def _token_of(request: web.BaseRequest) -> str:

@@ -29,7 +29,7 @@ from pycrictl.base.tls import load_pair
 from pycrictl.base.units import escape, quote
 from pycrictl.cluster.agent.api.names import Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient
-from pycrictl.cluster.agent.trust.frontproxy import Trust, certificates
+from pycrictl.cluster.agent.trust.frontproxy import ServerContext, Trust, checked
 from pycrictl.streams.loop import in_thread
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -140,8 +140,8 @@ class Certificates:
         # File times have steps of milliseconds, within which a file may still grow.
         return tuple(n for one in found for n in (one.st_ino, one.st_size, one.st_mtime_ns))
 
-    def context(self, trust: Trust | None) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    def context(self, trust: Trust | None) -> ServerContext:
+        context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
         context.set_alpn_protocols(["http/1.1"])
@@ -149,8 +149,9 @@ class Certificates:
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         load_pair(context, self._pair.certificate, self._pair.key)
-        if trust is not None and trust.authorities:
-            context.load_verify_locations(cadata=trust.authorities)
+        if trust is not None and trust.proxy_ca:
+            context.proxy_ca = trust.proxy_ca
+            context.load_verify_locations(cadata=trust.proxy_ca)
             context.verify_mode = ssl.CERT_OPTIONAL
         return context
 
@@ -159,7 +160,7 @@ def authorities(path: str, option: str) -> str:
     """Return the certificates of a file; empty without a path."""
     if not path:
         return ""
-    found = certificates(content(path, option).decode("utf-8", "replace"))
+    found = checked(content(path, option).decode("utf-8", "replace"))
     if not found:
         raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")
     return found

@@ -7,13 +7,10 @@ the ConfigMap ``kube-system/extension-apiserver-authentication``.
 
 from __future__ import annotations
 
-import re
 import ssl
-import sys
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -25,9 +22,6 @@ CONFIG_NAME: Final = "extension-apiserver-authentication"
 
 _MAX_CHARS: Final = 1 << 20
 """The size limit of a ConfigMap: nothing of it is cut off."""
-
-_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
-_PEM: Final = re.compile(rf"{_BEGIN}[^-]*-----END CERTIFICATE-----")
 
 
 class User(NamedTuple):
@@ -41,7 +35,7 @@ class User(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The CAs of client certificates, as PEM, and the headers of the front proxy.
+    """The CA of the front proxy's certificate, as PEM, and its headers.
 
     ``allowed_names`` are common names of its certificate; empty for any. If a request has several
     headers for the user or the UID, the first in these lists counts.
@@ -53,20 +47,21 @@ class Trust:
     uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
     group_headers: tuple[str, ...] = ("X-Remote-Group",)
     extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
-    client_ca: str = ""
-
-    @property
-    def authorities(self) -> str:
-        return self.proxy_ca + self.client_ca
 
 
-def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
-    """Return the content of the ConfigMap; ``client_ca`` replaces its ``client-ca-file``."""
+class ServerContext(ssl.SSLContext):
+    """TLS settings of the agent's port, which verify a client's certificate by ``proxy_ca``."""
+
+    proxy_ca = ""
+
+
+def parse_trust(document: Document) -> Trust | None:
+    """Return the content of the ConfigMap."""
     data = document.get("data")
     if not isinstance(data, dict):
         return None
     allowed = _listed(data.get("requestheader-allowed-names", "[]"))
-    proxy_ca = certificates(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
+    proxy_ca = checked(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
     return Trust(
         # If the names cannot be read, none is allowed, rather than any.
         proxy_ca=proxy_ca if allowed is not None else "",
@@ -75,8 +70,24 @@ def parse_trust(document: Document, client_ca: str = "") -> Trust | None:
         uid_headers=_listed(data.get("requestheader-uid-headers")) or (),
         group_headers=_listed(data.get("requestheader-group-headers")) or (),
         extra_prefixes=_listed(data.get("requestheader-extra-headers-prefix")) or (),
-        client_ca=client_ca or certificates(text(data.get("client-ca-file"), _MAX_CHARS)),
     )
+
+
+def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
+    """Return whether the other end of a TLS connection is the front proxy, by its certificate.
+
+    TLS has verified the certificate, but by what was trusted when the connection began, and valid
+    as it was then.
+    """
+    found: dict[str, Any] | None = connection.getpeercert()
+    context = connection.context
+    if not found or not isinstance(context, ServerContext) or context.proxy_ca != trust.proxy_ca:
+        return False
+    since_s, until_s = (ssl.cert_time_to_seconds(found[key]) for key in ("notBefore", "notAfter"))
+    subject = [pair for part in found["subject"] for pair in part]
+    names = [value for key, value in subject if key == "commonName"]
+    is_allowed = not trust.allowed_names or any(name in trust.allowed_names for name in names)
+    return is_allowed and since_s <= time.time() <= until_s
 
 
 def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
@@ -107,83 +118,14 @@ def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, 
     return tuple(sorted((key, tuple(values)) for key, values in found.items()))
 
 
-class ClientCertificate(NamedTuple):
-    """A client's certificate, which TLS has verified.
-
-    ``issuer`` is the issuer's certificate, in DER; its own if it is an authority itself.
-    """
-
-    names: tuple[str, ...]
-    organizations: tuple[str, ...]
-    issuer: bytes
-    from_s: float
-    until_s: float
-
-    @property
-    def holder(self) -> User | None:
-        return User(self.names[0], self.organizations) if any(self.names[:1]) else None
-
-    def is_signed_by(self, authorities: str) -> bool:
-        """Return whether it is valid now, and was issued by one of these CAs.
-
-        TLS has only verified that it was issued by one of all the CAs known here.
-        """
-        is_valid = self.from_s <= time.time() <= self.until_s
-        return is_valid and self.issuer in _in_der(authorities)
-
-    def is_front_proxy(self, trust: Trust) -> bool:
-        if not self.is_signed_by(trust.proxy_ca):
-            return False
-        return not trust.allowed_names or any(one in trust.allowed_names for one in self.names)
-
-
-def client_certificate(connection: ssl.SSLObject) -> ClientCertificate | None:
-    """Return the verified certificate of a connection's client; None if there is none."""
-    found: dict[str, Any] | None = connection.getpeercert()
-    if not found:
-        return None
-    subject = [pair for part in found["subject"] for pair in part]
-    chain = _verified_chain(connection)
-    if not chain:  # a session was resumed
-        return None
-    return ClientCertificate(
-        tuple(value for key, value in subject if key == "commonName"),
-        tuple(value for key, value in subject if key == "organizationName"),
-        chain[:2][-1],
-        ssl.cert_time_to_seconds(found["notBefore"]),
-        ssl.cert_time_to_seconds(found["notAfter"]),
-    )
-
-
-def _verified_chain(connection: ssl.SSLObject) -> list[bytes]:
-    """Return the certificates that TLS has verified, in DER, the client's own first."""
-    if sys.version_info >= (3, 13):
-        return connection.get_verified_chain()
-    found = connection._sslobj.get_verified_chain()  # type: ignore[attr-defined]
-    return [ssl.PEM_cert_to_DER_cert(one.public_bytes()) for one in found or ()]
-
-
-def certificates(pem: str) -> str:
-    """Return only the certificates of a PEM text; empty if one of them cannot be read."""
+def checked(pem: str) -> str:
+    """Return the PEM text of certificates; empty if there are none, or one cannot be read."""
+    plain = pem.encode("ascii", "ignore").decode()  # beside certificates, anything may stand
     try:
-        return "".join(map(ssl.DER_cert_to_PEM_cert, sorted(_in_der(pem))))
-    except ValueError:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=plain)
+    except (ssl.SSLError, ValueError):
         return ""
-
-
-@lru_cache(maxsize=8)
-def _in_der(pem: str) -> frozenset[bytes]:
-    """Return the certificates of a PEM text, in DER; raise ValueError if one is not valid."""
-    found = [ssl.PEM_cert_to_DER_cert(block) for block in _PEM.findall(pem)]
-    if len(found) != pem.count(_BEGIN):
-        raise ValueError("a certificate is cut off")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    for one in found:
-        try:
-            context.load_verify_locations(cadata=one)
-        except ssl.SSLError as exc:
-            raise ValueError("it is not a certificate") from exc
-    return frozenset(found)
+    return plain
 
 
 def _listed(value: object) -> tuple[str, ...] | None:

@@ -28,9 +28,6 @@ from pycrictl.streams.wire.tar.header import (
 
 END_OF_ARCHIVE: Final = bytes(2 * BLOCK_BYTES)
 
-MAX_HEADER_BYTES: Final = 16 * 1024
-"""Longest result of ``encode_entry`` for names that Linux can hold (4095 bytes)."""
-
 _FILE: Final = b"0"
 _TYPES: Final = {
     EntryType.FILE: _FILE,

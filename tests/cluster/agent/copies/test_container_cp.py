@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pycrictl.cluster.agent.copies.forwarding import MAX_BODY_BYTES
 from tests.cluster.agent.copies.conftest import Plugin, StartNode, plugin_of, spooled
-from tests.cluster.agent.standing import Answer, Cluster
+from tests.cluster.agent.standing import Answer, Cluster, bearer
 from tests.copy.trees import listing, stages_in, tree
 from tests.kube.access import Grant
 from tests.proxy.copier import MIB, Pretended
@@ -109,7 +109,7 @@ def test_who_may(
         'direction=unknown size_bytes=0 moved_bytes=0 end=refused error="the path in',
     ):
         assert f"copy user=jane pod=default/web {line}" in caplog.text
-    page = cluster.ask("/metrics", certificate=cluster.of_user("admin")).content.decode()
+    page = cluster.ask("/metrics", headers=bearer("of admin")).content.decode()
     for one in (
         'copies_total{direction="to",end="done"} 1.0',
         'copies_total{direction="to",end="refused"} 1.0',

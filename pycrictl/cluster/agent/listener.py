@@ -1,0 +1,265 @@
+"""The listener: serves aiohttp's requests, and limits the cost of unauthenticated connections.
+
+Anyone who reaches the port could fill the agent's memory with connections that wait for TLS, and
+with heads of requests. So connections are accepted here, not by the library: each has little time
+and few bytes until it is authenticated, and beyond a number of them one is closed for each new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from asyncio.sslproto import SSLProtocol
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from aiohttp import web
+
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.memory import trim_memory
+from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.base.units import quote
+from pycrictl.cluster.agent.api.answers import refuse
+from pycrictl.cluster.agent.api.names import Refusal
+from pycrictl.streams.loop import end_tasks
+
+MAX_CONNECTIONS: Final = 1500
+MAX_UNAUTHENTICATED: Final = 128
+"""How many unauthenticated connections may be open. Each takes up to 100 KiB for TLS."""
+
+UNAUTHENTICATED_BYTES: Final = 96 * 1024
+"""What is read of such a connection: the head of a request, and the body of another agent's."""
+
+BACKLOG: Final = 2048
+"""Connections that the kernel holds until they have sent data and are accepted."""
+
+ACCEPT_REST_S: Final = 0.1
+HANDSHAKE_S: Final = 10.0
+FIRST_REQUEST_S: Final = 15.0
+"""Time limits of a connection for TLS, and then for its authentication."""
+
+KEEP_ALIVE_S: Final = 90.0
+"""Longer than the API server's own limit, so the API server is the one to close connections."""
+
+TLS_BUFFER_BYTES: Final = 32 * 1024
+"""The read buffer of a TLS connection. With asyncio's 256 KiB, 2,000 idle ones hold 500 MiB."""
+
+TRIM_S: Final = 5.0
+STOP_S: Final = 5.0
+
+_MESSAGE_CHARS: Final = 200
+_LIMITS: Final[dict[str, Any]] = {
+    "keepalive_timeout": KEEP_ALIVE_S,
+    "max_line_size": 20 * 1024,
+    "max_headers": 1200,  # each group of a user has its own header
+    "max_field_size": 16 * 1024,
+    "lingering_time": 2.0,  # a refused client may still be sending
+    "access_log": None,
+}
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+IsTrusted = Callable[[asyncio.BaseTransport], bool]
+
+
+class _Connection(web.RequestHandler):
+    """The library's connection, with limits until it is authenticated.
+
+    ``transport`` is None until the TLS handshake is over.
+    """
+
+    def __init__(self, listener: Listener, client: socket.socket, host: str) -> None:
+        loop = asyncio.get_running_loop()
+        super().__init__(listener.server, loop=loop, **_LIMITS)
+        self.host = host
+        self._listener = listener
+        self._client = client
+        self._received_bytes = 0
+        self._timer = loop.call_later(HANDSHAKE_S + FIRST_REQUEST_S, self.drop)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self._listener.is_trusted(transport):
+            self.authenticated()
+        super().connection_made(transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received_bytes += len(data)
+        if self._received_bytes > UNAUTHENTICATED_BYTES and self in self._listener.unauthenticated:
+            self._listener.unserved(peer=self.host, error="it sends too much")
+            self.drop()
+        else:
+            super().data_received(data)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        self.authenticated()
+        self._listener.trim_later()
+
+    def authenticated(self) -> None:
+        """End the limits."""
+        self._timer.cancel()
+        self._listener.unauthenticated.pop(self, None)
+
+    def drop(self) -> None:
+        self.authenticated()
+        if self.transport is not None:
+            self.transport.abort()
+        else:
+            with suppress(OSError):  # it has just ended
+                self._client.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer an invalid request, or one that failed; of many, only some are logged."""
+        what = message or (repr(exc) if exc is not None else "it takes too long")
+        what = what.partition("\n")[0][:_MESSAGE_CHARS]
+        if not isinstance(exc, ConnectionError):  # else the client has left
+            self._listener.unserved(peer=request.remote or "", status=status, error=what)
+        if exc is not None:
+            exc.__traceback__ = None  # as in Listener._serve
+        if request.writer.output_size > 0:
+            raise ConnectionError("a part of another answer has been sent")
+        response = refuse(Refusal(status, what))
+        response.force_close()
+        return response
+
+
+class Listener:
+    """Listens on one address, with a limit on unauthenticated connections.
+
+    Beyond that limit, a new one replaces the oldest from the client address that has the most. A
+    connection is authenticated by its certificate, or by a request that ``Access`` accepts.
+
+    Args:
+        handler: raises only for lost connections.
+        is_trusted: whether a connection's client certificate authenticates all requests.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        address: tuple[str, int],
+        is_trusted: IsTrusted = lambda transport: False,
+    ) -> None:
+        self.server = web.Server(self._answer, handler_cancellation=True)
+        self.is_trusted = is_trusted
+        self.unserved = Seldom(Log(__name__).warning, "unserved")
+        self.unauthenticated: dict[_Connection, None] = {}
+        self.turned_away = 0
+        self._handler = handler
+        self._socket = _listen(*address)
+        self._context: ssl.SSLContext | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._trimming: asyncio.TimerHandle | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    def open(self, context: ssl.SSLContext | None) -> None:
+        """Accept connections, new ones with these TLS settings; open ones keep theirs."""
+        self._context = context
+        if self._accepting is None:
+            self._accepting = asyncio.create_task(self._accept())
+
+    async def close(self) -> None:
+        if self._accepting is not None:
+            await end_tasks([self._accepting])
+        self._socket.close()
+        for connection in [*self.unauthenticated]:
+            connection.drop()
+        if self._trimming is not None:
+            self._trimming.cancel()
+        # A cancelled handshake leaves its connection open.
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+        await self.server.shutdown(STOP_S)
+
+    def authenticated(self, request: web.BaseRequest) -> None:
+        if isinstance(request.protocol, _Connection):
+            request.protocol.authenticated()
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        response = await self._handler(request)
+        # The data after a refused upgrade is no request, whatever it looks like.
+        if request.protocol in self.unauthenticated or "Upgrade" in request.headers:
+            response.force_close()
+        return response
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, address = await loop.sock_accept(self._socket)
+            except OSError:  # out of descriptors, or the client has gone
+                await asyncio.sleep(ACCEPT_REST_S)
+                continue
+            self._take(client, str(address[0]))
+            await asyncio.sleep(0)  # a client that already waits is accepted without a pause
+
+    def _take(self, client: socket.socket, host: str) -> None:
+        if len(self.server.connections) >= MAX_CONNECTIONS:
+            self.turned_away += 1
+            client.close()
+            return
+        if len(self.unauthenticated) >= MAX_UNAUTHENTICATED:
+            self.turned_away += 1
+            ((most, _),) = Counter(one.host for one in self.unauthenticated).most_common(1)
+            next(one for one in self.unauthenticated if one.host == most).drop()
+        connection = _Connection(self, client, host)
+        self.unauthenticated[connection] = None
+        task = asyncio.create_task(self._serve(connection, client))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
+
+    async def _serve(self, connection: _Connection, client: socket.socket) -> None:
+        loop, context = asyncio.get_running_loop(), self._context
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                client,
+                ssl=context,
+                ssl_handshake_timeout=HANDSHAKE_S if context is not None else None,
+            )
+        except (OSError, ssl.SSLError) as exc:  # not TLS, or too slow
+            exc.__traceback__ = None  # a reference cycle: it would keep the 100 KiB of TLS
+            connection.authenticated()
+            client.close()
+            self.trim_later()
+
+    def trim_later(self) -> None:
+        """Release memory soon that a flood of connections has fragmented."""
+        if self._trimming is None:
+            self._trimming = asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        self._trimming = None
+        trim_memory()
+
+
+def limit_tls_buffers() -> None:
+    """Make the TLS connections of this process take less memory; asyncio has no option for it."""
+    SSLProtocol.max_size = TLS_BUFFER_BYTES
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        found = socket.create_server(
+            (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == "::"
+        )
+    except OSError as exc:
+        reason = os.strerror(exc.errno or 0).lower()
+        raise ConfigError(f"cannot listen on {quote(f'{host}:{port}')}: {reason}") from None
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
+    found.setblocking(False)
+    return found
