@@ -16,7 +16,7 @@ from pycrictl.cli.persona import Persona
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
 from pycrictl.pulls.own.image import SharedLimit, Show, answers_of_servers, check_name, pull
 from pycrictl.pulls.reference import parse
-from pycrictl.pulls.registries.keyring import Keyring, keyring_of
+from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.runtime.cri.configurations import auth_config
@@ -84,8 +84,9 @@ class CredentialOptions:
             return None
         is_literal = app.persona.is_literal
         environ = {} if is_literal else app.env.environ
-        files = self.authfile, self.docker_config
-        return keyring_of(environ, app.env.warn, *files, of_node=not is_literal)
+        docker_config = self.docker_config or environ.get("DOCKER_CONFIG", "")
+        files = (self.authfile, docker_config, environ.get("REGISTRY_AUTH_FILE", ""))
+        return Keyring([*filter(None, files)], app.env.warn, of_node=not is_literal)
 
 
 @dataclass(frozen=True, slots=True)

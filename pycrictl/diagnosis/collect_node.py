@@ -22,7 +22,7 @@ from pycrictl.node.kubelet import configuration, find_kubelet
 from pycrictl.node.kubelet_config import find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
-from pycrictl.pulls.registries.keyring import Keyring
+from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.pulls.sources.content_watcher import created_at
 from pycrictl.runtime.containerd.config_toml import config_path, from_file
 from pycrictl.runtime.containerd.daemon import CurrentDaemon, find_daemon

@@ -22,9 +22,8 @@ from pycrictl.base.foreign import count, mappings, parsed, text, texts
 from pycrictl.base.tls import client_context
 from pycrictl.base.units import format_bytes, format_duration
 from pycrictl.pulls.reference import Reference
-from pycrictl.pulls.registries.credentials import Login
+from pycrictl.pulls.registries.credentials import Keyring, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import (
     NO_ANSWER,
     RegistryAnswer,

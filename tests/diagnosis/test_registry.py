@@ -21,9 +21,8 @@ from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
-from pycrictl.pulls.registries.credentials import AuthFile, Credentials
+from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.runtime.containerd.config_toml import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
@@ -161,11 +160,11 @@ def test_a_login(tmp_path: Path, challenge: str, password: str, said: str) -> No
         fake.challenge = challenge.replace("HOST", fake.host)
         is_basic = challenge.startswith("Basic")
         fake.wanted = Credentials("me", "right").basic if is_basic else "Bearer t0k3n"
-        keyring = Keyring([AuthFile(str(file), "the file")], pytest.fail)
+        keyring = Keyring([str(file)], pytest.fail)
         route = try_route(f"http://{fake.host}", "b:1", keyring=keyring)
     (step,) = (step for step in route.steps if step.name == "auth")
-    assert step.text.partition(" (")[0] == f"the credentials of the file are {said}"
-    assert (step.is_good, route.credentials) == (said == "accepted", "the file")
+    assert step.text.partition(" (")[0] == f"the credentials of {file} are {said}"
+    assert (step.is_good, route.credentials) == (said == "accepted", str(file))
     assert verdicts(route).get("first byte") == (True if said == "accepted" else None)
 
 

@@ -1,36 +1,48 @@
-"""Credentials of registries: of a request, and in the files of Docker, podman and the kubelet.
+"""Credentials of registries: those of a request, of a user's files, and of the kubelet.
 
-The files are Docker's ``config.json`` and containers-auth.json(5). Their keys name a registry or a
-part of it: HOST[:PORT][/PATH], with a scheme and ``/v1/`` perhaps, and in the kubelet's with ``*``
-in labels of the host. The longest that fits an image decides.
+First come the files that the user names (``--authfile``, ``--docker-config`` or ``DOCKER_CONFIG``,
+``REGISTRY_AUTH_FILE``), then what the kubelet has: its ``config.json``, and its credential provider
+plugins (kubelet-credential-provider, exec API v1). The first that fits an image is used.
+
+Files are Docker's ``config.json`` or containers-auth.json(5). Their keys name a registry or a part
+of it: HOST[:PORT][/PATH], with a scheme and ``/v1/`` perhaps, and in the kubelet's with ``*`` in
+labels of the host. The longest that fits an image decides.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import logging
+import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError
-from pycrictl.base.foreign import mapping, parse, parsed, text
+from pycrictl.base.foreign import mapping, mappings, parse, parsed, text, texts
+from pycrictl.base.processes import environ_of
 from pycrictl.base.units import escape, format_duration, quote
+from pycrictl.node.kubelet import Kubelet, find_kubelet, read_document
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference
 
-HELPER_S: Final = 20.0
-"""Time limit of a credential helper."""
+PROGRAM_S: Final = 60.0
+"""Time limit of a credential helper or plugin; the kubelet's."""
 
 SECRET_CHARS: Final = 1 << 20
 
 _DOCKER_HUB: Final = "https://index.docker.io/v1/"
 _KEYS: Final = ("username", "password", "auth", "identitytoken", "registrytoken")
 _HELPER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_KUBELET_ROOT: Final = "/var/lib/kubelet"
+_API: Final = "credentialprovider.kubelet.k8s.io/"
+_log = logging.getLogger("pycrictl.registries")
 
 
 class Credentials(NamedTuple):
@@ -104,94 +116,191 @@ def _fits(name: str, reference: Reference) -> bool:
     return is_fitting and (not path or f"{reference.path}/".startswith(f"{path}/"))
 
 
-class AuthFile:
-    """The logins in one file.
+class Keyring:
+    """The credentials of files and, with ``of_node``, of the kubelet, in the order of their use.
+
+    Args:
+        files: those that the user names; a folder means its ``config.json``.
+        warn: is told why the kubelet's cannot be used.
+    """
+
+    def __init__(
+        self, files: Sequence[str], warn: Callable[[str], None], *, of_node: bool = False
+    ) -> None:
+        self._files = files
+        self._warn = warn
+        self._of_node = of_node
+        self._known: dict[str, Login | None] = {}
+
+    def find(self, reference: Reference) -> Login | None:
+        """Return the login for an image; each repository is looked for once.
+
+        Raises:
+            ConfigError: a file that the user named, or a helper that it names, is broken.
+        """
+        if reference.name not in self._known:
+            self._known[reference.name] = self._find(reference)
+        return self._known[reference.name]
+
+    def _find(self, reference: Reference) -> Login | None:
+        for name in self._files:
+            if os.path.isdir(noderoot.given(name)):
+                name = f"{name}/config.json"
+            login = login_in(noderoot.given(name), name, reference, is_given=True)
+            if login is not None:
+                return login
+        try:
+            return _of_kubelet(reference) if self._of_node else None
+        except ConfigError as exc:
+            self._warn(exc.message)
+            return None
+
+
+# Files, and credential helpers
+
+
+def login_in(
+    path: str, name: str, reference: Reference, *, is_given: bool = False, runs_helpers: bool = True
+) -> Login | None:
+    """Return the login for an image in a file.
 
     Args:
         path: the file, as this process sees it.
         name: its name for people.
         is_given: the user named it, so it must be readable.
         runs_helpers: it may name credential helpers, which the kubelet's must not.
+
+    Raises:
+        ConfigError: what a user has to know of the file, or of a helper that it names.
     """
-
-    def __init__(
-        self, path: str, name: str, *, is_given: bool = False, runs_helpers: bool = True
-    ) -> None:
-        self.name = name
-        self.is_given = is_given
-        self._path = path
-        self._runs_helpers = runs_helpers
-
-    def find(self, reference: Reference) -> Login | None:
-        """Return the login for an image; raise ConfigError for what a user has to know."""
-        if self._runs_helpers and (login := self._ask_helper(reference)) is not None:
-            return login
-        auths = mapping(self._document.get("auths"))
-        found = credentials_in(mapping(auths.get(fitting(auths, reference))))
-        return None if found is None else Login(found, self.name)
-
-    @cached_property
-    def _document(self) -> dict[str, Any]:
-        document, reason = None, "it is not a JSON object"
-        try:
-            document = parse(noderoot.read_named(self._path))
-        except OSError as exc:
-            reason = (exc.strerror or str(exc)).lower()
-        except ValueError:
-            pass
-        if not isinstance(document, dict) and self.is_given:
-            raise ConfigError(f"cannot read {quote(self.name, 4096)}: {reason}")
-        return mapping(document)
-
-    def _ask_helper(self, reference: Reference) -> Login | None:
-        helpers = mapping(self._document.get("credHelpers"))
-        key = fitting(helpers, reference)
-        helper = text(helpers.get(key)) or text(self._document.get("credsStore"))
-        if not helper:
-            return None
-        server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-        found = ask_helper(helper, server)
-        origin = f"docker-credential-{helper} (of {self.name})"
-        return None if found is None else Login(found, origin)
+    document = _read(path, name, is_given)
+    if runs_helpers and (login := _of_helper(document, name, reference)) is not None:
+        return login
+    auths = mapping(document.get("auths"))
+    found = credentials_in(mapping(auths.get(fitting(auths, reference))))
+    return _login(found, name, reference)
 
 
-def ask_helper(helper: str, server: str) -> Credentials | None:
-    """Ask ``docker-credential-HELPER`` for a server (docker/docker-credential-helpers).
+def _login(found: Credentials | None, origin: str, reference: Reference) -> Login | None:
+    """Return what was found in a place as a login, and log the place."""
+    where = f"none in {origin}" if found is None else origin
+    _log.debug("credentials for %s: %s", reference.name, where)
+    return None if found is None else Login(found, origin)
 
-    Raise ConfigError if it fails; None if it knows none.
-    """
+
+def _read(path: str, name: str, is_given: bool) -> dict[str, Any]:
+    document, reason = None, "it is not a JSON object"
+    try:
+        document = parse(noderoot.read_named(path))
+    except OSError as exc:
+        reason = (exc.strerror or str(exc)).lower()
+    except ValueError:
+        pass
+    if not isinstance(document, dict) and is_given:
+        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}")
+    return mapping(document)
+
+
+def _of_helper(document: Mapping[str, Any], name: str, reference: Reference) -> Login | None:
+    """Ask the ``docker-credential-HELPER`` that a file names (docker/docker-credential-helpers)."""
+    helpers = mapping(document.get("credHelpers"))
+    key = fitting(helpers, reference)
+    helper = text(helpers.get(key)) or text(document.get("credsStore"))
+    if not helper:
+        return None
     program = f"docker-credential-{helper}"
     what = f"the credential helper {quote(program)}"
     if not _HELPER.fullmatch(helper):
         raise ConfigError(f"{what}: its name is invalid")
-    done = ask_program(what, [program, "get"], server.encode(), limit_s=HELPER_S)
-    if done.returncode:
-        said = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
-        if "credentials not found" in said.lower():
-            return None
+    server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
+    done = _run(what, [program, "get"], server.encode())
+    said = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
+    if done.returncode and "credentials not found" not in said.lower():
         raise ConfigError(f"{what} failed: {escape(said[:200])}")
     answer = parsed(done.stdout)
     username, secret = (text(answer.get(key), SECRET_CHARS) for key in ("Username", "Secret"))
+    found = Credentials(username, secret) if username else None
     if username == "<token>":
-        return Credentials(identity_token=secret)
-    return Credentials(username, secret) if username else None
+        found = Credentials(identity_token=secret)
+    return _login(found, f"{program} (of {name})", reference)
 
 
-def ask_program(
-    what: str,
-    words: Sequence[str],
-    question: bytes,
-    *,
-    limit_s: float,
-    environ: Mapping[str, str] | None = None,
+def _run(
+    what: str, words: Sequence[str], question: bytes, environ: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program that knows credentials; raise ConfigError if it cannot be run or is late."""
     try:
         return subprocess.run(
-            words, input=question, capture_output=True, timeout=limit_s, env=environ
+            words, input=question, capture_output=True, timeout=PROGRAM_S, env=environ
         )
     except subprocess.TimeoutExpired:
-        raise ConfigError(f"{what} did not end within {format_duration(limit_s)}") from None
+        raise ConfigError(f"{what} did not end within {format_duration(PROGRAM_S)}") from None
     except (OSError, ValueError) as exc:  # a path may hold a NUL
         reason = (getattr(exc, "strerror", None) or str(exc)).lower()
         raise ConfigError(f"{what} cannot be run: {reason}") from None
+
+
+# The kubelet's
+
+
+def _of_kubelet(reference: Reference) -> Login | None:
+    """Return what the kubelet has for an image; raise ConfigError if its plugins are broken."""
+    kubelet = find_kubelet(Path(noderoot.directory()))
+    environ = environ_of(kubelet.pid)
+    folders = [kubelet.root_dir or _KUBELET_ROOT, f"{environ.get('HOME', '')}/.docker", "/.docker"]
+    for path in (f"{folder}/config.json" for folder in folders):  # the kubelet reads the first
+        if os.path.exists(local := noderoot.locate(path)):
+            if login := login_in(local, path, reference, runs_helpers=False):
+                return login
+            break
+    if not (kubelet.provider_config and kubelet.provider_bin_dir):
+        return None
+    place = f"the kubelet's plugins ({kubelet.provider_config})"
+    if noderoot.directory() != "/":
+        raise ConfigError(f"{place} are not run from another root")
+    for provider in _providers(Path(kubelet.provider_config)):
+        # Those that need the token of a service account are left out.
+        images = texts(provider.get("matchImages"))
+        if fitting(images, reference) and not mapping(provider.get("tokenAttributes")):
+            auth = _of_plugin(kubelet, provider, reference, environ or dict(os.environ))
+            if found := credentials_in(mapping(auth.get(fitting(auth, reference)))):
+                origin = f"the kubelet's plugin {text(provider.get('name'))}"
+                return _login(found, origin, reference)
+    return _login(None, place, reference)
+
+
+def _providers(path: Path) -> list[dict[str, Any]]:
+    files = sorted(path.iterdir()) if os.path.isdir(path) else [path]
+    found = []
+    for file in files:
+        try:
+            found += mappings(read_document(str(file)).get("providers"))
+        except OSError as exc:
+            raise ConfigError(f"cannot read {quote(str(file), 4096)}: {exc.strerror}") from None
+    return found
+
+
+def _of_plugin(
+    kubelet: Kubelet, provider: Mapping[str, Any], reference: Reference, environ: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Return the ``auth`` of a plugin's response, which may hold for other images too."""
+    name, version = text(provider.get("name")), text(provider.get("apiVersion"))
+    what = f"the kubelet's plugin {quote(name)}"
+    if not name or "/" in name or not version.startswith(_API):
+        raise ConfigError(f"{what}: its name or apiVersion is invalid")
+    variables = mappings(provider.get("env"))
+    own = {text(one.get("name")): text(one.get("value")) for one in variables}
+    question = {
+        "apiVersion": version,
+        "kind": "CredentialProviderRequest",
+        "image": reference.name,
+    }
+    words = [f"{kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))]
+    done = _run(what, words, json.dumps(question).encode(), {**environ, **own})
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
+        raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
+    answer = parsed(done.stdout)
+    if answer.get("kind") != "CredentialProviderResponse":
+        raise ConfigError(f"{what} did not answer as a credential provider")
+    return mapping(answer.get("auth"))

@@ -18,9 +18,8 @@ from typing import Final, Generic, TypeVar
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.pulls.reference import Reference, tag_of
-from pycrictl.pulls.registries.credentials import Credentials, Login
+from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
-from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.registry_client import RegistryAnswer, RegistryClient, reason_of
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,

@@ -17,7 +17,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import mapping, mappings, text, texts
 from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
-from pycrictl.pulls.registries.credentials import AuthFile, Login
+from pycrictl.pulls.registries.credentials import Login, login_in
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, certificates_in, server_of
 from pycrictl.runtime.containerd.config_toml import read_document
 
@@ -90,7 +90,7 @@ class CrioAccess(RegistryAccess):
         there = Reference(host, endpoint.repository, "", "")
         for path in self._auth_files:
             with suppress(ConfigError):
-                if login := AuthFile(self._local(path), path).find(there):
+                if login := login_in(self._local(path), path, there):
                     return login
         return None
 

@@ -56,7 +56,7 @@ from pycrictl.streams.target import Target, beside, parse_url
 if TYPE_CHECKING:
     from pycrictl.kube.pods import Pod
     from pycrictl.node.journal import JournalLine
-    from pycrictl.pulls.registries.keyring import Keyring
+    from pycrictl.pulls.registries.credentials import Keyring
     from pycrictl.runtime.cri.calls.client import CriClient
 
 log = logging.getLogger("pycrictl.progress")

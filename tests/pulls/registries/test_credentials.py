@@ -1,20 +1,25 @@
-"""Credentials in files, and of credential helpers."""
+"""Credentials in files, of credential helpers, and of the kubelet, and their order."""
 
 from __future__ import annotations
 
 import base64
+import json
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError
+from pycrictl.node.kubelet import Kubelet
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import credentials
-from pycrictl.pulls.registries.credentials import AuthFile, Credentials, Login, fitting
+from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login, fitting, login_in
 from pycrictl.pulls.registries.registries_conf import CrioAccess
-from tests.support.hostfiles import write
+from tests.support.hostfiles import run_program, write
 
+IMAGE = parse("r.test/a:1")
 ME = Credentials("me", "se:cret")
 AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
 
@@ -63,7 +68,7 @@ def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> 
 )
 def test_an_entry_of_a_file(tmp_path: Path, entry: Any, found: Credentials | None) -> None:
     path = write(tmp_path / "c.json", {"auths": {"r.test": entry}})
-    login = AuthFile(path, "c").find(parse("r.test/a"))
+    login = login_in(path, "c", IMAGE)
     assert login == (None if found is None else Login(found, "c"))
     assert "cret" not in repr(login)
 
@@ -76,8 +81,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: str | None, said: s
     if content is not None:
         path.write_text(content)
     with pytest.raises(ConfigError, match=said):
-        AuthFile(str(path), "c", is_given=True).find(parse("r.test/a"))
-    assert AuthFile(str(path), "c").find(parse("r.test/a")) is None
+        Keyring([str(path)], pytest.fail).find(IMAGE)
+    assert login_in(str(path), "c", IMAGE) is None
 
 
 HELPER = """#!/bin/sh
@@ -120,7 +125,7 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_credential_helpers(
     tmp_path: Path, helper: str, document: Any, reference: str, found: Credentials | None
 ) -> None:
-    login = AuthFile(write(tmp_path / "c.json", document), "c").find(parse(reference))
+    login = login_in(write(tmp_path / "c.json", document), "c", parse(reference))
     assert (login and login.credentials) == found
     if found and found != ME:
         assert login is not None
@@ -139,19 +144,17 @@ def test_credential_helpers(
 def test_a_helper_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, helper: str, name: str, server: str, said: str
 ) -> None:
-    monkeypatch.setattr(credentials, "HELPER_S", 1.0)
-    file = AuthFile(write(tmp_path / "c.json", {"credsStore": name}), "c")
+    monkeypatch.setattr(credentials, "PROGRAM_S", 1.0)
+    file = write(tmp_path / "c.json", {"credsStore": name})
     with pytest.raises(ConfigError) as caught:
-        file.find(parse(f"{server}/a"))
+        login_in(file, "c", parse(f"{server}/a"))
     assert said in caught.value.message
 
 
 def test_the_kubelets_file_runs_no_helpers(tmp_path: Path, helper: str) -> None:
     document = {"credsStore": helper, "auths": {"r.test": {"username": "k", "password": "p"}}}
-    file = AuthFile(write(tmp_path / "c.json", document), "c", runs_helpers=False)
-    login = file.find(parse("r.test/a"))
-    assert login is not None
-    assert login.credentials == Credentials("k", "p")
+    login = login_in(write(tmp_path / "c.json", document), "c", IMAGE, runs_helpers=False)
+    assert login == Login(Credentials("k", "p"), "c")
 
 
 # CRI-O
@@ -175,9 +178,163 @@ def test_the_logins_of_crio(
 ) -> None:
     write(tmp_path / "conf.d/1.conf", '[crio.image]\nglobal_auth_file = "/of-conf.json"\n')
     write(tmp_path / file.lstrip("/"), {"auths": {"r.test": AUTH}})
-    access, reference = CrioAccess(flags, environ, str(tmp_path)), parse("r.test/a:1")
-    (own,) = access.endpoints(reference)
-    login = access.login_for(own, reference, None)
-    assert login == (Login(ME, file) if is_found else None)
+    access = CrioAccess(flags, environ, str(tmp_path))
+    (own,) = access.endpoints(IMAGE)
+    assert access.login_for(own, IMAGE, None) == (Login(ME, file) if is_found else None)
     given = Login(Credentials("you"), "")
-    assert access.login_for(own, reference, given) == given
+    assert access.login_for(own, IMAGE, given) == given
+
+
+# The order, and the kubelet
+
+
+def auths(user: str, host: str = "r.test") -> dict[str, Any]:
+    return {"auths": {host: {"username": user, "password": "hush"}}}
+
+
+def user_of(ring: Keyring, name: str = "r.test/a:1") -> str:
+    login = ring.find(parse(name))
+    return "" if login is None else login.credentials.username
+
+
+def test_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second, kubelet = (
+        write(tmp_path / name / "config.json", auths(name)) for name in ("1", "2", "kubelet")
+    )
+    other = write(tmp_path / "other.json", auths("other", "o.test"))
+    monkeypatch.setattr(credentials, "_KUBELET_ROOT", str(tmp_path / "kubelet"))
+    monkeypatch.setattr(credentials, "find_kubelet", lambda root: Kubelet())
+    assert user_of(Keyring([first, second], pytest.fail)) == "1"
+    assert user_of(Keyring([str(tmp_path / "1"), second], pytest.fail)) == "1"  # a folder
+    assert user_of(Keyring([other], pytest.fail)) == ""
+    caplog.set_level(logging.DEBUG, "pycrictl.registries")
+    assert user_of(Keyring([other], pytest.fail, of_node=True)) == "kubelet"
+    assert [record.getMessage() for record in caplog.records] == [
+        f"credentials for r.test/a: none in {other}",
+        f"credentials for r.test/a: {kubelet}",
+    ]
+    assert "hush" not in caplog.text
+
+
+def test_the_kubelet_of_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = (
+        "--root-dir=/k --image-credential-provider-config /p --image-credential-provider-bin-dir=/b"
+    )
+    run_program(tmp_path, 7, "kubelet", *words.split())
+    (tmp_path / "proc/7/environ").write_bytes(b"HOME=/home\0")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "proc/self").mkdir()
+    monkeypatch.setattr(noderoot, "_root", str(tmp_path))
+    write(tmp_path / "home/.docker/config.json", auths("home"))
+    assert user_of(Keyring([], pytest.fail, of_node=True)) == "home"
+    write(tmp_path / "k/config.json", auths("root"))
+    assert user_of(Keyring([], pytest.fail, of_node=True)) == "root"
+    warnings: list[str] = []
+    assert user_of(Keyring([], warnings.append, of_node=True), "o.test/a") == ""
+    assert warnings == ["the kubelet's plugins (/p) are not run from another root"]
+
+
+PLUGIN = """#!/bin/sh
+echo run >>{log}
+cat >{log}.request
+case "$MODE" in
+  fail) echo 'no role' >&2; exit 3 ;;
+  odd) echo '[]' ;;
+  slow) exec sleep 60 ;;
+  *) cat <<END
+{{"kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+ "cacheKeyType": "$1", "cacheDuration": "0s",
+ "auth": {{"*.test": {{"username": "$MODE$HOME", "password": "hush"}}}}}}
+END
+esac
+"""
+
+
+class Plugins:
+    """A kubelet with a plugin for ``*.test``, and the keyring of its node."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.log = folder / "log"
+        self.warnings: list[str] = []
+        program = folder / "bin/ecr"
+        write(program, PLUGIN.format(log=self.log))
+        program.chmod(0o755)
+        self._config = folder / "conf.d/1.json"
+        kubelet = Kubelet(
+            root_dir=str(folder),
+            provider_config=str(folder / "conf.d"),
+            provider_bin_dir=str(program.parent),
+        )
+        monkeypatch.setattr(credentials, "find_kubelet", lambda root: kubelet)
+        environ = {"HOME": "/@home", "PATH": "/usr/bin:/bin"}
+        monkeypatch.setattr(credentials, "environ_of", lambda pid: environ)
+        self.configure()
+        self.keyring = Keyring([], self.warnings.append, of_node=True)
+
+    def configure(self, mode: str = "me", **more: Any) -> None:
+        provider = {
+            "name": "ecr",
+            "matchImages": ["*.test"],
+            "defaultCacheDuration": "1m",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "args": ["Image"],
+            "env": [{"name": "MODE", "value": mode}],
+            **more,
+        }
+        write(self._config, {"providers": [provider]})
+
+    def runs(self) -> int:
+        return self.log.read_text().count("run") if self.log.exists() else 0
+
+
+@pytest.fixture
+def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plugins:
+    return Plugins(tmp_path, monkeypatch)
+
+
+def test_a_plugin_is_asked_once_for_a_repository(plugins: Plugins) -> None:
+    login = Login(Credentials("me/@home", "hush"), "the kubelet's plugin ecr")
+    assert plugins.keyring.find(IMAGE) == plugins.keyring.find(parse("r.test/a:2")) == login
+    assert plugins.runs() == 1
+    assert json.loads(Path(f"{plugins.log}.request").read_text()) == {
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderRequest",
+        "image": "r.test/a",
+    }
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"matchImages": ["o.test"]},
+        {"tokenAttributes": {"serviceAccountTokenAudience": "x"}},
+    ],
+)
+def test_plugins_that_are_not_run(plugins: Plugins, more: dict[str, Any]) -> None:
+    plugins.configure(**more)
+    assert plugins.keyring.find(IMAGE) is None
+    assert plugins.runs() == 0
+
+
+@pytest.mark.parametrize(
+    ("mode", "more", "said"),
+    [
+        ("fail", {}, '"ecr" failed (3): no role'),
+        ("odd", {}, "did not answer as a credential provider"),
+        ("slow", {}, "did not end within 1s"),
+        ("me", {"name": "nosuch"}, "cannot be run: no such file or directory"),
+        ("me", {"name": "../bin/ecr"}, "its name or apiVersion is invalid"),
+        ("me", {"apiVersion": "v1"}, "its name or apiVersion is invalid"),
+    ],
+)
+def test_a_plugin_that_fails_is_a_warning(
+    plugins: Plugins, monkeypatch: pytest.MonkeyPatch, mode: str, more: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr(credentials, "PROGRAM_S", 1.0)
+    plugins.configure(mode, **more)
+    assert plugins.keyring.find(IMAGE) is None
+    (warning,) = plugins.warnings
+    assert said in warning
+    assert "hush" not in warning

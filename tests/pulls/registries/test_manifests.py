@@ -15,9 +15,8 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries import manifests
-from pycrictl.pulls.registries.credentials import AuthFile, Credentials, credentials_of
+from pycrictl.pulls.registries.credentials import Credentials, Keyring, credentials_of
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.keyring import Keyring
 from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, answers, ask
 from pycrictl.pulls.registries.registries_conf import CrioAccess
 from pycrictl.runtime.containerd.store import Manifest
@@ -248,7 +247,7 @@ def test_without_the_credentials_of_the_pull_those_of_the_node_are_used(
     root = files(tmp_path, INSECURE)
     file = tmp_path / "config.json"
     file.write_text(json.dumps({"auths": {server.host: AUTH}}))
-    keyring = Keyring([AuthFile(str(file), "")], pytest.fail)
+    keyring = Keyring([str(file)], pytest.fail)
     request = replace(crio(f"{server.host}/b:1", root), keyring=keyring)
     assert sizes(ask(request)) == [1000]
     assert ask(replace(request, credentials=Credentials("you"))) is None
