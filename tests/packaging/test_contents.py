@@ -55,6 +55,7 @@ def test_the_wheel_has_man_pages_and_completions(dist: Path) -> None:
         own = set(wheel.namelist())
     assert {
         *(f"pycrictl/completions/{name}" for name in FILES.values()),
+        "pycrictl/cluster/agent/api/discovery.json",
     } <= own
     assert not [name for name in own if name.startswith("tools/")]
     start = f"pycrictl-{__version__}.data/data/share/"

@@ -16,8 +16,8 @@ from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import fit
 from pycrictl.base.servicelog import Log
 from pycrictl.base.units import escape
+from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal
-from pycrictl.cluster.agent.api.openapi import IMAGE_PULL
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient
 from pycrictl.cluster.agent.node_pulls import NodePulls
 from pycrictl.cluster.agent.object_store import VersionGone, is_of

@@ -11,8 +11,8 @@ from typing import Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
+from pycrictl.cluster.agent.api.discovery import MAX_TEXT
 from pycrictl.cluster.agent.api.names import Document
-from pycrictl.cluster.agent.api.openapi import MAX_TEXT
 from pycrictl.cluster.agent.cluster import Cluster, Round, Scope
 from pycrictl.cluster.agent.object_store import Key, ObjectStore, VersionGone, key_of, tag_of
 from pycrictl.cluster.agent.objects import PullPhase

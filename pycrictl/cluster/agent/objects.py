@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from pycrictl.base.units import escape, format_moment
+from pycrictl.cluster.agent.api.discovery import MAX_TEXT
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document
-from pycrictl.cluster.agent.api.openapi import MAX_TEXT
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.pulls.messages import ended, status_of, sums_at_end
 from pycrictl.pulls.sources.failures import REASONS

@@ -34,7 +34,7 @@ from aiohttp import web
 from pycrictl.base.errors import Denied, PycrictlError
 from pycrictl.base.metricspage import MetricsPage
 from pycrictl.base.servicelog import Log, Seldom
-from pycrictl.cluster.agent.api import names, openapi
+from pycrictl.cluster.agent.api import names
 from pycrictl.cluster.agent.api.answers import (
     ListQuery,
     form_of,
@@ -43,6 +43,7 @@ from pycrictl.cluster.agent.api.answers import (
     refuse,
     respond,
 )
+from pycrictl.cluster.agent.api.discovery import DOCUMENTS
 from pycrictl.cluster.agent.api.names import (
     DEBUGGING_OFF,
     Refusal,
@@ -250,15 +251,9 @@ class Router:
 
     async def _api(self, call: ApiCall, words: list[str]) -> web.StreamResponse:
         user = self._access.user(call.request)
+        if (document := DOCUMENTS.get("/" + "/".join(words))) is not None:
+            return respond(document)
         match words:
-            case ["apis"]:
-                return respond(openapi.groups())
-            case ["apis", names.GROUP]:
-                return respond(openapi.group())
-            case ["openapi", "v3"]:
-                return respond(openapi.index())
-            case ["openapi", "v3", "apis", names.GROUP, names.VERSION]:
-                return respond(openapi.document())
             case ["apis", names.GROUP, names.VERSION, *rest]:
                 return await self._resource(call, user, rest)
         raise _no_such_resource()
@@ -269,8 +264,6 @@ class Router:
                 space
             ):
                 raise _no_such_resource()
-            case []:
-                return respond(openapi.resources())
             case [names.RESOURCE]:
                 return await self._list(call, user, "")
             case ["namespaces", namespace, names.RESOURCE]:

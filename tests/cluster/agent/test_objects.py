@@ -8,12 +8,16 @@ from typing import Any
 
 import pytest
 
+from pycrictl.base.foreign import fit
 from pycrictl.base.units import format_moment
 from pycrictl.cluster.agent.api.answers import fits_labels, parse_fields
+from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
+from pycrictl.cluster.agent.api.names import NAME
 from pycrictl.cluster.agent.api.table import age, cells, table
 from pycrictl.cluster.agent.object_store import ObjectStore, VersionGone
-from pycrictl.cluster.agent.objects import is_waiting, objects_of, pulls_of, wanted
+from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of, pulls_of, wanted
 from pycrictl.kube.pods import Pod, parse_pod
+from pycrictl.pulls.messages import MAX_LAYERS, SUMS
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from tests.cluster.agent import standing
 from tests.pulls.tracking import Report, Tracker
@@ -317,6 +321,28 @@ def test_what_another_agent_had_listed() -> None:
     assert later.is_gone
     with pytest.raises(VersionGone):
         theirs.listed(version - 2_000_000_000_000)
+
+
+def test_discovery_describes_the_objects() -> None:
+    queued = Report(IMAGE, "", 0, 0, phase="waiting", queue_position=2)
+    failed = pull(layer("failed", 5, error="reset"), is_running=False)
+    for container, pulls, problem in (
+        (WAITING, [pull(layer("downloading", 50), layer("done", 100, "sha256:b"))], ""),
+        (WAITING, [pull(layer("extracting", 100))], ""),
+        (WAITING, [pull(queued)], ""),
+        (BACK_OFF, [failed], ""),
+        (WAITING, [], "no runtime here"),
+    ):
+        (document,) = objects_of([pod(state=container)], pulls, "n1", problem=problem)
+        wrong: list[str] = []
+        read = fit(document, IMAGE_PULL, wrong)
+        assert wrong == []
+        assert read == {key: document[key] for key in ("metadata", "spec", "status")}
+    fields = IMAGE_PULL["properties"]["status"]["properties"]
+    assert fields["phase"]["enum"] == [phase.value for phase in PullPhase]
+    assert {name: one["type"] for name, one in fields["sums"]["properties"].items()} == SUMS
+    assert fields["layers"]["maxItems"] == MAX_LAYERS
+    assert IMAGE_PULL["properties"]["metadata"]["properties"]["name"]["pattern"] == f"^{NAME}$"
 
 
 def test_a_pod_of_the_same_name_is_another() -> None:
