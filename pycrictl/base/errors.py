@@ -1,7 +1,7 @@
 """All errors of the program, as exceptions with the texts that the user sees.
 
-Each class has a ``reference`` (kebab-case, stable: the reason in the status of a failed copy) and
-the ``exit_code`` of a program that ends with it. Other errors become these at three walls only:
+Each class has the ``exit_code`` of a program that ends with it; its name is the reason in the
+status of a failed copy. Other errors become these at three walls only:
 gRPC statuses in ``errmap``, protocol violations in ``streams.wire``, ``OSError`` at the file
 system. Only ``cli.main`` prints them, as ``pycrictl: <message>`` and the hint.
 """
@@ -31,7 +31,6 @@ class PycrictlError(Exception):
     user can do about it.
     """
 
-    reference: ClassVar[str] = "error"
     exit_code: ClassVar[int] = ExitCode.FAILURE
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
@@ -42,8 +41,6 @@ class PycrictlError(Exception):
 
 class UsageError(PycrictlError):
     """The command line is wrong; nothing was sent."""
-
-    reference = "usage"
 
 
 class OptionError(UsageError):
@@ -78,7 +75,6 @@ class UnknownFormat(UsageError):
 class UnknownCommand(UsageError):
     """The first word names no command."""
 
-    reference = "unknown-command"
     exit_code = ExitCode.UNKNOWN_COMMAND
 
     def __init__(self, word: str, *, hint: str) -> None:
@@ -89,13 +85,9 @@ class UnknownCommand(UsageError):
 class ConfigError(PycrictlError):
     """A configuration file cannot be read or holds an invalid value."""
 
-    reference = "config"
-
 
 class ConnectError(PycrictlError):
     """The endpoint cannot be reached, does not answer, or does not speak gRPC."""
-
-    reference = "connect"
 
 
 class RuntimeFault(PycrictlError):
@@ -105,8 +97,6 @@ class RuntimeFault(PycrictlError):
         code: the status name as Go writes it (``NotFound``, ``Unknown``, …).
         details: the runtime's message, unchanged.
     """
-
-    reference = "runtime-fault"
 
     code = "Unknown"
 
@@ -121,7 +111,6 @@ class RuntimeFault(PycrictlError):
 class NotFound(RuntimeFault):
     """No such pod, container or image."""
 
-    reference = "not-found"
     code = "NotFound"
 
 
@@ -132,85 +121,65 @@ class NothingSelected(NotFound):
 class AlreadyExists(RuntimeFault):
     """The name is taken."""
 
-    reference = "already-exists"
-
 
 class Invalid(RuntimeFault):
     """The runtime refused the request's content."""
-
-    reference = "invalid-argument"
 
 
 class Unimplemented(RuntimeFault):
     """The runtime does not offer this call."""
 
-    reference = "unimplemented"
     code = "Unimplemented"
 
 
 class Exhausted(RuntimeFault):
     """A quota or limit of the runtime is reached."""
 
-    reference = "resource-exhausted"
     code = "ResourceExhausted"
 
 
 class Denied(RuntimeFault):
     """The runtime refused the caller."""
 
-    reference = "permission-denied"
-
 
 class Unavailable(RuntimeFault):
     """The connection broke, or the runtime is shutting down."""
 
-    reference = "unavailable"
     code = "Unavailable"
 
 
 class DeadlineExceeded(RuntimeFault):
     """The call took longer than its deadline."""
 
-    reference = "deadline-exceeded"
-
 
 class Cancelled(RuntimeFault):
     """The call was cancelled."""
 
-    reference = "cancelled"
     code = "Canceled"
 
 
 class FailedPrecondition(RuntimeFault):
     """The object is not in the state that the call needs."""
 
-    reference = "failed-precondition"
     code = "FailedPrecondition"
 
 
 class StreamError(PycrictlError):
     """A stream could not be opened or broke."""
 
-    reference = "stream"
-
 
 class LocalProtocolError(StreamError):
     """This program used a protocol wrongly: a bug to report."""
 
-    reference = "local-protocol"
     exit_code = ExitCode.INTERNAL
 
 
 class RemoteProtocolError(StreamError):
     """The peer broke the protocol."""
 
-    reference = "remote-protocol"
-
 
 class UpgradeRefused(StreamError):
     """The server answered but refused the upgrade; ``body`` is the start of its response."""
-
-    reference = "upgrade-refused"
 
     def __init__(
         self, message: str, *, status: int, body: bytes = b"", hint: str | None = None
@@ -223,19 +192,13 @@ class UpgradeRefused(StreamError):
 class PullFailed(PycrictlError):
     """At least one of the watched pulls failed."""
 
-    reference = "pull-failed"
-
 
 class ArchiveError(PycrictlError):
     """An image archive is incomplete, invalid, or not what it claims to be."""
 
-    reference = "archive"
-
 
 class CopyError(PycrictlError):
     """A copy failed; unless the message says otherwise, the destination is unchanged."""
-
-    reference = "copy"
 
 
 class NoSpace(CopyError):
@@ -248,8 +211,6 @@ class EntryRefused(CopyError):
     ``path`` is the entry's name, unchanged; ``rule`` is the rule's short name, stable for scripts.
     """
 
-    reference = "entry-refused"
-
     def __init__(self, message: str, *, path: bytes, rule: str, reason: str) -> None:
         super().__init__(message)
         self.path = path
@@ -260,5 +221,4 @@ class EntryRefused(CopyError):
 class Interrupted(PycrictlError):
     """The user ended the program; the message says what continues without it."""
 
-    reference = "interrupted"
     exit_code = ExitCode.INTERRUPTED

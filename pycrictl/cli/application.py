@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from functools import partial
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -10,13 +11,16 @@ from pycrictl.base.config import Flags
 from pycrictl.base.errors import UsageError
 from pycrictl.base.units import parse_duration
 from pycrictl.cli import options
-from pycrictl.cli.complete import directories, hosts, sockets
+from pycrictl.cli.complete import hosts, sockets
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import HELP, Program
 
-IGNORED: Final = "Accepted for crictl's sake, without effect"
+IGNORED: Final = "Of crictl, without effect"
 HOSTS: Final = "Other hosts, over SSH"
 MOST_HOSTS: Final = 16
+
+_of_hosts: Any = partial(typer.Option, rich_help_panel=HOSTS)
+_ignored: Any = partial(typer.Option, rich_help_panel=IGNORED)
 
 application = typer.Typer(add_completion=False, rich_markup_mode=None)  # plain text, without Rich
 
@@ -53,7 +57,6 @@ def set_globals(
             "--host-root",
             metavar="DIR",
             help="Where the node's root is mounted (default: /, or /host in a node's debug pod).",
-            autocompletion=directories,
         ),
     ] = None,
     image_endpoint: Annotated[
@@ -106,7 +109,7 @@ def set_globals(
     ] = False,
     host: Annotated[
         list[str] | None,
-        typer.Option(
+        _of_hosts(
             "--host",
             "-H",
             metavar="[USER@]HOST[:PORT]",
@@ -115,82 +118,59 @@ def set_globals(
             help="Run the command there: HOST,HOST, node[01-20], @GROUP or @FILE; repeatable"
             " [$PYCRICTL_HOST].",
             autocompletion=hosts,
-            rich_help_panel=HOSTS,
         ),
     ] = None,
-    sudo: Annotated[
-        bool, typer.Option("--sudo", help="Run it as root there.", rich_help_panel=HOSTS)
-    ] = False,
+    sudo: Annotated[bool, _of_hosts("--sudo", help="Run it as root there.")] = False,
     no_keep: Annotated[
-        bool,
-        typer.Option(
-            "--no-keep", help="Remove the program there afterwards.", rich_help_panel=HOSTS
-        ),
+        bool, _of_hosts("--no-keep", help="Remove the program there afterwards.")
     ] = False,
     program: Annotated[
         str,
-        options.file_option(
+        _of_hosts(
             "--program",
+            metavar="FILE",
             help="Send this file of a release, .bin or .tar.xz, instead of this program.",
-            rich_help_panel=HOSTS,
         ),
     ] = "",
     max_parallel_hosts: Annotated[
         int,
-        options.int_option(
+        _of_hosts(
             "--max-parallel-hosts",
             "--parallel",
             parser=options.natural,
+            metavar="INT",
             help="How many hosts run it at the same time.",
-            rich_help_panel=HOSTS,
         ),
     ] = MOST_HOSTS,
     connect_timeout: Annotated[
         float,
-        options.duration_option(
+        _of_hosts(
             "--connect-timeout",
+            parser=options.duration,
+            metavar="DURATION",
             help="How long a host may take to answer (default: 10s).",
             show_default=False,
-            rich_help_panel=HOSTS,
         ),
     ] = 10.0,
     profile_cpu: Annotated[
-        str,
-        options.file_option(
-            "--profile-cpu", help="Of crictl: a CPU profile.", rich_help_panel=IGNORED
-        ),
+        str, _ignored("--profile-cpu", metavar="FILE", help="A CPU profile.")
     ] = "",
     profile_mem: Annotated[
-        str,
-        options.file_option(
-            "--profile-mem",
-            help="Of crictl: a memory profile.",
-            rich_help_panel=IGNORED,
-        ),
+        str, _ignored("--profile-mem", metavar="FILE", help="A memory profile.")
     ] = "",
     enable_tracing: Annotated[
-        bool,
-        typer.Option(
-            "--enable-tracing",
-            help="Of crictl: traces for a collector.",
-            rich_help_panel=IGNORED,
-        ),
+        bool, _ignored("--enable-tracing", help="Traces for a collector.")
     ] = False,
     tracing_endpoint: Annotated[
-        str,
-        typer.Option(
-            "--tracing-endpoint",
-            metavar="HOST:PORT",
-            help="Of crictl: the collector's address.",
-            rich_help_panel=IGNORED,
-        ),
+        str, _ignored("--tracing-endpoint", metavar="HOST:PORT", help="The collector's address.")
     ] = "127.0.0.1:4317",
     tracing_sampling_rate_per_million: Annotated[
         int,
-        options.int_option(
+        _ignored(
             "--tracing-sampling-rate-per-million",
-            help="Of crictl: how many of a million runs to trace.",
-            rich_help_panel=IGNORED,
+            parser=options.integer,
+            metavar="INT",
+            help="How many of a million runs to trace.",
         ),
     ] = -1,
 ) -> None:

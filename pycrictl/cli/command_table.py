@@ -199,25 +199,11 @@ FAMILIES: Final = {
 COMMANDS: Final = tuple(each for family in FAMILIES.values() for each in family)
 BY_NAME: Final = {name: entry for entry in COMMANDS for name in entry.names}
 
-ELSEWHERE: Final = {
-    "delete": "rm",
-    "describe": "why",
-    "df": "imagefsinfo",
-    "get": "ps",
-    "kill": "stop -t 0",
-    "log": "logs",
-    "login": "pull --creds",
-    "ls": "ps",
-    "prune": "rmi --prune",
-}
-"""Commands of other programs, and their equivalents here."""
-
 
 def find(word: str) -> CommandSpec:
     """Return the command with this name or alias; else UnknownCommand, with the nearest as hint."""
     if word in BY_NAME:
         return BY_NAME[word]
-    bare = word.lower()
-    near = [ELSEWHERE[bare]] if bare in ELSEWHERE else get_close_matches(bare, BY_NAME, n=1)
+    near = get_close_matches(word.lower(), BY_NAME, n=1)
     hint = f'did you mean "{near[0]}"?' if near else "'pycrictl --help' lists the commands"
     raise UnknownCommand(word, hint=hint)

@@ -1,6 +1,6 @@
 """Completers: the ``autocompletion=`` of options and arguments.
 
-The shell completes files and directories, as the directive of their completer requests.
+The shell itself completes files and directories, as the metavar of an option or argument requests.
 """
 
 from __future__ import annotations
@@ -35,14 +35,6 @@ def words(*fixed: str) -> Completer:
     return lambda incomplete: [word for word in fixed if word.startswith(incomplete)]
 
 
-def files(incomplete: str) -> list[str]:
-    return []
-
-
-def directories(incomplete: str) -> list[str]:
-    return []
-
-
 def sockets(incomplete: str) -> list[str]:
     from pycrictl.runtime.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
@@ -74,7 +66,6 @@ logs = _known("log")
 pods = _known("pod")
 images = _known("image")
 container_paths = _known("container-path")
-"""The shell completes local paths as well."""
 
 
 def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
@@ -85,10 +76,9 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     return [word.removeprefix(f"{container}:") for word, _ in found]
 
 
-DIRECTIVES: Final[dict[Completer | None, int]] = {
-    files: FILES,
-    sockets: FILES,
-    directories: DIRECTORIES,
-    container_paths: NO_SPACE,
+PATHS: Final = {
+    **dict.fromkeys(("FILE", "kubelet|FILE", "SOCKET", "POD-CONFIG", "CONTAINER-CONFIG"), FILES),
+    "DIR": DIRECTORIES,
+    "SRC... DST": NO_SPACE,
 }
-"""All others have NO_FILES, unless their modules add them."""
+"""The directives of paths by their metavars; all others have NO_FILES."""

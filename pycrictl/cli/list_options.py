@@ -47,15 +47,7 @@ def sort_by(columns: Sequence[Column], example: str, *others: str, help: str = "
 
 ListOutput = Annotated[
     str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="FORMAT",
-        help="json, yaml, table, wide, jsonpath=TEMPLATE or custom-columns=NAME:PATH[,...].",
-        autocompletion=complete.words(
-            "json", "yaml", "table", "wide", "jsonpath=", "custom-columns="
-        ),
-    ),
+    formats("json", "yaml", "table", "wide", "jsonpath=TEMPLATE", "custom-columns=COLUMNS"),
 ]
 InspectOutput = Annotated[str, formats("json", "yaml", "go-template", "table", "jsonpath=TEMPLATE")]
 Template = Annotated[

@@ -114,7 +114,7 @@ interval = parser(_interval)
 int_option: Any = partial(typer.Option, parser=integer, metavar="INT")
 duration_option: Any = partial(typer.Option, parser=duration, metavar="DURATION")
 seconds_option: Any = partial(typer.Option, parser=interval, metavar="SECONDS")
-file_option: Any = partial(typer.Option, metavar="FILE", autocompletion=complete.files)
+file_option: Any = partial(typer.Option, metavar="FILE")
 
 
 def split_list(values: Sequence[str] | None) -> list[str]:
@@ -245,7 +245,6 @@ PodFile = Annotated[
     str,
     typer.Argument(
         metavar="POD-CONFIG",
-        autocompletion=complete.files,
         help="Pod configuration, a JSON or YAML file.",
     ),
 ]
@@ -253,7 +252,6 @@ ContainerFile = Annotated[
     str,
     typer.Argument(
         metavar="CONTAINER-CONFIG",
-        autocompletion=complete.files,
         help="Container configuration, a JSON or YAML file.",
     ),
 ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl import __version__
 from pycrictl.base import noderoot
@@ -26,8 +26,6 @@ from pycrictl.base.errors import (
     UnknownFormat,
     UsageError,
 )
-from pycrictl.base.units import parse_int, quote
-from pycrictl.show.render import CLEAR_SCREEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -92,10 +90,6 @@ class Persona(Wording):
         """Return the output format that is used for the given one."""
         return given
 
-    def score(self, text: str) -> int:
-        """Return the value of ``--oom-score-adj``."""
-        return parse_int(text)
-
     # Configuration
 
     def reads_configuration(self, command: str) -> bool:
@@ -126,15 +120,9 @@ class Persona(Wording):
     def inform(self, env: Environment, text: str) -> None:
         """Write a note about a success, of which pycrictl itself is silent."""
 
-    def clear_screen(self, out: TextIO) -> None:
-        """Clear the screen before a table that is no list."""
-
     def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
         """Return what ``exec --sync`` writes to standard output and to standard error."""
         return stdout, stderr
-
-    def report_missing_log(self, env: Environment, path: str) -> None:
-        """Report that a log file to be removed does not exist; an empty ``path`` means none."""
 
     def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:
         """Report an event that a template cannot render; return whether that is a failure."""
@@ -199,12 +187,6 @@ class Crictl(Persona):
         is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
         return given if is_known else "table"
 
-    def score(self, text: str) -> int:
-        try:
-            return parse_int(text)
-        except ValueError:
-            return 0
-
     def reads_configuration(self, command: str) -> bool:
         return command != "config"
 
@@ -251,16 +233,9 @@ class Crictl(Persona):
     def inform(self, env: Environment, text: str) -> None:
         env.note(text)
 
-    def clear_screen(self, out: TextIO) -> None:
-        out.write(CLEAR_SCREEN)
-
     def whole_output(self, stdout: bytes, stderr: bytes, code: int) -> tuple[bytes, bytes]:
         # Both go to standard output, each with a newline; of a failure only the latter is reported.
         return (b"", stderr) if code else (b"%b\n%b\n" % (stdout, stderr), b"")
-
-    def report_missing_log(self, env: Environment, path: str) -> None:
-        if path:
-            env.error(f"the log file {quote(path, 4096)} does not exist")
 
     def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:
         message = failure.replace("template: :", "template: tmplExecuteRawJSON:", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
@@ -13,13 +13,6 @@ from pycrictl.base.serviceoptions import Row, options
 from pycrictl.cli import complete
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import integer
-
-_COMPLETERS: Final[dict[str, Any]] = {
-    "SOCKET": complete.sockets,
-    "FILE": complete.files,
-    "kubelet|FILE": complete.files,
-    "DIR": complete.directories,
-}
 
 Command = Callable[..., None]
 
@@ -49,7 +42,7 @@ def _parameter(row: Row) -> inspect.Parameter:
         f"--{row.name}",
         metavar=row.metavar or None,
         help=row.help,
-        autocompletion=_COMPLETERS.get(row.metavar),
+        autocompletion=complete.sockets if row.metavar == "SOCKET" else None,
         parser=integer if row.kind is int else None,
     )
     return inspect.Parameter(

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperOption
-from typer.models import ParameterInfo
 
 from pycrictl.base.errors import ExtraArgument, MissingArgument, OptionError, UsageError
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
 from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
-from pycrictl.cli.complete import DIRECTIVES
+from pycrictl.cli.complete import PATHS
 
 if TYPE_CHECKING:
     from typer._click import Command as AnyCommand
@@ -28,9 +26,6 @@ HELP: Final = ("--help", "-h")
 
 _SELECTING: Final = frozenset(("image", "labels", "last", "latest", "name", "pod", "state"))
 """Options of ``exec`` in place of a container."""
-
-Sections = dict[str, list[tuple[str, str]]]
-"""Two-column rows by heading."""
 
 
 class Program(TyperCommand):
@@ -71,8 +66,14 @@ class Program(TyperCommand):
         return ["[OPTIONS]", "COMMAND [ARGS]..."]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        commands = {name: [each.row for each in family] for name, family in FAMILIES.items()}
-        _write(commands | _sections(self, ctx)[1], formatter)
+        sections = {name: [each.row for each in family] for name, family in FAMILIES.items()}
+        for option in self.get_params(ctx):
+            panel = getattr(option, "rich_help_panel", None) or "Options"
+            if (row := option.get_help_record(ctx)) is not None:
+                sections.setdefault(panel, []).append(row)
+        for heading, rows in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 class Command(TyperCommand):
@@ -141,9 +142,10 @@ class Command(TyperCommand):
         return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        arguments, options = _sections(self, ctx)
-        commands = {"Commands": [each.row for each in self.entry.subcommands]}
-        _write(arguments | commands | options, formatter)
+        super().format_options(ctx, formatter)
+        if self.entry.subcommands:
+            with formatter.section("Commands"):
+                formatter.write_dl([each.row for each in self.entry.subcommands])
         if self.entry.grammar is Grammar.KUBECTL:
             words = ", ".join(f"--{name}" for name in plugins.HANDED_ON)
             width = formatter.width - formatter.indent_increment
@@ -183,21 +185,6 @@ def command_of(entry: CommandSpec) -> Command:
     return command
 
 
-def declared(function: Callable[..., Any]) -> dict[str, ParameterInfo]:
-    found = inspect.signature(function, eval_str=True).parameters
-    return {
-        name: each
-        for name, parameter in found.items()
-        for each in getattr(parameter.annotation, "__metadata__", ())
-        if isinstance(each, ParameterInfo)
-    }
-
-
-def completer(function: Callable[..., Any], parameter: Parameter) -> Any:
-    info = declared(function).get(parameter.name or "")
-    return info.autocompletion if info is not None else None
-
-
 def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
     return {
         spelling.lstrip("-"): OptionSpec(each.name or "", each.is_flag, each.multiple)
@@ -214,25 +201,6 @@ def canonical(option: Parameter) -> str:
 def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
     ctx.obj.env.stdout.write(f"{ctx.obj.persona.help_page(command, ctx)}\n")
     ctx.exit()
-
-
-def _sections(command: AnyCommand, ctx: Context) -> tuple[Sections, Sections]:
-    arguments: Sections = {}
-    options: Sections = {"Options": []}
-    for each in command.get_params(ctx):
-        if (row := each.get_help_record(ctx)) is not None:
-            if isinstance(each, TyperOption):
-                options.setdefault(each.rich_help_panel or "Options", []).append(row)
-            else:
-                arguments.setdefault("Arguments", []).append(row)
-    return arguments, options
-
-
-def _write(sections: Sections, formatter: HelpFormatter) -> None:
-    for heading, rows in sections.items():
-        if rows:
-            with formatter.section(heading):
-                formatter.write_dl(rows)
 
 
 def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
@@ -308,10 +276,10 @@ def _require_utf8(command: Command, ctx: Context) -> None:
     """Require arguments other than paths to be UTF-8, as strings in the CRI are."""
     for each in command.params:
         value = ctx.params.get(each.name or "")
+        if each.metavar in PATHS:
+            continue
         for text in value if isinstance(value, list | tuple) else [value]:
-            if not isinstance(text, str) or not any("\ud800" <= c <= "\udfff" for c in text):
-                continue
-            if completer(command.entry.load(), each) not in DIRECTIVES:
+            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
                 # The value of an option may be a password.
                 shown = canonical(each) if isinstance(each, TyperOption) else quote(text)
                 raise UsageError(f"{shown} is not UTF-8")

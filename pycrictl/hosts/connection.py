@@ -74,8 +74,6 @@ _TAKE: Final = f'umask 077; f=$(mktemp) && cat >"$f" && echo && echo {_ANSWER} "
 class HostError(PycrictlError):
     """A host cannot be reached or used; the message does not name it."""
 
-    reference = "host"
-
 
 class Ssh:
     """The system's ssh, with a private folder for control connections.

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pycrictl.base.errors import UsageError
 from pycrictl.base.units import parse_int, quote
@@ -49,8 +49,6 @@ _DECLARED: Final = r"(\$\w+)\s*(?:,\s*(\$\w+)\s*)?(:?=)"
 
 class TemplateError(UsageError):
     """A template is malformed, or does not fit its data; the message says where."""
-
-    reference: ClassVar[str] = "template"
 
 
 class Variables(dict[int, Any]):

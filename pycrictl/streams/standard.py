@@ -77,12 +77,10 @@ def stream_all(
 
 
 class CommandMissing(RuntimeFault):
-    reference = "command-missing"
     exit_code = 127
 
 
 class CommandRefused(RuntimeFault):
-    reference = "command-refused"
     exit_code = 126
 
 

@@ -77,9 +77,7 @@ def test_commands_stand_by_family_with_their_aliases() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        *(("inspec", "inspect"), ("exce", "exec"), ("versione", "version"), ("zzzz", "")),
-        *(("DF", "imagefsinfo"), ("describe", "why"), ("sto", "stop")),
-        *(("prune", "rmi --prune"), ("login", "pull --creds"), ("kill", "stop -t 0")),
+        *(("inspec", "inspect"), ("EXCE", "exec"), ("versione", "version"), ("zzzz", "")),
     ],
 )
 def test_the_nearest_command_is_suggested(typed: str, meant: str) -> None:
@@ -115,7 +113,7 @@ REQUIRED = {
         pytest.param(command, option, id=f"{command.name}-{option.names[-1]}")
         for command in PROGRAM.subcommands
         for option in command.options
-        if "|" in option.metavar or option.metavar == "FORMAT"
+        if "|" in option.metavar
     ],
 )
 def test_the_values_are_told_for_an_unknown_one(command: Command, option: surface.Option) -> None:

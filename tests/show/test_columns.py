@@ -21,9 +21,9 @@ def test_columns() -> None:
 
 
 def test_commas_in_brackets_belong_to_the_path() -> None:
-    table = Columns("A:.labels['k','l'],B:.id").table(DOCUMENTS)
-    assert table.header == ("A", "B")
-    assert table.rows[0] == ("v,w", "b")
+    table = Columns("A:.labels[?(@=='v,w')],B:.labels['k'],C:.id").table(DOCUMENTS)
+    assert table.header == ("A", "B", "C")
+    assert table.rows[0] == (ABSENT, "v", "b")
 
 
 @pytest.mark.parametrize(

@@ -41,15 +41,9 @@ AS_KUBECTL = r"""
 {.items[*].metadata.name} -> a b
 {$.items[*].metadata.name} -> a b
 {@.items[0].id} -> 1
-{.items[0]['id','state']} -> 1 CONTAINER_RUNNING
-{.items[*]['id', 'metadata.name']} -> 1 2 a b
-{.items[*]['labels']['a\.b']} -> w
 {.items[-1].id} -> 2
 {.items[-1:].id} -> 2
 {.items[:-1].id} -> 1
-{.items[::2].id} -> 1
-{.items[0,1].id} -> 1 2
-{.items[0:1,1].id} -> 1 2
 {.items..name} -> a b
 {..name..name} ->
 {.items[1].list[*]} -> 1 x<y
@@ -57,7 +51,6 @@ AS_KUBECTL = r"""
 {.items[?( @.metadata.name == 'b' )].id} -> 2
 {.items[?(@.metadata.name<="b")].id} -> 1 2
 {.items[?(@.metadata.attempt>1)].id} -> 2
-{.items[?(@.metadata.attempt==@.metadata.attempt)].id} -> 1 2
 {.items[?(@.ready)].id} -> 2
 {.items[?(@.ready==true)].id} -> 2
 {.items[?(@.nosuch!="x")].id} ->
@@ -72,7 +65,6 @@ AS_KUBECTL = r"""
 {range .nosuch[*]}x{end} ->
 names: {.items[*].id}! -> names: 1 2!
 {'a'}{"b\"}"} -> ab"}
-{1} {-1} {1.50} {+01} {true} -> 1 -1 1.5 1 true
 {.items[1].list} -> [1,"x\u003cy"]
 {.items[1].metadata} -> {"attempt":2,"name":"b"}
 {.nosuch} ->
@@ -93,9 +85,8 @@ def test_what_kubectl_prints() -> None:
         # where kubectl fails, or prints less
         ("{.items[0].labels['a.b']}", "w"),
         ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
-        ("{.items[::-1].id}", "2 1"),
         ("{.items[0][*].name} {.items[0]..*.b}", "a "),
-        ("{..[0].id} {..metadata['name']}", "1 a b"),
+        ("{..metadata['name']}", "a b"),
         ("{.items[1][?(@==1)]} {.items[1].list[?(@=='x<y')]}", " x<y"),
         ("{.items[0].metadata[?(@>0)]} {.items[0].metadata[?(@>=1.0)]}", "1 1"),
         (
@@ -103,11 +94,6 @@ def test_what_kubectl_prints() -> None:
             " 2 ",
         ),
         ('{.items[?(@.id>1)].id} {.items[?(@.id>"1")].id}', " 2"),
-        ("{.items[?(@.state==$.items[0].state)].id}", "1"),
-        (
-            "{range .items[*]}{range .list[?(@==$.items[1].list[0])]}{$.items[0].id}{@}{end}{end}",
-            "11",
-        ),
         ('{.items[?(@.metadata.name=="=~ match(")].id}{.items[?(@.search)].id}', ""),
         # without braces it is a path
         (".items[*].id", "1 2"),
@@ -130,16 +116,13 @@ def test_the_whole_document() -> None:
         ("", "it is empty"),
         ("{.a", '"}" is missing in "{.a"'),
         ('{"a}', '"}" is missing'),
-        ('{"a"b}', "is not a quoted text"),
-        ("{.a[}", '"]" is missing in ".a["'),
-        ("{.a[]}", '"]" is not expected'),
-        ("{.a[99999999999999999999999]}", '"99999999999999999999999]" is not expected'),
-        ("{.a[::0]}", "the step of [::0] is 0"),
+        ("{.a[}", '"[" is not expected'),
+        ("{.a[0,1]}", '"[0,1]" is not expected'),
+        ("{.a[99999999999999999999999]}", '"[99999999999999999999999]" is not expected'),
         ("{.a b}", '" b" is not expected'),
-        ("{.a[b]}", '".a[b]" is not a JSONPath: "b" in brackets must be quoted'),
-        ("{.a[0, b]}", '"b" in brackets must be quoted'),
-        ("{..}", "a name is missing"),
-        ("{.\x1b[2J}", '"]" is missing in ".\\x1b[2J"'),
+        ("{.a[b]}", '".a[b]" is not a JSONPath: "[b]" is not expected'),
+        ("{..}", '".." is not expected'),
+        ("{.\x1b[2J}", '"[2J" is not expected'),
         ("{range .a}", "{range} without {end}"),
         ("{end}", "{end} without {range}"),
         ("{range .a}{end}{end}", "{end} without {range}"),
@@ -155,37 +138,24 @@ def test_what_is_no_template(template: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "rest"),
-    [
-        ("?(@.b==", "]"),
-        ("?(@.b===1)", "=1)]"),
-        ("?(@.b && @.c)", " && @.c)]"),
-        ("?(@.b[?(@.c)])", "?(@.c)])]"),
-        ("0,?(@.b)", "?(@.b)]"),
-        ('?match(@.b, "(a+)+$")', '?match(@.b, "(a+)+$")]'),
-    ],
+    "condition",
+    ["?(@.b==", "?(@.b===1)", "?(@.b && @.c)", "?(@.b[?(@.c)])", "?(@.b[*]==1)", "?(@.a==@.b)"],
 )
-def test_what_is_no_filter(condition: str, rest: str) -> None:
+def test_what_is_no_filter(condition: str) -> None:
     with pytest.raises(JsonPathError) as raised:
         JsonPathTemplate(f"{{.a[{condition}]}}")
-    assert raised.value.message.endswith(f" is not a JSONPath: {quote(rest)} is not expected")
+    assert raised.value.message.endswith(f"{quote(f'[{condition}]')} is not expected")
     assert raised.value.hint is not None
-    assert "[?(PATH == VALUE)]" in raised.value.hint
+    assert "[?(@.NAME == VALUE)]" in raised.value.hint
 
 
-def test_a_comparison_is_of_single_values() -> None:
-    with pytest.raises(JsonPathError, match="compares several values at once"):
-        rendered("{.items[?(@.list[*]==1)].id}")
-
-
-@pytest.mark.parametrize("template", ["{" + "..*" * 40 + "}", "{" + "[0,0,0,0]" * 40 + "}"])
-def test_what_would_take_all_memory_ends(template: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.show.jsonpath.MAX_VALUES", 10_000)
     document: Any = [[] for _ in range(30)]
     for _ in range(30):
         document = [document]
     with pytest.raises(JsonPathError, match="selects too many values"):
-        JsonPathTemplate(template).render(document)
+        JsonPathTemplate("{" + "..*" * 40 + "}").render(document)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from pycrictl.base.config import KEYS
 from pycrictl.base.errors import ExitCode
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.plugins import HANDED_ON
-from pycrictl.cli.tree import command_of, completer
 from pycrictl.proxy import settings
 from tools import site, surface
 from tools.generate import write
@@ -265,14 +264,3 @@ def test_examples_are_of_their_command() -> None:
             assert "pycrictl " in line
             assert f" {command.name}" in line  # below its parent, or another one that has it
         assert shlex.split(line)
-
-
-NAMES_OF_THINGS = ("CONTAINER", "POD", "IMAGE", "FILE", "DIR", "SOCKET", "KEY", "SRC", "DST")
-
-
-def test_what_names_a_thing_completes_to_such_things() -> None:
-    for entry in COMMANDS:
-        function = entry.load()
-        for each in command_of(entry).params:
-            if each.metavar in NAMES_OF_THINGS:
-                assert completer(function, each) is not None, (entry.name, each.name)

@@ -89,9 +89,7 @@ def config(
 
 
 def _write_table(app: AppContext, values: dict[str, str], *, header: bool) -> None:
-    if app.env.stdout_is_terminal:
+    if app.env.stdout_is_terminal or app.persona.is_plain:
         app.env.stdout.write(render.CLEAR_SCREEN)
-    else:
-        app.persona.clear_screen(app.env.stdout)
     table = render.Table(("KEY", "VALUE"), list(values.items()))
     render.write_table(table, app.env.stdout, header=header)

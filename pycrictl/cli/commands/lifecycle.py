@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from pycrictl.base.errors import UsageError
+from pycrictl.base.units import parse_int, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
@@ -149,7 +150,8 @@ def _remove(
                 results.say([f"{before[0]}{removal.target}"])
             results.report([removal], f"{before[1]}{{}}")
             results.warn(removal.warnings)
-            app.persona.report_missing_log(app.env, removal.missing_log)
+            if removal.missing_log and app.persona.is_plain:
+                app.env.error(f"the log file {quote(removal.missing_log, 4096)} does not exist")
     if not found:
         plural = "pod sandboxes" if kind == "pod" and not app.persona.is_plain else f"{kind}s"
         app.env.note(f"no {plural} to remove")
@@ -194,9 +196,11 @@ def update(
     score = None
     if oom_score_adj is not None:
         try:
-            score = app.persona.score(oom_score_adj)
+            score = parse_int(oom_score_adj)
         except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="'--oom-score-adj'") from None
+            if not app.persona.is_lenient:
+                raise typer.BadParameter(str(error), param_hint="'--oom-score-adj'") from None
+            score = 0
     given = {
         "cpu_period": cpu_period,
         "cpu_quota": cpu_quota,

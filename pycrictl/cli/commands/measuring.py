@@ -149,8 +149,8 @@ def _measure(
             before = found.stats
             time.sleep(how.seconds)
             found = measure(client, condition)
-            if not viewer.is_in_place:
-                viewer.show(app.persona.clear_screen)
+            if app.persona.is_plain and not viewer.is_in_place:
+                viewer.show(lambda out: out.write(render.CLEAR_SCREEN))
             views = Views(lambda after, _: table(before, after))
         viewer.show(partial(chosen.write, found.stats, views))
         for failure in found.failures:

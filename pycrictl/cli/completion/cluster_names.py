@@ -11,7 +11,6 @@ import typer
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.units import escape
 from pycrictl.cli import options
-from pycrictl.cli.complete import DIRECTIVES, NO_SPACE
 from pycrictl.cli.plugins import COMPLETION_LIMIT_S
 from pycrictl.cluster.kubectl.pod_selection import Asked
 from pycrictl.cluster.kubectl.program import Kubectl
@@ -64,9 +63,6 @@ def pod_paths(ctx: typer.Context, incomplete: str) -> Known:
         (f"{namespace}{slash}{name}:", about)
         for name, about in _asked(ctx, "get", "pods", *where, _NAMES)
     ]
-
-
-DIRECTIVES[pod_paths] = NO_SPACE
 
 
 def containers(ctx: typer.Context, incomplete: str) -> Known:

@@ -16,11 +16,11 @@ from pycrictl.cli import argv, plugins
 from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.argv import CommandLine
 from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, CommandSpec, Grammar
-from pycrictl.cli.complete import DIRECTIVES, FILES, NO_FILES
+from pycrictl.cli.complete import FILES, NO_FILES, PATHS
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import persona_of
-from pycrictl.cli.tree import Command, Program, completer, resolve, specs
+from pycrictl.cli.tree import Command, Program, resolve, specs
 
 if TYPE_CHECKING:
     from typer._click import Context, Parameter
@@ -53,7 +53,7 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
 
     place = _place(before, typed, parse, is_interspersed=False)
     if place.option or place.is_option_name:
-        return _of_options(place, options, bare), _directive(set_globals, place.parameter(options))
+        return _of_options(place, options, bare), _directive(place.parameter(options))
     head, *rest = parse([*before, _TYPED]).positionals
     if head == _TYPED or (head in HELP_WORDS and len(rest) == 1):
         return _beginning(typed, _names(COMMANDS)), NO_FILES
@@ -115,7 +115,7 @@ def _of_command(
             offers += _of_kubectl(place, ctx)
             if place.option in plugins.PATHS:
                 return [], FILES
-        return offers, _directive(entry.load(), place.parameter(options))
+        return offers, _directive(place.parameter(options))
     arguments = [each for each in command.params if not isinstance(each, TyperOption)]
     index = command.line(root, [*rest, _TYPED]).positionals.index(_TYPED)
     offers = [] if index else _beginning(typed, _names(entry.subcommands))
@@ -124,7 +124,7 @@ def _of_command(
     if place.prefix or index >= len(arguments):
         return offers, NO_FILES
     offers += _values(arguments[index], ctx, typed)
-    return offers, _directive(entry.load(), arguments[index])
+    return offers, _directive(arguments[index])
 
 
 def _of_options(place: _Place, options: Sequence[Parameter], ctx: Context) -> Offers:
@@ -161,10 +161,9 @@ def _beginning(typed: str, offers: Iterator[tuple[str, str]] | Offers) -> Offers
     return [(word, about) for word, about in offers if word.startswith(typed)]
 
 
-def _directive(function: Callable[..., Any], parameter: Parameter | None) -> int:
-    if parameter is None:
-        return NO_FILES
-    return DIRECTIVES.get(completer(function, parameter), NO_FILES)
+def _directive(parameter: Parameter | None) -> int:
+    metavar = parameter.metavar if parameter is not None else None
+    return PATHS.get(metavar or "", NO_FILES)
 
 
 def _expanded(value: Any) -> Any:

@@ -72,8 +72,6 @@ class CommandResult(NamedTuple):
 class ProgramMissing(Unimplemented):
     """A program is not in the container."""
 
-    reference = "program-missing"
-
     def __init__(self, program: str) -> None:
         super().__init__(
             f"there is no {program} in the container",

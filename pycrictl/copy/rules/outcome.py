@@ -163,7 +163,7 @@ def encode_failure(error: PycrictlError) -> bytes:
         "metadata": {},
         "status": "Failure",
         "message": error.message + hint,
-        "reason": error.reference,
+        "reason": type(error).__name__,
         "code": 500,
     }
     return json.dumps(status).encode()

@@ -83,8 +83,6 @@ standard input that the peer no longer accepts."""
 class OutcomeUnknown(StreamError):
     """The connection ended without an exit status. The command may still be running."""
 
-    reference = "outcome-unknown"
-
     def __init__(self, message: str) -> None:
         super().__init__(message, hint="whether the command has ended, and how, is not known")
 

@@ -43,7 +43,7 @@ def test_not_everything_is_named(name: str, count: int) -> None:
 
 def test_a_failure_is_for_people() -> None:
     text = encode_failure(CopyError("it is \x1b[31mbroken", hint="mend it"))
-    assert json.loads(text)["reason"] == "copy"
+    assert json.loads(text)["reason"] == "CopyError"
     assert decode(text) == Outcome(r"it is \x1b[31mbroken (mend it)")
     without = decode(b'{"status":"Failure"}').failure
     assert without == "the server reports a failure without a reason"
