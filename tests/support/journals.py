@@ -28,13 +28,15 @@ def add_pod(api: ApiServer, name: str, *images: str, waiting: str = "ContainerCr
 
 
 def write_journal(lab: Lab, folder: Path) -> None:
-    """Write a journalctl that prints what the throwaway containerd has logged."""
+    """Write a journalctl that prints what the throwaway containerd logs from now on."""
     folder.mkdir()
     program = folder / "journalctl"
     program.write_text(
         f"#!{sys.executable}\n"
         "import json, re, datetime\n"
-        f"for line in open({str(lab.node.log_path)!r}):\n"
+        f"log = open({str(lab.node.log_path)!r})\n"
+        f"log.seek({lab.node.log_path.stat().st_size})\n"
+        "for line in log:\n"
         '    stamp = re.match(r\'time="([^"]+)"\', line)\n'
         "    if stamp:\n"
         "        at = datetime.datetime.fromisoformat(stamp[1][:26].rstrip('Z') + '+00:00')\n"

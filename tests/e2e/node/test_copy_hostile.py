@@ -171,7 +171,10 @@ def test_nothing_is_half_done_when_somebody_is_killed(lab: Lab) -> None:
             for victim, count in points.items()
             for method in METHODS
         ]
-    assert [(str(tally), tally.faults) for tally in tallies if tally.faults] == []
+    faults = [
+        f"{tally.victim} {tally.method}: {fault}" for tally in tallies for fault in tally.faults
+    ]
+    assert not faults, "\n".join(faults)
     assert all(tally.completed + tally.failed == points[tally.victim] for tally in tallies)
     # Not all kills came too late.
     assert any(tally.failed for tally in tallies if tally.victim == "client")
