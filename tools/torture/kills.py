@@ -214,6 +214,7 @@ class Scene:
         if way.kind == "merge":
             share = 0.5 + share / 2  # more interesting once it has begun
         into, before, complete = self._prepare(way)
+        earlier = processes_below(Path(f"/proc/{self.pid}/root"))
         victim = tally.victim
         direct = way.method != "rpc" and victim != "proxy"
         pid = self._start(way, self.lab.node.endpoint if direct else self.proxy.endpoint)
@@ -236,7 +237,7 @@ class Scene:
             swept = self._program.end()
             if swept.status:
                 tally.faults.append(f"nothing could be cleared up: {swept}")
-        faults = self._judge(victim, ended, into, way.method)
+        faults = self._judge(victim, ended, into, way.method, earlier)
         what = f"{way.kind} {way.direction} at {share:.0%}"
         tally.add(ended, into, before, complete, faults, what)
         if victim == "container":
@@ -318,8 +319,10 @@ class Scene:
             return "end"
         return "unnamed" if spools(pid) or self.spools() else "begin"
 
-    def _judge(self, victim: str, ended: Ended, into: Path, method: str) -> list[str]:
-        """Return what is left but should not be."""
+    def _judge(
+        self, victim: str, ended: Ended, into: Path, method: str, earlier: dict[int, str]
+    ) -> list[str]:
+        """Return what is left but should not be; ``earlier`` are the processes from before."""
         faults = []
         # In a dead container nothing can be run; stages that stay there must be reported.
         is_dead = victim == "container"
@@ -336,7 +339,7 @@ class Scene:
         # Out of a container, a tar that nobody reads from stays in it.
         has_end = victim in ("client", "proxy") and method != "exec"
         root = Path(f"/proc/{self.pid}/root")
-        if has_end and not settled(lambda: not processes_below(root)):
+        if has_end and not settled(lambda: all(pid in earlier for pid in processes_below(root))):
             programs = processes_below(root)
             faults.append(f"programs are left in the container: {programs}")
         return faults
