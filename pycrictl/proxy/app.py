@@ -15,13 +15,12 @@ from pycrictl.copy.service.slots import Slots
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.calls import ends
 from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CallCopy, CopyService
 from pycrictl.proxy.events import Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.limiter import PULL_PATHS, PullLimiter
+from pycrictl.proxy.pulls.limiter import PULL_PATH, PullLimiter
 from pycrictl.proxy.pulls.progress_streams import (
     IMAGE_PULL_PROGRESS,
     LINGER_S,
@@ -31,16 +30,15 @@ from pycrictl.proxy.pulls.progress_streams import (
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
 from pycrictl.proxy.serve.http_server import PageServer
-from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
 from pycrictl.proxy.settings import OWN_KUBECONFIG, ProxySettings
 from pycrictl.proxy.telemetry.event_log import EventLog
 from pycrictl.proxy.telemetry.pod_pulls import PodPulls
 from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
-from pycrictl.proxy.telemetry.pull_tracer import PullTracer
 from pycrictl.proxy.telemetry.recorder import HistoryWriter, PullRecorder
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.telemetry.tracing import PullTracer
+from pycrictl.proxy.upstream import Upstream, ends
 from pycrictl.streams.loop import end_tasks, raise_file_limit
 
 LOGGER: Final = "pycrictl.proxy"
@@ -110,7 +108,7 @@ class App:
         # Towards clients
         self.streams = StreamServer[PullTarget](self.tokens, progress.follow, emit, log)
         own = {
-            **dict.fromkeys(PULL_PATHS, tracer.watched(self.limiter.handle)),
+            PULL_PATH: tracer.watched(self.limiter.handle),
             IMAGE_PULL_PROGRESS: progress.handle,
             COPY_TO: tracer.watched(self.copies.handle_to),
             COPY_FROM: tracer.watched(self.copies.handle_from),
@@ -126,7 +124,7 @@ class App:
             log=log,
             stop=self._stop,
         )
-        operators = Operators(settings, self.limiter, upstream, self.copies, self.hand_over, log)
+        operators = Operators(settings, self.limiter, self.copies, self.hand_over, log)
         self.admin = AdminServer(
             {**operators.calls, "reload": self.hand_over.reload},
             takes={"take-over": self.hand_over.hand_over},
@@ -249,9 +247,9 @@ class App:
         await self._wait(lambda: any(map(_ends_soon, self.server.open_paths())), CALLS_S)
 
     def _is_pulling_or_copying(self) -> bool:
-        is_pulling = any(path in PULL_PATHS for path in self.server.open_paths())
         old = self.hand_over.predecessor
-        return is_pulling or bool(old and old.pulls) or bool(self.copies.snapshot())
+        is_pulling = PULL_PATH in self.server.open_paths() or bool(old and old.pulls)
+        return is_pulling or bool(self.copies.snapshot())
 
     async def _finish(self) -> None:
         """Wait for work that the new process does not take over, and for all clients to reconnect.
@@ -312,4 +310,4 @@ def run(settings: ProxySettings, environ: Mapping[str, str]) -> None:
 
 
 def _ends_soon(path: str) -> bool:
-    return ends(path) and path not in PULL_PATHS
+    return ends(path) and path != PULL_PATH

@@ -138,7 +138,7 @@ class HandOver:
     async def prepare(self) -> None:
         """Connect to the old process, if any, and create the sockets without publishing them."""
         settings, before = self._settings, frozenset[str]()
-        if admin := self._environ.get(ENVIRON) or (settings.takes_over and settings.admin_socket):
+        if admin := self._environ.get(ENVIRON):
             self.predecessor = await Predecessor.reach(admin, self._limiter)
         if self.predecessor is not None:
             before = self.predecessor.folders

@@ -1,37 +1,33 @@
-"""The calls that operators make to a proxy's admin socket, except for the hand-over."""
+"""The calls that operators make to a proxy's admin socket, except for the hand-over.
+
+In documents, times are RFC 3339 in UTC, durations have Go's format, and unknown values are null.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.servicelog import Log
 from pycrictl.base.serviceoptions import MAX_COUNT
-from pycrictl.base.units import quote
+from pycrictl.base.units import format_duration, format_moment, quote
 from pycrictl.node.kubelet import find_kubelet
-from pycrictl.node.kubelet_config import find_kubelet_config, read_kubelet_config
+from pycrictl.node.kubelet_config import KubeletConfig, find_kubelet_config, read_kubelet_config
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.handover import HandOver
+from pycrictl.proxy.pulls.book import Policy, PullCall, QueuedPull
 from pycrictl.proxy.pulls.limiter import PullLimiter
-from pycrictl.proxy.pulls.limiter_status import (
-    containerd_document,
-    kubelet_document,
-    status_document,
-)
-from pycrictl.proxy.runtime_lookup import version
+from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.settings import ProxySettings
-from pycrictl.proxy.upstream import Upstream
-from pycrictl.runtime.containerd.config_toml import config_path, from_file
-from pycrictl.runtime.containerd.daemon import listener_pid
+from pycrictl.pulls.messages import running_fields
+from pycrictl.pulls.state import PullState
+
+MAX_ERROR_CHARS: Final = 500
 
 
 @dataclass
@@ -40,7 +36,6 @@ class Operators:
 
     settings: ProxySettings
     limiter: PullLimiter
-    upstream: Upstream
     copies: CopyService
     hand_over: HandOver
     log: Log
@@ -72,7 +67,6 @@ class Operators:
             "predecessor": self.hand_over.status(),
             "copies": self.copies.snapshot(),
             "kubelet": await asyncio.to_thread(self._kubelet),
-            "containerd": await self._containerd(),
         }
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,18 +109,105 @@ class Operators:
         except ConfigError as exc:
             return kubelet_document(None, exc.message)
 
-    async def _containerd(self) -> dict[str, Any] | None:
-        answer = await version(self.upstream, 2.0)
-        if answer.code:
-            return {"problem": answer.message}
-        name = ""
-        with contextlib.suppress(DecodeError):
-            name = cri_pb2.VersionResponse.FromString(answer.response or b"").runtime_name
-        if name != "containerd":
-            return None
 
-        def read() -> dict[str, Any]:
-            pid = listener_pid(f"unix://{self.settings.upstream}")
-            return containerd_document(from_file(config_path(pid)))
+def status_document(
+    queue: PullQueue,
+    *,
+    now: float,
+    wall_s: float,
+    seen: Callable[[str], PullState],
+    limit_origin: str,
+) -> dict[str, Any]:
+    book = queue.book
 
-        return await asyncio.to_thread(read)
+    def moment(at: float | None) -> str | None:
+        return None if at is None else format_moment(wall_s - (now - at), "milliseconds")
+
+    def elapsed(at: float | None) -> str:
+        return format_duration(round(max(now - (now if at is None else at), 0.0), 1))
+
+    def duration(seconds: float | None) -> str | None:
+        return None if seconds is None else format_duration(round(seconds, 1))
+
+    def row(pull: QueuedPull, at: float | None) -> dict[str, Any]:
+        return {
+            "pull": pull.number,
+            "image": pull.key.image,
+            "pod": _pod(pull.leader),
+            "since": moment(at),
+            "elapsed": elapsed(at),
+        }
+
+    def running(pull: QueuedPull) -> dict[str, Any]:
+        return {
+            **row(pull, pull.started),
+            "asked": moment(pull.leader.asked),
+            **running_fields(seen(pull.reference)),
+            "attempt": pull.leader.attempt,
+            "joined": len(pull.calls) - 1,
+            "takesSlot": pull.takes_slot,
+        }
+
+    expected = expected_starts(queue, seen, now)
+
+    def waiting(place: int, pull: QueuedPull) -> dict[str, Any]:
+        ahead = book.line[place - 2] if place > 1 else None
+        starts_in = expected[place - 1]
+        return {
+            **row(pull, pull.leader.asked),
+            "place": place,
+            "behind": ahead.key.image if ahead else None,
+            "behindPod": _pod(ahead.leader) if ahead else None,
+            "startsIn": duration(starts_in),
+            "expectedStart": None if starts_in is None else moment(now + starts_in),
+            "joined": len(pull.calls) - 1,
+            "nextTry": moment(pull.next_try),
+            "triesLeft": queue.retries - pull.tries if queue.policy is Policy.RETRY else 0,
+        }
+
+    def joined(call: PullCall) -> dict[str, Any]:
+        return {
+            "pull": call.pull.number,
+            "image": call.image,
+            "pod": _pod(call),
+            "since": moment(call.asked),
+            "leader": _pod(call.pull.leader),
+        }
+
+    def failure(call: PullCall) -> dict[str, Any]:
+        return {
+            "image": call.image,
+            "pod": _pod(call),
+            "at": moment(call.ended),
+            "ago": elapsed(call.ended),
+            "attempts": call.attempt,
+            "error": call.error[:MAX_ERROR_CHARS],
+        }
+
+    return {
+        "limit": queue.limit,
+        "limitOrigin": limit_origin,
+        "policy": queue.policy.value,
+        "retryInterval": format_duration(queue.retry_interval_s),
+        "retries": queue.retries,
+        "slotsTaken": queue.taken,
+        "running": [running(pull) for pull in book.running.values()],
+        "waiting": [waiting(place, pull) for place, pull in enumerate(book.line, 1)],
+        "joined": [joined(call) for call in book.calls.values() if call is not call.pull.leader],
+        "failures": [failure(call) for call in book.failures()],
+    }
+
+
+def _pod(call: PullCall) -> str | None:
+    return None if call.pod is None else str(call.pod)
+
+
+def kubelet_document(pulls: KubeletConfig | None, problem: str) -> dict[str, Any]:
+    if pulls is None:
+        return {"problem": problem}
+    return {
+        "config": pulls.path,
+        "serializeImagePulls": pulls.serialize,
+        "maxParallelImagePulls": pulls.max_parallel,
+        "limit": pulls.own_limit,
+    }

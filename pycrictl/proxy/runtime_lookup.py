@@ -10,8 +10,7 @@ from google.protobuf.message import DecodeError
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.units import quote
-from pycrictl.proxy.calls import Answer
-from pycrictl.proxy.upstream import Upstream, runtime_name
+from pycrictl.proxy.upstream import Answer, Upstream, runtime_name
 from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.runtime.cri.calls.methods import method
 from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND

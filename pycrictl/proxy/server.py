@@ -20,10 +20,9 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import limits
 from pycrictl.base.memory import Reclaimer
 from pycrictl.base.servicelog import Log
-from pycrictl.proxy.calls import Answer, CallRequest, Handler, Metadata
 from pycrictl.proxy.events import CallEnded, Emit
 from pycrictl.proxy.serve.http_server import places
-from pycrictl.proxy.upstream import Upstream, address
+from pycrictl.proxy.upstream import Answer, CallRequest, Handler, Metadata, Upstream, address
 from pycrictl.streams.wire.codes import CANCELLED, INTERNAL, OK, UNAVAILABLE
 
 AGE_S = 60.0

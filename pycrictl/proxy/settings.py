@@ -119,12 +119,6 @@ class ProxySettings:
         "On CRI-O, do not query the registry for layer sizes; shows bytes without percentages",
         False,
     )
-    takes_over: bool = options.switch(
-        "take-over",
-        "Take over from the running proxy with the same admin socket; no call fails",
-        False,
-        is_key=False,
-    )
     reloads: bool = options.switch(
         "reload",
         "Replace the running proxy by a new one with the same command line; no call fails",

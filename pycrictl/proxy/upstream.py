@@ -1,19 +1,19 @@
-"""Calls to the runtime, as bytes: the proxy's own and those that it forwards."""
+"""Calls as bytes: their requests and answers, and the proxy's connection to the runtime."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 from grpc import aio
 
 from pycrictl.base import limits
-from pycrictl.proxy.calls import Answer, CallRequest, Metadata
 from pycrictl.streams.wire.codes import INTERNAL, OK
 
 HANDSHAKE_TIMEOUT_S: Final = 5.0
@@ -40,6 +40,50 @@ _ONE_REQUEST_S: Final = 0.02
 
 _UNREACHED: Final = "failed to connect to all addresses"
 _ERRNO: Final = re.compile(r" \(\d+\)$")
+
+
+Metadata: TypeAlias = tuple[tuple[str, str | bytes], ...]
+
+
+class Answer(NamedTuple):
+    """The result of a call with one response; ``code`` and ``message`` are its gRPC status."""
+
+    code: int = 0
+    message: str = ""
+    response: bytes | None = None
+    initial_metadata: Metadata = ()
+    trailing_metadata: Metadata = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """A client's call with one request message.
+
+    ``message`` is still serialised and may contain credentials; ``metadata`` excludes the
+    transport's; ``timeout_s`` counts from ``came``, the time of arrival on the loop's clock.
+    """
+
+    path: str
+    message: bytes = field(repr=False)
+    metadata: Metadata = field(default=(), repr=False)
+    timeout_s: float | None = None
+    came: float = 0.0
+
+    @property
+    def trace(self) -> str:
+        """The call's trace context (W3C ``traceparent``); empty if it has none."""
+        found = dict(self.metadata).get("traceparent", "")
+        return found if isinstance(found, str) else ""
+
+
+Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
+"""Answers one call; cancelled when the client gives up. Its exceptions become INTERNAL."""
+
+
+def ends(path: str) -> bool:
+    """Return whether calls of a method end by themselves; streams last as long as their clients."""
+    name = path.rpartition("/")[2]
+    return name != "GetContainerEvents" and not name.startswith("Stream")
 
 
 def runtime_name(path: str) -> str:

@@ -6,7 +6,7 @@
   over plain HTTP its own line. A message that names neither an image nor a layer, and has no bytes,
   says that nothing is being pulled.
 * The *status* of an ImagePull has the sums and, for people, the fields that its schema explains.
-* The *line* is the status of a proxy's pull limiter (``proxy.pulls.limiter_status``).
+* The *line* is the status of a proxy's pull limiter (``proxy.operators``).
 
 A server that sends only the KEP's keys is interpreted here, and nowhere else:
 

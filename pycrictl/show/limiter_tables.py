@@ -43,7 +43,7 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
             out.write("\n")
             write_table(Table(columns, found, min_width=0), out)
     out.write("\n")
-    lines = [_kubelet(document["kubelet"]), _containerd(document["containerd"])]
+    lines = [_kubelet(document["kubelet"])]
     if (old := document.get("predecessor")) is not None:
         pulls = f" and makes {plural(old['pulls'], 'pull')} of these" if old["pulls"] else ""
         lines.append(f"The program before this one, process {old['pid']}, has not ended{pulls}.")
@@ -101,20 +101,6 @@ def _kubelet(found: Mapping[str, Any]) -> str:
     else:
         text = "sends any number of pulls at once"
     return f"kubelet: {text}; {found['config']}"
-
-
-def _containerd(found: Mapping[str, Any] | None) -> str:
-    if found is None:
-        return "the runtime is not containerd: its own limits are unknown"
-    if problem := found.get("problem"):
-        return f"the runtime cannot be asked for its limits: {problem}"
-    downloads = found["maxConcurrentDownloads"]
-    layers = f"downloads {downloads} layers at once" if downloads > 0 else "downloads all layers"
-    origin = found["config"] or "defaults"
-    return (
-        f"containerd: {layers} (max_concurrent_downloads), gives up a pull without progress after "
-        f"{found['imagePullProgressTimeout']} (image_pull_progress_timeout); {origin}"
-    )
 
 
 # History

@@ -14,17 +14,12 @@ import yaml
 
 from pycrictl.node.kubelet_config import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
+from pycrictl.proxy.operators import kubelet_document, status_document
 from pycrictl.proxy.pulls.book import CallState, Policy, PullKey
-from pycrictl.proxy.pulls.limiter_status import (
-    containerd_document,
-    kubelet_document,
-    status_document,
-)
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.telemetry.history import CallOutcome, append
 from pycrictl.pulls.state import PullState, Sums
-from pycrictl.runtime.containerd.config_toml import PullSettings
 from tests.cli.run import Run, start
 from tests.proxy.telemetry.records import record
 from tests.pulls.tracking import sums
@@ -53,8 +48,6 @@ to               /a\\x1b   ccccccccccccc   3.0 MiB
 from (waiting)   /b       ddddddddddddd   -
 
 kubelet: sends one pull at a time (serializeImagePulls), so the limit above is never reached; k.yaml
-containerd: downloads 3 layers at once (max_concurrent_downloads), gives up a pull without \
-progress after 5m0s (image_pull_progress_timeout); defaults
 """
 
 
@@ -97,7 +90,6 @@ def document() -> dict[str, Any]:
             copy("from", "d", "/b", "waiting", 0),
         ],
         "kubelet": kubelet_document(KubeletConfig("k.yaml"), ""),
-        "containerd": containerd_document(PullSettings()),
     }
 
 

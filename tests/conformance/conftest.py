@@ -80,14 +80,19 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a runtime and a cluster, leave out the rules of what is not named if the other one is."""
+    """Leave out rules that CONFORMANCE_RULES does not name, if it names any.
+
+    Of a runtime and a cluster, leave out those of what is not named if the other one is.
+    """
     has_runtime, has_cluster = bool(os.environ.get("CONFORMANCE_ENDPOINT")), _names_cluster()
-    if has_runtime == has_cluster:
-        return
+    named = {*os.environ.get("CONFORMANCE_RULES", "").split()}
+
+    def is_left_out(rule: str) -> bool:
+        is_of_other = has_runtime != has_cluster and rule.startswith("A") != has_cluster
+        return is_of_other or bool(named and not {rule, rule[0]} & named)
+
     rules = {item: item.get_closest_marker("rule") for item in items}
-    left_out = [
-        item for item, rule in rules.items() if rule and rule.args[0].startswith("A") != has_cluster
-    ]
+    left_out = [item for item, rule in rules.items() if rule and is_left_out(rule.args[0])]
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 

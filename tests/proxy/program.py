@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,12 +37,18 @@ _AGED = """
 from pycrictl.__main__ import run
 from pycrictl.proxy import app, server
 server.AGE_S, app.LEFT_S = {}, 0.2
+{}
 run()
 """
 
 
 class Program:
-    """A context manager that runs ``pycrictl proxy``; ``folder`` must have a short path."""
+    """A context manager that runs ``pycrictl proxy``; ``folder`` must have a short path.
+
+    Args:
+        age_s: the maximum age of clients' connections.
+        code: Python that is run before the program.
+    """
 
     def __init__(
         self,
@@ -53,6 +58,7 @@ class Program:
         age_s: float = AGE_S,
         descriptors: int | None = None,
         prefix: tuple[str, ...] = (),
+        code: str = "",
     ) -> None:
         self.socket_path = folder / "px" / "cri.sock"
         self.admin_path = folder / "px" / "admin.sock"
@@ -65,7 +71,7 @@ class Program:
         self._command = [
             *limit,
             *prefix,
-            *(sys.executable, "-c", _AGED.format(age_s), "proxy", "--upstream", upstream),
+            *(sys.executable, "-c", _AGED.format(age_s, code), "proxy", "--upstream", upstream),
             *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
         ]
@@ -129,16 +135,6 @@ class Program:
         return subprocess.run(
             [*self._command, *flags], capture_output=True, text=True, timeout=START_S, check=False
         )
-
-    @contextmanager
-    def second(self, *flags: str) -> Iterator[subprocess.Popen[str]]:
-        """Run a second proxy with the same flags and ``flags``; SIGTERM ends it."""
-        with subprocess.Popen(
-            [*self._command, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        ) as process:
-            yield process
-            process.terminate()
-            process.communicate(timeout=60)
 
     def terminate(self) -> None:
         """Send SIGTERM without waiting for the end."""

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 import grpc
 import pytest
 
-from pycrictl.proxy.calls import Handler
 from pycrictl.proxy.server import CriServer
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.upstream import Handler, Upstream
 from tests.fakecri import serve as serve_fake
 
 MIB = 1024 * 1024

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import os
 import re
@@ -15,22 +13,15 @@ import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import ConfigError, PycrictlError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.base.ownprogram import is_running
-from pycrictl.base.servicelog import Log
-from pycrictl.base.serviceoptions import Address
 from pycrictl.copy.transfer.messages import CHANNEL_END, TO_CONTAINER
-from pycrictl.proxy.events import Event, HandedOver, HandOverFailed
-from pycrictl.proxy.handover import HandOver
-from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
-from pycrictl.runtime.cri.calls.client import CriClient
 from tests.e2e.node.kubelet import Kubelet
 from tests.fakecri import FakeServer, Status
 from tests.processes import connections
@@ -351,87 +342,6 @@ def test_a_new_program_that_ends_in_the_middle_changes_nothing(
     assert [call.request.image.image for call in pulls(fake)] == [f"a/b:{n}" for n in range(4)]
 
 
-class Streams:
-    """The streams of a process whose new one keeps the port.
-
-    Attributes:
-        stays: whether a stream of a target stays with this process.
-    """
-
-    address = Address("127.0.0.1", 1)
-    stays: Callable[[PullTarget], bool]
-
-    async def pause(self) -> None:
-        pass
-
-    def resume(self) -> None:
-        raise ConfigError("cannot listen on 127.0.0.1:1")
-
-    def leave(self, is_elsewhere: Callable[[PullTarget], bool]) -> None:
-        self.stays = lambda target: not is_elsewhere(target)
-
-
-class Recorded:
-    """A socket, limiter or server; ``calls`` are the names of the methods called."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.queue = PullQueue(1)
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *_: self.calls.append(name)
-
-
-def handed_over(streams: Streams, stand_in: Recorded, *messages: dict[str, Any]) -> list[Event]:
-    """Hand over to a process that sends these messages and disconnects; return the events."""
-    noted: list[Event] = []
-
-    async def run() -> None:
-        here, there = socket.socketpair()
-        hand_over = HandOver(
-            *(cast(Any, None), {}),
-            limiter=cast(Any, stand_in),
-            streams=cast(Any, streams),
-            server=cast(Any, stand_in),
-            emit=noted.append,
-            log=Log("pycrictl.proxy.test"),
-            stop=asyncio.Event(),
-        )
-        hand_over.sockets = [cast(Any, stand_in)]
-        there.sendall(b"".join(json.dumps(one).encode() + b"\n" for one in messages))
-        there.shutdown(socket.SHUT_WR)
-        reader, writer = await asyncio.open_unix_connection(sock=here)
-        with there, contextlib.closing(writer):
-            done = await hand_over.hand_over(reader, writer)
-            await hand_over.close()
-        await writer.wait_closed()
-        assert done == isinstance(noted[0], HandedOver)
-
-    asyncio.run(run())
-    return noted
-
-
-READY = {"socket": "/none", "port": True}
-
-
-def test_streams_of_the_whole_node_are_left_to_the_new_program(folder: Path) -> None:
-    streams, stand_in = Streams(), Recorded(folder)
-    events = handed_over(streams, stand_in, READY, {"serving": True})
-    assert events == [HandedOver(os.getpid(), running=0, waiting=0)]
-    assert stand_in.calls == ["move_own_to", "move_to", "close"]
-    assert not streams.stays(PullTarget(None))
-    assert streams.stays(PullTarget(PodKey("default", "web", "u1")))
-
-
-def test_a_port_that_the_new_program_keeps(folder: Path) -> None:
-    stand_in = Recorded(folder)
-    (event,) = handed_over(Streams(), stand_in, READY)
-    assert event == HandOverFailed("the new program ended at once; cannot listen on 127.0.0.1:1")
-    assert stand_in.calls == ["publish", "close"]
-    assert not stand_in.queue.is_held
-
-
 def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folder: Path) -> None:
     config = folder / "pycrictl.toml"
     config.write_text("")
@@ -458,22 +368,6 @@ def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folde
     nobody = proxy.run("--reload")
     assert nobody.returncode == 1
     assert "cannot reach the proxy's admin socket" in nobody.stderr
-
-
-@pytest.mark.parametrize("name", ["cri.sock", "other.sock"])
-def test_take_over_by_hand_at_the_same_or_another_socket(
-    fake: FakeServer, start: Start, folder: Path, name: str
-) -> None:
-    fake.prepare("Version", cri_pb2.VersionResponse(runtime_name="fake"), repeat=True)
-    proxy = start()
-    path = folder / "px" / name
-    with proxy.second("--take-over", "--listen", f"unix://{path}") as second:
-        assert proxy.wait() == 0
-        assert proxy.socket_path.exists() == (path == proxy.socket_path)
-        with CriClient(str(path), timeout_s=30) as client:
-            assert client.call("Version", cri_pb2.VersionRequest()).runtime_name == "fake"
-        assert second.poll() is None
-    assert not path.exists()
 
 
 def test_kubelet_does_not_notice() -> None:

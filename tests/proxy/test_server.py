@@ -13,7 +13,7 @@ from functools import partial
 import grpc
 import pytest
 
-from pycrictl.proxy.calls import Answer, CallRequest
+from pycrictl.proxy.upstream import Answer, CallRequest
 from tests.proxy.runtime import (
     MIB,
     OWN,

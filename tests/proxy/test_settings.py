@@ -10,7 +10,6 @@ from pycrictl.base.serviceoptions import Address, options
 from pycrictl.node.kubelet import Kubelet
 from pycrictl.node.kubelet_config import (
     KUBELET_CONFIG,
-    KubeletConfig,
     find_kubelet_config,
     read_kubelet_config,
 )
@@ -199,12 +198,6 @@ def test_debugging_handlers_are_on_unless_they_are_switched_off(tmp_path: Path) 
     for text, debugs in (("{}", True), ("true", True), ("false", False)):
         file.write_text(text if text == "{}" else f"enableDebuggingHandlers: {text}")
         assert read_kubelet_config(str(file)).debugs is debugs
-
-
-def test_kubelets_own_limit() -> None:
-    assert KubeletConfig("k.yaml").own_limit == 1
-    assert KubeletConfig("k.yaml", serialize=False).own_limit == 0
-    assert KubeletConfig("k.yaml", max_parallel=5).own_limit == 5
 
 
 def test_a_runtime_is_looked_for_where_none_is_given() -> None:

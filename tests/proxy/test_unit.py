@@ -81,10 +81,6 @@ def test_a_reload_is_a_hand_over() -> None:
     assert [program, command, *words] == [*start, "--reload"]
 
 
-def test_all_that_can_be_configured_can_be_reached() -> None:
-    assert not [name for name in entries() if name.startswith("IPAddress")]
-
-
 def test_a_proxy_that_has_handed_over_is_spared() -> None:
     """systemd must not kill a process that still serves after its hand-over."""
     assert entries()["KillMode"] == "process"

@@ -154,11 +154,7 @@ def test_the_keys_of_the_configuration_are_those_of_the_program() -> None:
 
 def test_the_keys_of_the_proxy_are_its_options() -> None:
     (proxy,) = (command for command in PROGRAM.subcommands if command.name == "proxy")
-    options = (
-        {option.names[-1] for option in proxy.options}
-        - {"--config", "--help"}
-        - {"--take-over", "--reload"}
-    )
+    options = {option.names[-1] for option in proxy.options} - {"--config", "--help"} - {"--reload"}
     assert options == {f"--{name}" for name, *_ in pages.keys()}
 
 

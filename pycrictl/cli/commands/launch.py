@@ -16,7 +16,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, worded_sandbox
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.configurations import load_container, load_pod
-from pycrictl.runtime.cri.lifecycle.launch import Launch, create_container, run_container, run_pod
+from pycrictl.runtime.cri.lifecycle.control import Launch, create_container, run_container, run_pod
 from pycrictl.runtime.cri.lists.lookup import Lookup
 
 CANCEL_FLAG: Final = "--cancel-timeout"

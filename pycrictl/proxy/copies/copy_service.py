@@ -34,10 +34,10 @@ from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup
-from pycrictl.proxy.serve.tokens import COPY_PATH, LIFETIME_S, Tokens
+from pycrictl.proxy.serve.stream_server import COPY_PATH, LIFETIME_S, Tokens
+from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.streams.wire.codes import INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:

@@ -22,12 +22,11 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.pulls.book import CallState, PullCall, PullKey, QueuedPull, Reason
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import RuntimeLookup, pod_key
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.sources.pull_names import Expected
@@ -41,12 +40,7 @@ from pycrictl.streams.wire.codes import (
     name_of,
 )
 
-PULL_PATHS: Final = (
-    "/runtime.v1.ImageService/PullImage",
-    "/runtime.v1alpha2.ImageService/PullImage",
-)
-"""The call in both API versions, which are the same on the wire. kubelet used the older one up to
-1.25, and containerd supports it up to 1.7."""
+PULL_PATH: Final = "/runtime.v1.ImageService/PullImage"
 
 CLOSED: Final = Answer(
     UNAVAILABLE, "pycrictl proxy: the proxy is stopping and takes no new pulls; try again soon"

@@ -22,14 +22,13 @@ from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Exhausted
-from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import Event, PullEnded, PullQueued, PullStarted
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, Book, CallState, PullCall
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
-from pycrictl.proxy.pulls.limiter_status import expected_starts
-from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.queue import PullQueue, expected_starts
 from pycrictl.proxy.runtime_lookup import CallFailed, PodKey, PullTarget, RuntimeLookup
-from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
+from pycrictl.proxy.serve.stream_server import PROGRESS_PATH, Tokens
+from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums

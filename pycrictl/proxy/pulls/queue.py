@@ -23,10 +23,12 @@ Every start must be followed by exactly one ``end``.
 
 from __future__ import annotations
 
+import heapq
 import itertools
+import math
 from bisect import insort
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.units import format_duration, plural
 from pycrictl.proxy.events import Emit, PullEnded, PullQueued, PullStarted
@@ -34,6 +36,9 @@ from pycrictl.proxy.pulls.book import Book, CallState, Policy, PullCall, PullKey
 
 if TYPE_CHECKING:
     from pycrictl.proxy.runtime_lookup import PodKey
+    from pycrictl.pulls.state import PullState
+
+_RECENT: Final = 50
 
 
 class PullQueue:
@@ -225,3 +230,61 @@ class PullQueue:
 
     def _has_free_slot(self) -> bool:
         return not self.is_held and (self.limit == 0 or self.taken < self.limit)
+
+
+# When waiting pulls are expected to start
+
+
+def expected_starts(
+    queue: PullQueue, seen: Callable[[str], PullState], now: float
+) -> list[float | None]:
+    """Return in how many seconds each pull in line is expected to start; None if unknown."""
+    book = queue.book
+    taken = [pull for pull in book.running.values() if pull.takes_slot]
+    left_s = [seen(pull.reference).sums.eta_s for pull in taken]
+    unfinished_s = [
+        now - pull.started + left
+        for pull, left in zip(taken, left_s, strict=True)
+        if pull.started is not None and left is not None
+    ]
+    typical = typical_s(book.ended, unfinished_s)
+    found = starts(left_s, limit=queue.limit, waiting=len(book.line), typical_s=typical)
+    return [
+        None if at is None else max(at, 0.0 if pull.next_try is None else pull.next_try - now)
+        for at, pull in zip(found, book.line, strict=True)
+    ]
+
+
+def typical_s(ended: Iterable[PullCall], unfinished_s: Iterable[float]) -> float | None:
+    """Return how long a pull takes: the median of recent ones, or else of the running ones."""
+    took = [
+        call.ended - call.started
+        for call in ended
+        if call.end is CallState.DONE
+        and call.pull.takes_slot
+        and call.started is not None
+        and not call.is_joined
+    ]
+    known = took[-_RECENT:] or list(unfinished_s)
+    known.sort()
+    middle = len(known) // 2
+    return (known[middle] + known[~middle]) / 2 if known else None
+
+
+def starts(
+    left_s: Sequence[float | None], *, limit: int, waiting: int, typical_s: float | None
+) -> list[float | None]:
+    """Return in how many seconds each waiting pull starts; ``left_s``: time left for each slot."""
+    if not limit:
+        return [0.0] * waiting
+    ends = sorted(math.inf if left is None else left for left in left_s)
+    # With more pulls than slots, as after the limit was lowered, the first to end free no slot.
+    del ends[: max(len(ends) - limit, 0)]
+    ends += [0.0] * (limit - len(ends))
+    heapq.heapify(ends)
+    found: list[float | None] = []
+    for _ in range(waiting):
+        at = ends[0]
+        found.append(None if math.isinf(at) else at)
+        heapq.heapreplace(ends, at + (math.inf if typical_s is None else typical_s))
+    return found

@@ -10,7 +10,6 @@ from dataclasses import asdict
 from typing import Final
 
 from pycrictl.base.servicelog import Log, Seldom
-from pycrictl.proxy.calls import ends
 from pycrictl.proxy.events import (
     CallEnded,
     CopyEnded,
@@ -22,6 +21,7 @@ from pycrictl.proxy.events import (
     TookOver,
 )
 from pycrictl.proxy.telemetry.history import CallOutcome
+from pycrictl.proxy.upstream import ends
 from pycrictl.streams.wire.codes import UNIMPLEMENTED
 
 NAMES: Final[Mapping[type[Event], str]] = {

@@ -16,7 +16,6 @@ from prometheus_client import Gauge, Histogram, ProcessCollector
 from pycrictl import __version__
 from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
 from pycrictl.copy.service.slots import Slots
-from pycrictl.proxy.calls import ends
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.events import (
     CallEnded,
@@ -30,10 +29,9 @@ from pycrictl.proxy.events import (
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
 from pycrictl.proxy.serve.http_server import MakePage, Page
-from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.upstream import Upstream, ends
 from pycrictl.runtime.cri.calls.methods import method
 from pycrictl.streams.wire import codes
 from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED

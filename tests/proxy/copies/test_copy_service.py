@@ -28,11 +28,10 @@ from pycrictl.copy.service.slots import MAX_COPIES, Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
-from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.copies.copy_service import CallCopy, CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
-from pycrictl.proxy.serve.tokens import Tokens
-from pycrictl.proxy.upstream import Upstream
+from pycrictl.proxy.serve.stream_server import Tokens
+from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
 from tests.cluster.agent.copies.small import SmallAgent
 from tests.cluster.kubectl.copies.workstation import Client
 from tests.copy.hostile import FILE, member

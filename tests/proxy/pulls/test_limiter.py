@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from pycrictl.proxy import admin
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
-from tests.support.limited_pulls import ABSENT, PRESENT, Gate, code_of, pod, prepare, pulls, status
+from tests.support.limited_pulls import Gate, code_of, pod, prepare, pulls, status
 from tests.waiting import wait_until
 
 Start = Callable[..., Program]
@@ -103,44 +102,6 @@ def test_aliases_of_an_image_have_one_slot_and_each_its_own_call(
     assert "one" not in proxy.log()
 
 
-def test_a_tag_that_moves_meanwhile_is_looked_up_again(fake: FakeServer, start: Start) -> None:
-    go_on, digest = threading.Event(), ["old"]
-
-    def pull(request: Any, context: grpc.ServicerContext) -> cri_pb2.PullImageResponse:
-        found = digest[0]
-        assert go_on.wait(60)
-        return cri_pb2.PullImageResponse(image_ref=found)
-
-    prepare(fake, pull)
-    proxy = start("--max-parallel-image-pulls", "1")
-    first = proxy.kubelet.start_pull("a/b:latest", pod("one"))
-    wait_until(lambda: len(pulls(fake)) == 1)
-    digest[0] = "new"
-    second = proxy.kubelet.start_pull("a/b:latest", pod("two"))
-    wait_until(lambda: len(status(proxy)["joined"]) == 1)
-    go_on.set()
-    assert (first.result(60).image_ref, second.result(60).image_ref) == ("old", "new")
-
-
-def test_a_present_image_takes_no_slot_and_is_forwarded(fake: FakeServer, start: Start) -> None:
-    gate = Gate()
-
-    def pull(request: Any, context: Any) -> Any:
-        return gate(request, context) if request.image.image == "a/slow" else None
-
-    def image_status(request: Any, context: Any) -> Any:
-        return PRESENT if request.image.image == "a/present" else ABSENT
-
-    prepare(fake, pull, status=image_status)
-    proxy = start("--max-parallel-image-pulls", "1")
-    slow = proxy.kubelet.start_pull("a/slow")
-    wait_until(lambda: gate.running)
-    proxy.kubelet.pull("a/present", timeout_s=60)
-    assert len(pulls(fake)) == 2
-    gate.open.set()
-    assert slow.result(60).image_ref
-
-
 @pytest.mark.parametrize(
     "answer", [Status(grpc.StatusCode.UNAVAILABLE, "busy"), b"\xff garbage", RuntimeError("x")]
 )
@@ -195,16 +156,3 @@ def test_a_waiting_pull_is_given_up(fake: FakeServer, start: Start) -> None:
     assert first.result(60).image_ref
     assert futures["w4"].result(60).image_ref
     assert [call.request.image.image for call in pulls(fake)] == ["library/a:1", "d"]
-
-
-def test_the_older_api_is_limited_as_well(fake: FakeServer, start: Start) -> None:
-    prepare(fake, None)
-    proxy = start("--max-parallel-image-pulls", "1")
-    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = proxy.channel.unary_unary(
-        "/runtime.v1alpha2.ImageService/PullImage"
-    )
-    request = cri_pb2.PullImageRequest(image=cri_pb2.ImageSpec(image="a/b:1")).SerializeToString()
-    with pytest.raises(grpc.RpcError):  # the fake does not implement it
-        call(request, timeout=60)
-    assert " pull image=a/b:1 pod=- outcome=Unimplemented" in proxy.log()
-    assert proxy.kubelet.pull("a/b:1", timeout_s=60) == ""

@@ -19,7 +19,7 @@ from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.proxy.pulls.progress_streams import Notifier, PullProgress
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget, RuntimeLookup
-from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Upstream
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.stream_watch import follow
@@ -38,15 +38,6 @@ def containers(request: Any, context: Any) -> cri_pb2.ListContainersResponse:
     container.image.image = "a/first:1"
     found = [container] if request.filter.id == "c1" else []
     return cri_pb2.ListContainersResponse(containers=found)
-
-
-def code_of_asking(proxy: Program, pod_id: str = "", container_id: str = "") -> str:
-    with pytest.raises(grpc.RpcError) as caught:
-        ask(proxy, pod_id, container_id)
-    error: Any = caught.value
-    assert error.details().startswith("pycrictl proxy: ")
-    name: str = error.code().name
-    return name
 
 
 def phase(pull: PullState) -> Phase:
@@ -106,12 +97,6 @@ def test_whole_images_and_no_invented_number(fake: FakeServer, start: Start) -> 
         ]
 
 
-def test_nothing_is_pulled(fake: FakeServer, start: Start) -> None:
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    proxy = start()
-    assert read(ask(proxy, WEB.id)) == [PullState()]  # a record that there is nothing
-
-
 def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
     prepare(fake, Status(grpc.StatusCode.UNKNOWN, "denied by https://u:pw@host/x"))
     fake.prepare("ListPodSandbox", sandboxes, repeat=True)
@@ -123,17 +108,6 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
         "denied by https://[redacted]@host/x",
     )
     assert "pw@" not in proxy.log()
-
-
-def test_what_is_refused(fake: FakeServer, start: Start) -> None:
-    fake.prepare("ListPodSandbox", sandboxes, repeat=True)
-    fake.prepare("ListContainers", containers, repeat=True)
-    proxy = start()
-    assert code_of_asking(proxy, "nosuch") == "NOT_FOUND"
-    assert code_of_asking(proxy, "id-") == "NOT_FOUND"  # a prefix of two IDs
-    assert code_of_asking(proxy, container_id="nosuch") == "NOT_FOUND"
-    assert code_of_asking(proxy, DB.id, "c1") == "NOT_FOUND"
-    assert ask(proxy, "id-w").startswith("http://127.0.0.1:")
 
 
 def followed(fake: FakeServer, count: int) -> list[list[str]]:

@@ -19,8 +19,7 @@ from pycrictl.proxy.pulls.book import (
     QueuedPull,
     Reason,
 )
-from pycrictl.proxy.pulls.limiter_status import starts, typical_s
-from pycrictl.proxy.pulls.queue import PullQueue
+from pycrictl.proxy.pulls.queue import PullQueue, starts, typical_s
 from pycrictl.proxy.runtime_lookup import PodKey
 
 A, B, C, D = (PullKey(f"registry.example/{name}:1") for name in "abcd")
@@ -62,22 +61,6 @@ def place(queue: PullQueue, ticket: int) -> int:
 
 def running(queue: PullQueue) -> list[QueuedPull]:
     return list(queue.book.running.values())
-
-
-# Callers that disconnect
-
-
-def test_a_leader_that_goes_leaves_its_place_to_the_next() -> None:
-    queue = held()
-    queue.submit(2, A, now=0, reference="first")
-    queue.submit(3, B, now=0)
-    queue.submit(4, A, now=0, reference="second")
-    queue.end(2, LEFT, now=1)
-    assert queue.decided() == []
-    assert place(queue, 4) == 1
-    assert queue.book.line[0].reference == "second"
-    queue.end(1, DONE, now=2)
-    assert queue.decided() == [4]
 
 
 # Hand-overs: slots that are held, and pulls of the old process
@@ -127,16 +110,6 @@ def test_who_waits_moves_away_and_who_runs_stays() -> None:
     assert list(queue.book.calls) == [1]
 
 
-def test_who_finds_no_slot_when_they_are_given_again_is_refused() -> None:
-    queue = Queue(1, Policy.RETRY, retries=0)
-    queue.is_held = True
-    queue.submit(1, A, now=1)
-    queue.submit(2, B, now=1)
-    assert queue.decided() == []
-    queue.release(now=2)
-    assert queue.decided() == [1, (2, Reason.FULL)]
-
-
 @pytest.mark.parametrize("policy", Policy)
 def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> None:
     queue = Queue(2, policy)
@@ -149,23 +122,6 @@ def test_slots_that_are_held_are_given_in_order_in_the_end(policy: Policy) -> No
     queue.release(now=2)
     assert queue.decided() == [2, 1]
     assert [list(pull.calls) for pull in queue.book.line] == [[4]]
-
-
-@pytest.mark.parametrize(("how", "next_ones"), [(DONE, [3, 4]), (FAILED, [3])])
-def test_equal_calls_keep_their_slot_while_slots_are_held(
-    how: CallState, next_ones: list[int]
-) -> None:
-    queue = Queue(1)
-    for ticket, key in enumerate((A, B, A, A), 1):
-        queue.submit(ticket, key, now=ticket)
-    queue.is_held = True
-    queue.end(1, how, now=5, error="")
-    assert queue.decided() == [1, *next_ones]
-    assert queue.taken == 1
-    queue.release(now=6)
-    queue.end(3, DONE, now=7)
-    queue.end(4, DONE, now=7)
-    assert queue.decided()[-1] == 2
 
 
 # Retries

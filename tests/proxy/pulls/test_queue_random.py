@@ -42,7 +42,6 @@ class Decisions(RuleBasedStateMachine):
         self.running: list[int] = []
         self.follows: dict[int, int] = {}  # of equal pulls: whose slot each uses
         self.ended: set[int] = set()
-        self.full_at: dict[int, float] = {}
 
     def note(self, event: Event) -> None:
         if isinstance(event, PullStarted) or (isinstance(event, PullEnded) and event.call.refusal):
@@ -66,7 +65,6 @@ class Decisions(RuleBasedStateMachine):
         if is_present:
             self.present.add(ticket)
         self.waiting.append(ticket)
-        self.full_at[ticket] = self.now + self.INTERVAL_S * self.RETRIES
         self.queue.submit(ticket, key, now=self.now, pod=POD, is_present=is_present)
         self.follow(self.decided())
         assert not (is_present and ticket in self.waiting), "what is present never waits"
@@ -121,6 +119,17 @@ class Decisions(RuleBasedStateMachine):
         self.queue.end(ticket, CallState.LEFT, now=self.now)
         assert self.decided() == []
 
+    @precondition(lambda self: not self.queue.is_held)
+    @rule()
+    def hold(self) -> None:
+        self.queue.is_held = True
+
+    @precondition(lambda self: self.queue.is_held)
+    @rule()
+    def release(self) -> None:
+        self.queue.release(now=self.now)
+        self.follow(self.decided())
+
     @rule(limit=st.integers(0, 4))
     def change_limit(self, limit: int) -> None:
         self.queue.set_limit(limit, now=self.now)
@@ -161,6 +170,7 @@ class Decisions(RuleBasedStateMachine):
             if call.refusal is None:
                 if ticket not in self.present and ticket not in self.follows:
                     limit = self.queue.limit
+                    assert not self.queue.is_held, "a hold gives no slots"
                     assert limit == 0 or len(self.slots()) < limit, "the limit holds"
                 self.waiting.remove(ticket)
                 self.running.append(ticket)
@@ -168,7 +178,7 @@ class Decisions(RuleBasedStateMachine):
             if call.refusal is Reason.FULL:
                 assert call.error.startswith("TooManyPullingInParallelErr:")
                 assert self.policy is Policy.RETRY
-                assert 0 < self.queue.limit <= len(self.slots())
+                assert self.queue.is_held or 0 < self.queue.limit <= len(self.slots())
             self.waiting.remove(ticket)
             self.finish(ticket)
 
@@ -185,7 +195,7 @@ class Decisions(RuleBasedStateMachine):
     @invariant()
     def no_slot_is_lost(self) -> None:
         assert self.queue.taken == len(self.slots())
-        if self.policy is Policy.WAIT and self.queue.book.line:
+        if self.policy is Policy.WAIT and self.queue.book.line and not self.queue.is_held:
             assert 0 < self.queue.limit <= self.queue.taken
 
     @invariant()
@@ -210,6 +220,8 @@ class Decisions(RuleBasedStateMachine):
         """Check that every caller ends once all upstream calls end and time passes."""
         if not hasattr(self, "queue"):
             return
+        if self.queue.is_held:
+            self.release()
         for _ in range(10_000):
             if not self.running and not self.waiting:
                 break

@@ -18,8 +18,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.base.serviceoptions import Address
 from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import listening
-from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.tokens import PROGRESS_PATH, Tokens
+from pycrictl.proxy.serve.stream_server import PROGRESS_PATH, StreamServer, Tokens
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.stream_watch import follow
 from pycrictl.pulls.state import PullState

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from pycrictl.base.errors import Exhausted
-from pycrictl.proxy.serve.tokens import (
+from pycrictl.proxy.serve.stream_server import (
     COPY_PATH,
     LIFETIME_S,
     MAX_OUTSTANDING,

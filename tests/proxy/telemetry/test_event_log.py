@@ -25,8 +25,7 @@ from pycrictl.proxy.events import (
 )
 from pycrictl.proxy.pulls.book import PullCall, PullKey, QueuedPull
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.serve.stream_server import StreamServer
-from pycrictl.proxy.serve.tokens import Tokens
+from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.event_log import NAMES, EventLog
 from pycrictl.proxy.telemetry.history import CallOutcome
 from pycrictl.proxy.telemetry.metrics import Metrics

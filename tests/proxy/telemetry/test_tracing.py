@@ -14,10 +14,10 @@ import pytest
 
 from pycrictl._proto import cri_pb2, otlp_pb2
 from pycrictl.base.servicelog import Log
-from pycrictl.proxy.calls import Answer, CallRequest
 from pycrictl.proxy.events import CopyEnded
-from pycrictl.proxy.telemetry import pull_tracer
+from pycrictl.proxy.telemetry import tracing
 from pycrictl.proxy.telemetry.tracing import Context
+from pycrictl.proxy.upstream import Answer, CallRequest
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import Copier, Pretended, container
@@ -115,16 +115,17 @@ def test_a_span_that_ends_while_others_are_sent(monkeypatch: pytest.MonkeyPatch)
     sent: list[str] = []
     is_sending, go_on = threading.Event(), threading.Event()
 
-    def send(endpoint: str, service: str, spans: list[otlp_pb2.Span]) -> None:
+    def send(endpoint: str, spans: list[otlp_pb2.Span]) -> str:
         sent.extend(span.name for span in spans)
         is_sending.set()
         assert go_on.wait(60)
+        return ""
 
-    monkeypatch.setattr(pull_tracer, "send", send)
-    monkeypatch.setattr(pull_tracer, "SEND_S", 0.01)
+    monkeypatch.setattr(tracing, "send", send)
+    monkeypatch.setattr(tracing, "SEND_S", 0.01)
 
     async def run() -> None:
-        tracer = pull_tracer.PullTracer("127.0.0.1:1", log=Log("pycrictl.proxy.test"))
+        tracer = tracing.PullTracer("127.0.0.1:1", log=Log("pycrictl.proxy.test"))
 
         async def end(request: CallRequest) -> Answer:
             tracer(CopyEnded("to", "", "", "", 0, "done", 0.0, trace=request.trace))

@@ -5,7 +5,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import RuntimeFault
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.lifecycle import launch
+from pycrictl.runtime.cri.lifecycle import control
 from tests.fakecri import FakeServer
 
 POD = cri_pb2.PodSandboxConfig(metadata=cri_pb2.PodSandboxMetadata(name="web", namespace="n"))
@@ -21,7 +21,7 @@ CONTAINER = cri_pb2.ContainerConfig(
 
 def test_all_images_of_a_container_are_pulled() -> None:
     auth = cri_pb2.AuthConfig(username="u")
-    requests = list(launch.pull_requests(launch.Launch(CONTAINER, POD, auth=auth)))
+    requests = list(control.pull_requests(control.Launch(CONTAINER, POD, auth=auth)))
     assert [request.image.image for request in requests] == ["x/a:1", "x/data:1"]
     assert [dict(request.image.annotations) for request in requests] == [{"k": "v"}, {}]
     assert all(request.sandbox_config == POD for request in requests)
@@ -37,5 +37,5 @@ def test_a_hint_is_kept_beside_the_outcome(fake: FakeServer, client: CriClient) 
         raise RuntimeFault("no", hint="log in")
 
     with pytest.raises(RuntimeFault) as caught:
-        launch.run_container(client, launch.Launch(CONTAINER, POD, pull=pull))
+        control.run_container(client, control.Launch(CONTAINER, POD, pull=pull))
     assert caught.value.hint == 'log in; its pod sandbox "p1" was removed again'
