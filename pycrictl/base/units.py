@@ -40,9 +40,9 @@ _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NOISE: Final = (
-    (r"\b([0-9a-f]{13})[0-9a-f]{51}\b", r"\1"),
+    (r"(?<!@sha256:)\b([0-9a-f]{13})[0-9a-f]{51}\b", r"\1"),  # an image needs its whole digest
     (rf"\({_UID}\)", ""),
-    (rf"\b{_UID}\b", "…"),
+    (rf"{_UID}\b", "…"),
     (r"\bpycrictl proxy: |rpc error: code = \w+ desc = ", ""),
 )
 

@@ -160,7 +160,7 @@ FAMILIES: Final = {
         _new(
             "doctor",
             "diagnosing",
-            "Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries",
+            "Examine the node: runtime, disks, clock, settings, proxy, registries",
         ),
         _new(
             "top",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import re
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -16,19 +14,13 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError
 from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each, places_of, unmet
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.node_findings import NodeFacts, OtherSocket
-from pycrictl.diagnosis.registry import Trial, expiry_s
+from pycrictl.diagnosis.node_findings import NodeFacts
+from pycrictl.diagnosis.registry import Trial
 from pycrictl.node.kubelet import configuration, find_kubelet
 from pycrictl.node.kubelet_config import find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import Keyring
-from pycrictl.pulls.sources.content_watcher import created_at
-from pycrictl.runtime.containerd.config_toml import config_path, from_file
-from pycrictl.runtime.containerd.daemon import CurrentDaemon, find_daemon
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient
-from pycrictl.runtime.containerd.own_leases import EXPIRY_LABEL
-from pycrictl.runtime.cri.calls.endpoints import others
 from pycrictl.runtime.cri.calls.errmap import unreachable
 from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
 
@@ -40,10 +32,6 @@ if TYPE_CHECKING:
     from pycrictl.diagnosis.findings import Disk
     from pycrictl.runtime.cri.calls.client import CriClient
 
-STALE_S: Final = 3600.0
-AGENT_PORT: Final = 10281
-"""The port of an agent that runs as a service of the node."""
-
 MOST_REGISTRIES: Final = 4
 BUDGET_S: Final = 4.0
 """Time limit of the whole collection; sources that take longer are recorded as missing."""
@@ -51,12 +39,6 @@ BUDGET_S: Final = 4.0
 CALL_S: Final = 1.5
 """Time limit of one call to the runtime."""
 
-_START_S: Final = 0.1
-"""A containerd takes longer than this to start, so earlier writes are its killed predecessor's."""
-
-_STAGE: Final = re.compile(r"\.pycrictl-[0-9a-f]{16}")
-_LOOK_S: Final = 1.0
-_DEPTH: Final = 3
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
 
@@ -104,15 +86,12 @@ class NodeCollector(Asking):
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
         self._begin("proxy", lambda: self._ask_proxy(find_proxy))
-        self._begin("agent", self._ask_agent)
         self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
             client.close()
         if os.geteuid():
-            reason = (
-                "root's files and processes: settings, what killed copies left, perhaps the proxy"
-            )
+            reason = "root's files and processes: settings, perhaps the proxy"
             self._missing.append(Missing("what only root sees", reason))
         known = dict(self._known)
         known["routes"] = tuple(trial.route() for trial in list(self._trials))
@@ -141,7 +120,6 @@ class NodeCollector(Asking):
             self._begin_disks(USUAL)
             self._begin_registries()
             return
-        self._begin("other sockets", lambda: self._look_for_others(client))
         self._begin("disks", lambda: self._look_at_disks(images))
         self._begin(
             "containers",
@@ -157,8 +135,6 @@ class NodeCollector(Asking):
                 request = cri_pb2.ImageStatusRequest(image=cri_pb2.ImageSpec(image=name))
                 if not self._call(images, "ImageStatus", request).HasField("image"):
                     known["missing_sandbox_image"] = name
-        with self._optional("containerd's own API"):
-            self._ask_containerd(ContainerdClient(client.path, timeout_s=CALL_S))
         if not self._registries:
             with self._optional("images"):
                 found = self._call(images, "ListImages", cri_pb2.ListImagesRequest())
@@ -173,19 +149,13 @@ class NodeCollector(Asking):
             self._silent.append(f"{name}: {said.removeprefix(unreachable(client.endpoint))}")
             raise
 
-    def _look_for_others(self, client: CriClient) -> None:
-        self._known["other_sockets"] = tuple(OtherSocket(*one) for one in others(client.path))
-
     def _look_at_disks(self, images: CriClient) -> None:
-        """Measure the file systems; on those of images, find remains of killed copies."""
         try:
             answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
         except PycrictlError:
             self._begin_disks(USUAL)
             raise
-        places = places_of(answer)
-        self._begin_disks([*places, *OTHERS])
-        self._known["stages"] = tuple(_stages(path for path, use in places if use == "images"))
+        self._begin_disks([*places_of(answer), *OTHERS])
 
     def _begin_disks(self, places: Iterable[tuple[str, str]]) -> None:
         """Measure each in a thread of its own, as one that hangs must not hide the others."""
@@ -227,10 +197,6 @@ class NodeCollector(Asking):
             self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
             self._known["proxy_limit"] = proxy.status()["limit"]
 
-    def _ask_agent(self) -> None:
-        self._known["agent_expiry_s"] = expiry_s(AGENT_PORT)
-        self._known["now_s"] = time.time()
-
     def _begin_registries(self) -> None:
         if not self._tries_registries:
             return
@@ -252,27 +218,6 @@ class NodeCollector(Asking):
                     continue
                 self._trials.append(trial)
                 self._begin(f"registry {endpoint.url()}", trial.run)
-
-    def _ask_containerd(self, native: ContainerdClient) -> None:
-        native.version()
-        daemon = find_daemon(native)
-        pid = daemon.pid if daemon is not None else None
-        settings = from_file(config_path(pid))
-        self._known["downloads"] = settings.max_concurrent_downloads
-        self._known["timeout_s"] = settings.progress_timeout_s
-        current = CurrentDaemon(native)
-        current.refresh()
-        leases = [one for one in native.leases() if one.labels.keys() == {EXPIRY_LABEL}]
-        self._known["dead_leases"] = sum(current.is_outlived(created_at(one)) for one in leases)
-        now_s = time.time()
-        touched = [(one, one.updated_at.ToNanoseconds() / 1e9) for one in native.statuses()]
-        dead = [
-            one
-            for one, at_s in touched
-            if now_s - at_s > STALE_S or current.is_outlived(at_s - _START_S)
-        ]
-        self._known["dead_ingests"] = len(dead)
-        self._known["dead_bytes"] = sum(one.offset for one in dead)
 
 
 def _registry(text: str) -> Reference:
@@ -297,16 +242,3 @@ def _is_synchronized() -> bool | None:
     except (OSError, AttributeError):
         return None
     return None if state < 0 else bool(state != _TIME_ERROR)
-
-
-def _stages(mountpoints: Iterable[str]) -> Iterator[str]:
-    """Yield remains of killed copies near the roots of overlayfs's upper directories."""
-    until = time.monotonic() + _LOOK_S
-    for mountpoint in mountpoints:
-        top = os.path.join(noderoot.locate(mountpoint), "snapshots")  # noqa: PTH118 (os.walk's)
-        for folder, names, _ in os.walk(top):
-            if time.monotonic() > until:
-                return
-            yield from (f"{folder}/{name}" for name in names if _STAGE.fullmatch(name))
-            if folder.count("/") - top.count("/") > _DEPTH:
-                names.clear()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from pycrictl.base.units import format_bytes, format_duration, plural
+from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import (
     Condition,
     Disk,
@@ -22,7 +22,6 @@ from pycrictl.diagnosis.registry import CREDENTIALS, Route
 from pycrictl.pulls.registries.registry_client import NO_ANSWER
 
 SKEW_S: Final = 30.0
-EXPIRES_SOON_S: Final = 30 * 86400.0
 BAD_SKEW_S: Final = 300.0
 """A clock that is off by this much makes fresh certificates and tokens invalid."""
 
@@ -30,22 +29,14 @@ NEEDED: Final = ("RuntimeReady", "NetworkReady")
 """Conditions without which the kubelet reports its node not ready; others are only notes."""
 
 
-class OtherSocket(NamedTuple):
-    """A socket at a usual path, and the runtime that answers there, or the reason none does."""
-
-    endpoint: str
-    answer: str
-
-
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
     """All known facts about a node; None and empty mean unknown.
 
     ``silent`` are calls without a response in time, ``conditions`` those that do not hold.
-    ``kubelet_limit`` is 0 for no limit, ``timeout_s`` 0 for never. ``dead_ingests`` are downloads
-    that have not grown for an hour or are older than the daemon. ``routes`` are in the order in
-    which the runtime asks the servers of a registry, unless ``registry_doubt`` says why that is not
-    known. ``ignored_config_path`` is a list of folders that containerd takes for one.
+    ``kubelet_limit`` is 0 for no limit. ``routes`` are in the order in which the runtime asks the
+    servers of a registry, unless ``registry_doubt`` says why that is not known.
+    ``ignored_config_path`` is a list of folders that containerd takes for one.
     """
 
     endpoint: str = ""
@@ -57,22 +48,13 @@ class NodeFacts:
     conditions: tuple[Condition, ...] = ()
     disks: tuple[Disk, ...] = ()
     is_clock_synchronized: bool | None = None
-    other_sockets: tuple[OtherSocket, ...] = ()
     is_kubelets: bool | None = None
     kubelet_config: str = ""
     kubelet_limit: int | None = None
     kubelet_endpoints: tuple[str, str] = ("", "")
-    downloads: int | None = None
-    timeout_s: float | None = None
     proxy: str = ""
     proxy_upstream: str = ""
     proxy_limit: int | None = None
-    dead_leases: int = 0
-    dead_ingests: int = 0
-    dead_bytes: int = 0
-    stages: tuple[str, ...] = ()
-    agent_expiry_s: float | None = None
-    now_s: float = 0.0
     routes: tuple[Route, ...] = ()
     registry_doubt: str = ""
     ignored_config_path: str = ""
@@ -87,9 +69,7 @@ def examine(facts: NodeFacts) -> list[Finding]:
         *_proxy(facts),
         *_clock(facts),
         *_registries(facts),
-        *_certificate(facts),
         *_settings(facts),
-        *_leftovers(facts),
     ]
     return ranked(found)
 
@@ -147,10 +127,6 @@ def _clock(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def _settings(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.timeout_s == 0:
-        text = "containerd never gives a pull up that has stalled (image_pull_progress_timeout)"
-        advice = "remove the setting: the default is 5m"
-        yield Finding("no-timeout", Weight.WARNING, text, advice)
     where = facts.kubelet_config or "the kubelet's configuration"
     limit = facts.kubelet_limit
     if limit == 1 and facts.proxy_limit not in (None, 1):
@@ -165,13 +141,6 @@ def _settings(facts: NodeFacts) -> Iterator[Finding]:
         text = "the kubelet pulls any number of images at once, and nothing else limits that"
         advice = f"set maxParallelImagePulls in {where}, or run 'pycrictl proxy'"
         yield Finding("no-limit", Weight.WARNING, text, advice)
-    elif limit and facts.downloads and limit * facts.downloads > 20:
-        text = (
-            f"up to {limit * facts.downloads} layers are downloaded at once: {limit} images"
-            f" (maxParallelImagePulls), {facts.downloads} layers of each"
-            " (max_concurrent_downloads)"
-        )
-        yield Finding("many-downloads", Weight.NOTE, text, "lower one of the two")
 
 
 def _proxy(facts: NodeFacts) -> Iterator[Finding]:
@@ -193,36 +162,6 @@ def _proxy(facts: NodeFacts) -> Iterator[Finding]:
         text = f"a proxy runs at {facts.proxy}, but the kubelet does not use it"
         advice = f"set containerRuntimeEndpoint: unix://{facts.proxy} in {facts.kubelet_config}"
         yield Finding("proxy-unused", Weight.WARNING, text, advice)
-
-
-def _certificate(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.agent_expiry_s is None or facts.agent_expiry_s - facts.now_s > EXPIRES_SOON_S:
-        return
-    left_s = facts.agent_expiry_s - facts.now_s
-    advice = "renew it: --tls-cert of 'pycrictl agent' names its file, which is read again"
-    if left_s <= 0:
-        text = "the certificate of the node's agent has expired"
-        yield Finding("certificate", Weight.SERIOUS, text, advice)
-    else:
-        text = f"the certificate of the node's agent ends in {format_duration(round(left_s))}"
-        yield Finding("certificate", Weight.WARNING, text, advice)
-
-
-def _leftovers(facts: NodeFacts) -> Iterator[Finding]:
-    if facts.dead_leases or facts.dead_ingests:
-        parts = []
-        if facts.dead_leases:
-            parts.append(plural(facts.dead_leases, "lease"))
-        if facts.dead_ingests:
-            size = format_bytes(facts.dead_bytes)
-            parts.append(f"{plural(facts.dead_ingests, 'unfinished download')} ({size})")
-        text = f"pulls that were killed have left {' and '.join(parts)}"
-        advice = "no action needed: the next pull resumes from them, or containerd deletes them"
-        yield Finding("dead-pulls", Weight.NOTE, text, f"{advice} after a day")
-    if facts.stages:
-        text = f"copies that were killed have left {', '.join(facts.stages[:3])}"
-        advice = "'pycrictl cp --sweep' removes it, as does the next copy to the same container"
-        yield Finding("dead-copies", Weight.NOTE, text, advice)
 
 
 _ADVICE: Final = {

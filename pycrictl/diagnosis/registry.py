@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import http.client
 import socket
-import ssl
 import threading
 import time
 from contextlib import closing, suppress
@@ -19,7 +18,6 @@ from urllib.parse import urlsplit
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import count, mappings, parsed, text, texts
-from pycrictl.base.tls import client_context
 from pycrictl.base.units import format_bytes, format_duration
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import Keyring, Login
@@ -41,7 +39,6 @@ CREDENTIALS: Final = "the credentials of "
 RANGE_BYTES: Final = 1 << 20
 
 _ANSWER_BYTES: Final = 4 << 20
-_EXPIRED: Final = 10  # X509_V_ERR_CERT_HAS_EXPIRED
 
 
 class Step(NamedTuple):
@@ -280,27 +277,3 @@ class Trial:
 
     def _get(self, target: str, *, most: int = _ANSWER_BYTES, part: bool = False) -> RegistryAnswer:
         return self._client.get(target, until=time.monotonic() + STEP_S, most=most, part=part)
-
-
-def expiry_s(port: int) -> float | None:
-    """Return the expiry time of the certificate on a loopback port; None without one."""
-    address, context = ("127.0.0.1", port), client_context(verifies=False)
-    try:
-        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
-            found = tls.getpeercert(binary_form=True)
-    except OSError:
-        return None
-    if found is None:
-        return None
-    # The fields are available only for a verified certificate: verify it against itself.
-    context = client_context(ca_data=ssl.DER_cert_to_PEM_cert(found))
-    context.check_hostname = False
-    try:
-        with socket.create_connection(address, STEP_S) as sock, context.wrap_socket(sock) as tls:
-            said = tls.getpeercert() or {}
-    except ssl.SSLCertVerificationError as exc:
-        return 0.0 if exc.verify_code == _EXPIRED else None
-    except OSError:
-        return None
-    until = said.get("notAfter")
-    return float(ssl.cert_time_to_seconds(until)) if isinstance(until, str) else None

@@ -158,7 +158,7 @@ def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool
     """
     shown: list[str] = []
     for label, text, indent, tone in rows:
-        line = label.ljust(indent) + escape(text)
+        line = label.ljust(indent) + escape(readable(text))
         lines = [line]
         if columns and len(line) > columns:
             lines = textwrap.wrap(
@@ -185,8 +185,6 @@ def _alone(text: str) -> str:
 def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
     if facts["endpoint"]:
         yield TextRow("Runtime", f"{facts['runtime'] or 'unknown'} at {facts['endpoint']}")
-    for one in facts["other_sockets"]:
-        yield TextRow("Socket", f"{one['endpoint']}: {one['answer']}")
     if facts["kubelet_config"]:
         limit = facts["kubelet_limit"]
         pulls = plural(limit, "pull") if limit else "any number of pulls"
@@ -218,7 +216,7 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
     for one in facts["containers"]:
         yield TextRow("Container", _container(one, now_s))
         if one["message"]:
-            yield TextRow("", readable(" / ".join(one["message"].split("\n")).strip(" /")))
+            yield TextRow("", " / ".join(one["message"].split("\n")).strip(" /"))
         for line in one["lines"]:
             yield TextRow("", f"| {line}")
     for one in facts["images"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.findings import Condition, Disk, Missing, Weight
+from pycrictl.diagnosis.findings import Condition, Disk, Missing
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.pulls.registries.registry_client import NO_ANSWER
@@ -23,7 +23,6 @@ WELL: dict[str, Any] = {
     "is_clock_synchronized": True,
     "kubelet_config": "/var/lib/kubelet/config.yaml",
     "kubelet_limit": 3,
-    "downloads": 3,
 }
 PROXY = "/run/pycrictl/cri.sock"
 
@@ -74,8 +73,6 @@ CONFIG = WELL["kubelet_config"]
             "warning",
         ),
         ({"kubelet_limit": 0}, "no-limit", "warning"),
-        ({"kubelet_limit": 10}, "many-downloads", "note"),
-        ({"timeout_s": 0.0}, "no-timeout", "warning"),
         ({"kubelet_endpoints": (f"unix://{PROXY}",) * 2}, "proxy-down", "serious"),
         (
             {"proxy": PROXY, "kubelet_endpoints": (f"unix://{PROXY}", "unix:///c.sock")},
@@ -83,8 +80,6 @@ CONFIG = WELL["kubelet_config"]
             "warning",
         ),
         ({"proxy": PROXY, "kubelet_endpoints": ("/c.sock",) * 2}, "proxy-unused", "warning"),
-        ({"dead_leases": 2, "dead_ingests": 1, "dead_bytes": 5}, "dead-pulls", "note"),
-        ({"stages": ("/a/.pycrictl-0123456789abcdef",)}, "dead-copies", "note"),
         ({"routes": (route(GOOD, BAD),)}, "registry", "serious"),
         ({"routes": (route(GOOD, BAD, is_mirror=True), route(GOOD))}, "registry", "warning"),
         ({"routes": (route(GOOD, is_mirror=True), route(GOOD, BAD))}, "registry", "note"),
@@ -140,13 +135,13 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
 
 def test_findings_are_ordered_by_weight() -> None:
     facts = NodeFacts(
-        **WELL | {"kubelet_limit": 0, "is_clock_synchronized": False, "timeout_s": 0.0},
+        **WELL | {"kubelet_limit": 0, "is_clock_synchronized": False},
         conditions=(Condition("NetworkReady", "no network config"),),
         routes=(route(GOOD, BAD),),
         missing=(Missing("proxy", "it does not answer"),),
     )
     kinds = [one.kind for one in examine(facts)]
-    assert kinds == ["condition", "registry", "no-timeout", "no-limit", "clock"]
+    assert kinds == ["condition", "registry", "no-limit", "clock"]
     out = io.StringIO()
     write_node(document(facts), out)
     lines = out.getvalue().splitlines()
@@ -178,17 +173,3 @@ def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
     assert any(line.startswith("\x1b[33mWARNING\x1b[0m  ") for line in lines)
     write_node(document(facts), out := io.StringIO(), 60)
     assert "\x1b" not in out.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("days", "weight", "said"),
-    [(40, None, ""), (20, Weight.WARNING, "ends in"), (-1, Weight.SERIOUS, "has expired")],
-)
-def test_a_certificate_that_ends(days: int, weight: Weight | None, said: str) -> None:
-    found = [
-        one
-        for one in examine(NodeFacts("unix:///x", now_s=1e9, agent_expiry_s=1e9 + days * 86400))
-        if one.kind == "certificate"
-    ]
-    assert [one.weight for one in found] == ([] if weight is None else [weight])
-    assert all(said in one.text for one in found)

@@ -14,17 +14,17 @@ from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.diagnosis.causes import CAUSES, Side
 from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
-from pycrictl.diagnosis.pod import Look, report, survey_document
+from pycrictl.diagnosis.pod import Look, document_of, report, survey_document
 from pycrictl.diagnosis.troubles import PULL_TROUBLES
 from pycrictl.kube.nodes import parse_node
 from pycrictl.kube.pods import parse_pod
-from pycrictl.show.diagnosis_text import write_pods
+from pycrictl.show.diagnosis_text import write_pod, write_pods
 from tests.cli.run import Run
 from tests.diagnosis.recordings import Document, recording
 from tests.fakecri.server import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
 
-Why = Callable[..., dict[str, tuple[str, str]]]
+Why = Callable[..., Run]
 
 CAUSE = {
     "ok": ("healthy", "is running: 1 container, for "),
@@ -237,6 +237,20 @@ def test_pods_of_a_node_that_is_not_ready_are_below_it() -> None:
     assert not more
 
 
+NOISE = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|pycrictl proxy:|rpc error: "
+"""What people need not read: UIDs, whole IDs, and who passed an error on."""
+
+
+@pytest.mark.parametrize("name", ["cluster", *NODES])
+def test_texts_for_people_from_the_cluster(name: str) -> None:
+    look, out = look_at(name), io.StringIO()
+    write_pods(survey_document(look), out)
+    for one in look.reports:
+        write_pod(document_of(one), out)
+    assert look.reports
+    assert not [line for line in out.getvalue().splitlines() if re.search(NOISE, line)]
+
+
 def check(said: Mapping[str, tuple[str, str]]) -> None:
     """Check the kinds, the words and the form of causes."""
     wrong = {
@@ -257,7 +271,7 @@ def api(run_folder: Path) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def node(fake: FakeServer, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Why:
-    """Return a function that runs ``why`` on the recorded node: the causes of its sick pods."""
+    """Return a function that runs ``why`` on the recorded node."""
     known = recording("node")
     root, programs = tmp_path / "root", tmp_path / "bin"
     known.offer(fake)
@@ -270,20 +284,22 @@ def node(fake: FakeServer, api: ApiServer, tmp_path: Path, monkeypatch: pytest.M
     known.write_journalctl(programs)
     monkeypatch.setenv("PATH", str(programs))
 
-    def run(*words: str) -> dict[str, tuple[str, str]]:
-        words = ("--host-root", str(root), "-r", fake.endpoint, "why", "-o", "json", *words)
-        done = Run(*words, wall_clock=lambda: known.at_s)
-        assert done.stderr == ""
-        names = {
-            f"{one['metadata']['namespace']}/{one['metadata']['name']}": name_of(one)
-            for one in pods
-        }
-        return {
-            names.get(one["pod"], "report"): (one["cause"]["kind"], one["cause"]["text"])
-            for one in json.loads(done.stdout)["findings"]
-        }
+    def call(*words: str) -> Run:
+        words = ("--host-root", str(root), "-r", fake.endpoint, "why", *words)
+        return Run(*words, wall_clock=lambda: known.at_s)
 
-    return run
+    return call
+
+
+def causes(why: Why, *words: str) -> dict[str, tuple[str, str]]:
+    """Return the causes of the recorded node's sick pods."""
+    done = why("-o", "json", *words)
+    assert done.stderr == ""
+    names = {str(parse_pod(one)): name_of(one) for one in recording("node").of("Pod")}
+    return {
+        names.get(one["pod"], "report"): (one["cause"]["kind"], one["cause"]["text"])
+        for one in json.loads(done.stdout)["findings"]
+    }
 
 
 def sick_on_node(*without: str) -> set[str]:
@@ -294,19 +310,28 @@ def sick_on_node(*without: str) -> set[str]:
 
 
 def test_each_pod_on_the_node(node: Why) -> None:
-    said = node()
+    said = causes(node)
     check(said)
     assert said.keys() == sick_on_node()
 
 
 def test_each_pod_on_a_node_without_the_api_server(node: Why) -> None:
-    said = node("--no-kube")
+    said = causes(node, "--no-kube")
     kinds = {name: cause[0] for name, cause in CAUSE.items()} | WITHOUT_API
     assert {name: cause[0] for name, cause in said.items()} == {name: kinds[name] for name in said}
     rejected = {name for name, cause in CAUSE.items() if cause[0] in ("rejected", "evicted")}
     ended = {"finalizer", *(name for name, kind in WITHOUT_API.items() if kind == "healthy")}
     unseen = {"no-configmap", "no-secret", "host-path", "no-runtime-class"}  # without a sandbox
     assert said.keys() == sick_on_node(*rejected, *ended, *unseen)
+
+
+@pytest.mark.parametrize("more", [(), ("--no-kube",)])
+def test_texts_for_people_on_the_node(node: Why, more: tuple[str, ...]) -> None:
+    pods = [str(parse_pod(one)) for one in recording("node").of("Pod")]
+    shown = [node(*more), *(node(pod, *more) for pod in pods)]
+    lines = "".join(one.stdout + one.stderr for one in shown).splitlines()
+    assert len(lines) > 2 * len(pods)
+    assert not [line for line in lines if re.search(NOISE, line)]
 
 
 @pytest.mark.parametrize("pressure", ["MemoryPressure", "DiskPressure", "PIDPressure"])

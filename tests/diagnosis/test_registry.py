@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,7 +16,7 @@ from pycrictl.base.errors import ConnectError
 from pycrictl.cluster.agent.trust import issuing
 from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
-from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial, expiry_s
+from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
@@ -27,7 +25,7 @@ from pycrictl.runtime.containerd.config_toml import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
 from tests.once import made_once
-from tests.streams.servers import Certificates, in_thread, make_certificates
+from tests.streams.servers import Certificates, make_certificates
 
 LAYER = b"x" * (2 * RANGE_BYTES)
 
@@ -230,32 +228,3 @@ def test_certificates(certificates: Certificates) -> None:
     assert verdicts(unchecked)["auth"] is True
     assert missing.trouble is not None
     assert missing.trouble.name == "tls"
-
-
-@pytest.mark.parametrize(
-    ("made", "expires"),
-    [(timedelta(), True), (-2 * issuing.VALID, False), (timedelta(days=2), None)],
-    ids=["valid", "expired", "not yet valid"],
-)
-def test_the_expiry_of_a_served_certificate(
-    made: timedelta, expires: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Clock(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-            return datetime.now(tz) + made
-
-    monkeypatch.setattr(issuing, "datetime", Clock)
-    pair = issuing.issue(["127.0.0.1"], None, is_authority=False)
-    assert pair is not None
-    (tmp_path / "pair.pem").write_text(pair[0] + pair[1])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair.pem")
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
-        writer.close()
-
-    with in_thread(serve, context=context) as address:
-        found = expiry_s(int(address.rpartition(":")[2]))
-    assert found == (pair[2] if expires else None if expires is None else 0.0)

@@ -108,7 +108,7 @@ def doctor(
     template: list_options.Template = "",
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
-    """Examine the node: runtime, disks, clock, settings, proxy, leftovers, registries.
+    """Examine the node: runtime, disks, clock, settings, proxy, registries.
 
     Lists findings by severity, each with a remedy. Exits with status 1 if any is serious.
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from pycrictl.base import foreign
-from pycrictl.base.units import age_in_words, plural, quote
+from pycrictl.base.units import age_in_words, plural, quote, readable
 from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import Report
@@ -324,9 +324,9 @@ def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
     what = _WORDS.get(cause.kind, cause.kind.replace("-", " "))
     for image in facts.images:
         if image.failure and quote(image.reference) in cause.text:
-            reason = last_reason(image.failure)
             is_told = cause.kind == "not-found"
-            return what, "" if is_told else reason or image.failure, image.reference
+            reason = "" if is_told else last_reason(image.failure) or image.failure
+            return what, readable(reason), image.reference
     detail = cause.text.removeprefix("is not running, and ").removeprefix("is not running: ")
     return what, detail.removeprefix("is waiting: "), ""
 

@@ -7,7 +7,6 @@ a round trip.
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -117,23 +116,6 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
     raise ConnectError(
         f"no container runtime answers: {', '.join(failures)}", hint=hint or SOCKET_HINT
     )
-
-
-def others(used: str, endpoints: Sequence[str] = ENDPOINTS) -> Iterator[tuple[str, str]]:
-    """Iterate over the other endpoints, each with the runtime that answers or the reason none does.
-
-    The endpoint at the path ``used``, and those without a socket, are skipped.
-    """
-    for endpoint in endpoints:
-        path = Path(noderoot.locate(endpoint.removeprefix("unix://")))
-        if not os.path.exists(path) or (os.path.exists(used) and path.samefile(used)):
-            continue
-        found = _probe(str(path), DISCOVERY_TIMEOUT_S)
-        if isinstance(found, Obstacle):
-            yield f"unix://{path}", found.reason
-        else:
-            found.close()
-            yield found.endpoint, found.runtime
 
 
 def _probe(path: str, timeout_s: float) -> CriClient | Obstacle:

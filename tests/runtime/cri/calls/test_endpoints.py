@@ -15,7 +15,7 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import errors
 from pycrictl.base.config import Config, Flags, load
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.calls.endpoints import open_client, others, retry_pauses
+from pycrictl.runtime.cri.calls.endpoints import open_client, retry_pauses
 from tests.fakecri import FakeServer, Status, hostile, serve
 
 LIST = cri_pb2.ListImagesRequest()
@@ -190,17 +190,3 @@ class TestDiscovery:
             in caught.value.message
         )
         assert caught.value.hint == "run it as root: with sudo, or over SSH with --sudo"
-
-
-def test_who_answers_at_the_other_sockets(fake: FakeServer, folder: Path) -> None:
-    fake.prepare("Version", VERSION)
-    link = folder / "link.sock"
-    link.symlink_to(fake.path)
-    with serve() as used, hostile.dead() as dead:
-        places = (used.path, f"unix://{folder}/none", dead, f"unix://{link}")
-        assert list(others(used.path, places)) == [
-            (f"unix://{dead}", "connection refused: nothing listens there"),
-            (f"unix://{link}", "fake 1"),
-        ]
-        assert not used.calls
-    assert list(others(fake.path, (str(link),))) == []
