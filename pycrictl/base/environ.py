@@ -7,7 +7,6 @@ start, so its imports at the top must cost nothing.
 
 from __future__ import annotations
 
-import codecs
 import getpass
 import io
 import logging
@@ -45,19 +44,13 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
 def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether every character can be written to ``stream`` and is shown correctly.
 
-    The locale counts as well: Python writes UTF-8 even if the locale is C or POSIX. If no variable
-    names a locale or a charset, only the stream's encoding counts.
+    The locale counts as well: Python writes UTF-8 even if the locale is C or POSIX.
     """
     # At its start Python sets LC_CTYPE to C.UTF-8 if LC_CTYPE or LANG, but not LC_ALL, is C.
     named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
     locale = next(filter(None, named), "")
-    encoding = getattr(stream, "encoding", None) or ""
-    charset = locale.partition("@")[0].partition(".")[2] or encoding
-    try:
-        is_each = all(codecs.lookup(name).name == "utf-8" for name in (encoding, charset))
-    except (LookupError, ValueError):  # a variable may hold anything
-        return False
-    return is_each and locale not in ("C", "POSIX")
+    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
+    return encoding == "utf8" and locale not in ("C", "POSIX")
 
 
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:

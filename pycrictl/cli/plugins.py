@@ -50,12 +50,6 @@ HANDED_ON: Final = (
 )
 """kubectl's connection options, as listed by ``kubectl options``."""
 
-PATHS: Final = (
-    *("--kubeconfig", "--kuberc", "--cache-dir", "--certificate-authority", "--client-key"),
-    "--client-certificate",
-)
-"""Options whose values are paths."""
-
 SPECS: Final = {
     spelling: OptionSpec(f"--{name}", name in _SWITCHES, name in _REPEATABLE)
     for name in HANDED_ON

@@ -26,11 +26,6 @@ _CONTAINERS: Final = (
     "--output=jsonpath={range .spec.initContainers[*]}{.name}{'\\t'}{.image}{'\\n'}{end}"
     "{range .spec.containers[*]}{.name}{'\\t'}{.image}{'\\n'}{end}"
 )
-_OF_CONNECTION: Final = {
-    "--context": ("config", "get-contexts", "--output=name"),
-    "--cluster": ("config", "get-clusters"),
-    "--user": ("config", "view", "--output=jsonpath={range .users[*]}{.name}{'\\n'}{end}"),
-}
 _TYPES: Final = ("daemonset", "deployment", "job", "replicaset", "service", "statefulset")
 
 
@@ -72,10 +67,6 @@ def containers(ctx: typer.Context, incomplete: str) -> Known:
     namespace, slash, pod = given[0].rpartition("/")
     where = [f"--namespace={namespace}"] if slash else _namespace(ctx)
     return _asked(ctx, "get", "pod", pod, *where, _CONTAINERS)
-
-
-def of_connection(ctx: typer.Context, option: str) -> Known:
-    return _asked(ctx, *_OF_CONNECTION[option]) if option in _OF_CONNECTION else []
 
 
 Namespace = Annotated[

@@ -220,9 +220,6 @@ def test_where_the_endpoint_comes_from(runtime: FakeServer, tmp_path: Path) -> N
     assert offered(f"-r={runtime.endpoint}", "stopp", "", **elsewhere)
     assert not offered("-r", runtime.endpoint, "rmi", "", IMAGE_SERVICE_ENDPOINT="x")
     assert offered("-i", runtime.endpoint, "rmi", "", **elsewhere)
-    folder, name = os.path.split(runtime.path)  # expanded as by the shell
-    assert offered("-r", f"unix://$FOLDER/{name}", "stopp", "", FOLDER=folder)
-    assert offered("-r", f"~/{name}", "stopp", "", HOME=folder)
     path = tmp_path / "my crictl.yaml"
     path.write_text(f"runtime-endpoint: {runtime.endpoint}\n")
     assert offered("--config", str(path), "stopp", "")

@@ -45,13 +45,8 @@ def candidates(plugin: Plugin, *words: str) -> list[str]:
         (["web-1", "-nshop", "-c", ""], ["app"]),
         (["web-1", "-n=shop", "--container=a"], ["--container=app"]),
         (["--node", ""], ["n1"]),
-        (["--context", ""], ["x"]),
-        (["--context="], ["--context=x"]),
-        (["--cluster", ""], ["c"]),
-        (["--user", ""], ["u"]),
         (["--progress", "j"], ["json"]),
         (["--al"], ["--all-namespaces"]),
-        (["--as-g"], ["--as-group"]),
         (["--help"], ["--help"]),
         (["-c", ""], []),
         (["--frobnicate=a", ""], []),
@@ -74,7 +69,6 @@ def test_candidates(full: Cluster, plugin: Plugin, words: list[str], wanted: lis
         (["a", "web-1:/a", "-n", "shop", "--container="], ["--container=app", ":4"]),
         (["--ret"], ["--retries", ":4"]),
         (["--progress", "p"], ["plain", ":4"]),
-        (["--context", ""], ["x", ":4"]),
     ],
 )
 def test_copies(full: Cluster, plugin: Plugin, words: list[str], wanted: list[str]) -> None:
