@@ -6,7 +6,6 @@ import gzip
 import os
 import re
 import zlib
-from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from operator import attrgetter
@@ -31,23 +30,19 @@ class CompressedLogFile(LogFile):
         return False
 
     def seek_tail(self, lines: int, starts: re.Pattern[bytes], *, is_strict: bool = False) -> int:
-        counts: deque[tuple[int, int]] = deque()
         total = 0
         with suppress(PycrictlError):  # damaged: that is found again when it is read
-            for offset, block in self._line_blocks():
-                count = count_lines(block, starts)
-                counts.append((offset, count))
-                total += count
-                while total - counts[0][1] >= lines:
-                    total -= counts.popleft()[1]
-        if total < lines:
-            self.seek(0)
-            return lines - total
-        offset = counts[0][0]
-        self.seek(offset)
-        _, block = next(self._line_blocks())
-        self.seek(offset + start_of_line(total - lines, block, starts))
-        return 0
+            for _, block in self._line_blocks():
+                total += count_lines(block, starts)
+        self.seek(0)
+        left_out = total - lines
+        for offset, block in self._line_blocks() if left_out > 0 else ():
+            count = count_lines(block, starts)
+            if count > left_out:
+                self.seek(offset + start_of_line(left_out, block, starts))
+                break
+            left_out -= count
+        return max(lines - total, 0)
 
     def seek_time(self, time_ns: int) -> None:
         """Do nothing: the decoder leaves out earlier lines."""

@@ -15,7 +15,14 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.node.kubelet import Kubelet
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import credentials
-from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login, fitting, login_in
+from pycrictl.pulls.registries.credentials import (
+    Credentials,
+    Keyring,
+    Login,
+    credentials_of,
+    fitting,
+    login_in,
+)
 from pycrictl.pulls.registries.registries_conf import CrioAccess
 from tests.support.hostfiles import run_program, write
 
@@ -33,9 +40,7 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
         (["r.test"], "r.test:5000/a", ""),
         (["r.test:5000"], "r.test:5000/a", "r.test:5000"),
         (["https://r.test/v1/"], "r.test/a", "https://r.test/v1/"),
-        (["http://r.test/"], "r.test/a", "http://r.test/"),
         (["https://index.docker.io/v1/"], "busybox", "https://index.docker.io/v1/"),
-        (["docker.io"], "docker.io/library/busybox:1", "docker.io"),
         (["*.r.test"], "a.r.test/b", "*.r.test"),
         (["*.r.test"], "r.test/b", ""),
         (["*.r.test", "a.r.test"], "a.r.test/b", "a.r.test"),
@@ -47,7 +52,6 @@ AUTH = {"auth": base64.b64encode(b"me:se:cret").decode()}
         (["*.test"], "r.test:5000/b", ""),
         (["[::1]:5000"], "[::1]:5000/b", "[::1]:5000"),
         ([""], "r.test/b", ""),
-        ([], "r.test/b", ""),
     ],
 )
 def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> None:
@@ -61,12 +65,13 @@ def test_the_key_that_fits_best(keys: list[str], reference: str, found: str) -> 
         ({"username": "me", "password": "se:cret"}, ME),
         ({"auth": "%%"}, None),
         ({}, None),
-        ({"auth": 5}, None),
         ({"identitytoken": "t"}, Credentials(identity_token="t")),
         ({"registrytoken": "t"}, Credentials(registry_token="t")),
     ],
 )
 def test_an_entry_of_a_file(tmp_path: Path, entry: Any, found: Credentials | None) -> None:
+    """It may have what a request to pull has."""
+    assert found is None or credentials_of(found.auth()) == found
     path = write(tmp_path / "c.json", {"auths": {"r.test": entry}})
     login = login_in(path, "c", IMAGE)
     assert login == (None if found is None else Login(found, "c"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import time
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from pycrictl._proto import cri_pb2
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries import manifests
-from pycrictl.pulls.registries.credentials import Credentials, Keyring, credentials_of
+from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, answers, ask
 from pycrictl.pulls.registries.registries_conf import CrioAccess
 from pycrictl.runtime.containerd.store import Manifest
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 from tests.forwardproxy import forward_proxy
+from tests.waiting import wait_until
 
 ONE, OTHER = f"sha256:{'c' * 64}", f"sha256:{'0' * 64}"
 INDEX = {
@@ -132,9 +132,7 @@ def test_a_token_is_not_redirected(server: FakeRegistry) -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        b"", b"{", b"[]", b"null", b'{"manifests": [5]}', b'{"manifests": []}',
-        b'{"layers": [], "config": 5}', b"[" * 100_000, b" " * (5 << 20),
-        json.dumps({"manifests": [{"digest": ONE, "platform": 5}]}).encode(),
+        b"", b"null", b'{"manifests": [5]}', b'{"layers": [], "config": 5}', b" " * (5 << 20),
     ],
     ids=lambda document: repr(document[:20]),
 )  # fmt: skip
@@ -143,24 +141,21 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
     assert ask(question(server)) is None
 
 
-def test_a_slow_registry_is_given_up(server: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "TIMEOUT_S", 0.3)
-    server.delay_s = 10.0
-    answers = Answers([question(server)], ask)
-    assert not answers.are_complete
-    time.sleep(0.35)
-    assert answers.are_complete
-    assert not any(answers.known.values())
+def test_an_answer_that_comes_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifests, "TIMEOUT_S", 0.0)
+    asked, answer = threading.Event(), threading.Event()
 
+    def late(question: str) -> str:
+        asked.set()
+        answer.wait()
+        return question
 
-def test_credentials_of_a_request() -> None:
-    auth = cri_pb2.AuthConfig
-    assert credentials_of(auth()) is None
-    assert credentials_of(auth(username="me", password="se:cret")) == ME
-    assert credentials_of(auth(auth=base64.b64encode(b"me:se:cret").decode())) == ME
-    assert credentials_of(auth(auth="%%%")) is None
-    assert credentials_of(auth(identity_token="t")) == Credentials(identity_token="t")
-    assert "cret" not in repr(ME)
+    found = Answers(["a"], late)
+    assert asked.wait()
+    assert found.are_complete
+    answer.set()
+    wait_until(lambda: not any(thread.name == "manifest" for thread in threading.enumerate()))
+    assert found.known == {}
 
 
 INSECURE = '[[registry]]\nlocation = "127.0.0.1"\ninsecure = true\n'
@@ -200,21 +195,6 @@ def test_another_host_does_not_get_the_credentials_of_the_pull(
     root = files(tmp_path, moved)
     assert ask(crio("registry.test/b:1", root, ME)) is None
     assert {request[2] for request in server.requests} == {""}
-
-
-def test_a_login_of_the_node(server: FakeRegistry, tmp_path: Path) -> None:
-    server.challenge, server.wanted = 'Basic realm="r"', BASIC
-    root = files(tmp_path, INSECURE, {server.host: AUTH})
-    assert sizes(ask(crio(f"{server.host}/b:1", root))) == [1000]
-    assert ask(question(server)) is None
-
-
-def test_a_short_name_is_looked_for_where_the_node_looks(
-    server: FakeRegistry, tmp_path: Path
-) -> None:
-    root = files(tmp_path, f'unqualified-search-registries = ["{server.host}"]\n{INSECURE}')
-    assert sizes(ask(crio("b:1", root))) == [1000]
-    assert ask(crio("docker.io/b:1", root)) is None
 
 
 def test_a_registry_behind_a_proxy(server: FakeRegistry) -> None:

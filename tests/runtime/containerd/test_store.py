@@ -17,7 +17,6 @@ from pycrictl.runtime.containerd.store import (
     Index,
     Manifest,
     ingest_digest,
-    is_digest,
     parse_document,
     repositories,
     runs_on,
@@ -91,14 +90,6 @@ def test_platforms(its: str, wanted: str, runs: bool) -> None:
     assert document.digest_for(wanted) == (A if runs else "")
 
 
-def test_bytes_that_are_no_json() -> None:
-    assert parse_document(b"") is None
-    assert parse_document(b"\x1f\x8b\x08\x00") is None
-    assert parse_document(b"\xff{}") is None
-    assert parse_document(b'{"a":' * 50_000) is None
-    assert parse_document(b"[" * DOCUMENT_LIMIT_BYTES) is None
-
-
 def test_a_document_is_never_larger_than_the_limit() -> None:
     padding = b" " * (DOCUMENT_LIMIT_BYTES - len(dump(GOOD)))
     assert parse_document(dump(GOOD) + padding) is not None
@@ -107,35 +98,27 @@ def test_a_document_is_never_larger_than_the_limit() -> None:
 
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(data: bytes) -> None:
-    parse_document(data)
-    parse_document(b'{"layers":' + data)
+    assert parse_document(data) is None
+    assert parse_document(b'{"layers":' + data) is None
+
+
+def test_a_document_nested_deeply() -> None:
+    assert parse_document(b"[" * DOCUMENT_LIMIT_BYTES) is None
 
 
 @pytest.mark.parametrize(
     ("ref", "expected"),
     [
         (f"layer-{A}", A),
-        (f"layer-{A[:-1]}", A[:-1]),
         (f"manifest-docker.io/library/a-b:1@{B}", B),
         (f"config-me@home@{B}", B),
-        (f"layer-sha512:{'0' * 128}", f"sha512:{'0' * 128}"),
-        ("layer-", ""),
         (f"-{A}", ""),
-        (A, ""),
         ("tar-import", ""),
         ("layer-sha256:short", ""),
-        ("", ""),
     ],
 )
 def test_refs_of_ingests(ref: str, expected: str) -> None:
     assert ingest_digest(ref) == expected
-
-
-def test_digests() -> None:
-    assert is_digest(A)
-    assert is_digest("sha512:" + "0" * 128)
-    for text in ("", "sha256:", "sha256:xyz", A.upper(), f" {A}", f"{A}\n", 5, None):
-        assert not is_digest(text)
 
 
 def test_the_repository_that_all_documents_name_is_best() -> None:
@@ -154,7 +137,7 @@ def test_the_repository_that_all_documents_name_is_best() -> None:
 @pytest.mark.parametrize(
     "content", [b"", b"x", b"\0" * 1_000_000, random.Random(1).randbytes(300_000)]
 )
-@pytest.mark.parametrize("level", [0, 1, 9])
+@pytest.mark.parametrize("level", [0, 9])
 def test_the_estimate_is_exact_for_one_member(content: bytes, level: int) -> None:
     packed = gzip.compress(content, level)
     assert unpacked_estimate(packed[-4:], len(packed)) == (len(content) or None)
