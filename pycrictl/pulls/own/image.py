@@ -26,7 +26,7 @@ from pycrictl.pulls.own.slots import Retry, pull_slot
 from pycrictl.pulls.reference import flaw
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
-from pycrictl.pulls.registries.manifests import ManifestRequest, answers
+from pycrictl.pulls.registries.registry_client import ManifestRequest, answers
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher
 from pycrictl.pulls.sources.endings import Endings, Pace, Sink

@@ -45,21 +45,20 @@ def access_of(endpoint: str, name: str, version: str) -> RegistryAccess:
         doubt = f"the process of {program} is not visible from here"
     elif not environ:
         doubt = f"only root sees the environment of {program}, which may name a proxy"
-    bundle = bundle_of(environ, noderoot.locate)
     if program == "crio":
-        root = noderoot.directory().rstrip("/")
-        return CrioAccess(flags_in(command_line(pid)), environ, root, bundle=bundle, doubt=doubt)
+        return crio_access(pid, noderoot.directory().rstrip("/"), doubt=doubt)
+    bundle = bundle_of(environ, noderoot.locate)
     settings = read_settings(config_path(pid or None))
     numbers = re.match(r"v?(\d+)\.(\d+)", version)
     release = (int(numbers[1]), int(numbers[2])) if numbers else (1, 0)
     return ContainerdAccess(settings, release, environ, bundle=bundle, doubt=doubt)
 
 
-def crio_access(pid: int, root: str) -> CrioAccess:
+def crio_access(pid: int, root: str, *, doubt: str = "") -> CrioAccess:
     """Return the access of a CRI-O process whose files are below ``root``."""
     environ = environ_of(pid)
     bundle = bundle_of(environ, lambda path: f"{root}{path}")
-    return CrioAccess(flags_in(command_line(pid)), environ, root, bundle=bundle)
+    return CrioAccess(flags_in(command_line(pid)), environ, root, bundle=bundle, doubt=doubt)
 
 
 def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:

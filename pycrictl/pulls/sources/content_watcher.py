@@ -27,14 +27,13 @@ from typing import Final, NamedTuple
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.base.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.base.units import plural
-from pycrictl.pulls.registries.manifests import Answers
+from pycrictl.pulls.registries.registry_client import Answers
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.runtime.containerd import arrivals
-from pycrictl.runtime.containerd.daemon import CurrentDaemon
+from pycrictl.runtime.containerd.daemon import CurrentDaemon, since_arrival_s
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient, Documents, seconds
 from pycrictl.runtime.containerd.own_leases import (
     EXPIRY_LABEL,
@@ -262,7 +261,7 @@ class ContentWatcher:
         quiet_s, at = self._quiet
         # Only once it may have been quiet for long enough is the kernel asked again.
         if now - at >= max(STALLED_S - (quiet_s or 0.0), _QUIET_PAUSE_S):
-            quiet_s, at = self._quiet = arrivals.quiet_s(self._daemon.pid), now
+            quiet_s, at = self._quiet = since_arrival_s(self._daemon.pid), now
         return None if quiet_s is None else quiet_s + now - at
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:

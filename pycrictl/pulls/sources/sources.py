@@ -17,7 +17,7 @@ from pycrictl.base.units import format_duration
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.pulls.registries.endpoint import RegistryAccess
-from pycrictl.pulls.registries.manifests import ManifestRequest, find_digest
+from pycrictl.pulls.registries.registry_client import ManifestRequest, find_digest
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio
 from pycrictl.pulls.sources.endings import (

@@ -14,10 +14,17 @@ import grpc
 import pytest
 
 from pycrictl.base.errors import Unavailable
-from pycrictl.runtime.containerd.daemon import CurrentDaemon, find_daemon, listener_pid, runtime_pid
+from pycrictl.runtime.containerd.daemon import (
+    CurrentDaemon,
+    find_daemon,
+    listener_pid,
+    runtime_pid,
+    since_arrival_s,
+)
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from tests.processes import Listener
 from tests.runtime.containerd.fakectd import FakeContainerd
+from tests.waiting import wait_until
 
 
 def own_pid_namespace() -> int:
@@ -127,3 +134,43 @@ def test_the_process_of_a_runtime(tmp_path: Path) -> None:
             assert runtime_pid(f"unix://{runtime}", name) == listener.pid
             assert runtime_pid(f"unix://{proxy}", name) == 0
     assert runtime_pid(f"unix://{runtime}", name) == 0
+
+
+CLIENT = """
+import socket, sys
+served = socket.create_server(("127.0.0.1", 0))
+print(served.getsockname()[1], flush=True)
+theirs, _ = served.accept()
+own = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+while own.recv(100):
+    print("received", flush=True)
+"""
+
+
+def test_only_what_arrives_on_its_own_connections_counts() -> None:
+    """Bytes on a connection that another program opened to it are no download."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as registry,
+        subprocess.Popen(
+            [sys.executable, "-c", CLIENT, str(registry.getsockname()[1])],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as client,
+    ):
+        assert client.stdout is not None
+        assert since_arrival_s(client.pid) is None
+        with socket.create_connection(("127.0.0.1", int(client.stdout.readline()))) as theirs:
+            own, _ = registry.accept()
+            own.send(b"x")
+            assert client.stdout.readline() == "received\n"
+            time.sleep(0.6)
+            theirs.send(b"x" * 100)
+            found = since_arrival_s(client.pid)
+            assert found is not None
+            assert 0.5 < found < 60
+            wait_until(lambda: own.send(b"x") and (since_arrival_s(client.pid) or found) < found)
+            own.close()
+
+
+def test_a_process_without_connections() -> None:
+    assert since_arrival_s(2**22) is None

@@ -25,7 +25,7 @@ from pycrictl.base.errors import PycrictlError, RuntimeFault
 from pycrictl.base.units import plural
 from pycrictl.node import journal
 from pycrictl.pulls.registries.credentials import Keyring
-from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, ask
+from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, ask
 from pycrictl.pulls.sources.crio import files
 from pycrictl.pulls.sources.crio.file_layers import FileLayers
 from pycrictl.pulls.sources.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage

@@ -14,7 +14,7 @@ from pycrictl.base.errors import ConnectError, PycrictlError
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.registries.credentials import Credentials
-from pycrictl.pulls.registries.manifests import ManifestRequest
+from pycrictl.pulls.registries.registry_client import ManifestRequest
 from pycrictl.pulls.sources.crio.files import CrioProcess, children
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, pulls_in_log
 from pycrictl.pulls.sources.endings import PollResult

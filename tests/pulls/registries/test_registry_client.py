@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from pycrictl.pulls.reference import Reference
-from pycrictl.pulls.registries import manifests
+from pycrictl.pulls.registries import registry_client
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.manifests import Answers, ManifestRequest, answers, ask
 from pycrictl.pulls.registries.registries_conf import CrioAccess
+from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, answers, ask
 from pycrictl.runtime.containerd.store import Manifest
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 from tests.forwardproxy import forward_proxy
@@ -39,7 +39,7 @@ BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
     """Serve a registry, with a timeout that is long enough for a busy machine."""
-    monkeypatch.setattr(manifests, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(registry_client, "TIMEOUT_S", 30.0)
     with fake_registry() as registry:
         yield registry
 
@@ -60,7 +60,7 @@ def test_an_anonymous_pull(server: FakeRegistry) -> None:
 def test_an_index_leads_to_the_manifest_for_this_machine(
     server: FakeRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifests, "own_platform", lambda: "linux/arm64")
+    monkeypatch.setattr(registry_client, "own_platform", lambda: "linux/arm64")
     server.documents["/v2/b/manifests/1"] = json.dumps(INDEX).encode()
     server.documents[f"/v2/b/manifests/{ONE}"] = json.dumps(MANIFEST).encode()
     assert sizes(ask(question(server))) == [1000]
@@ -142,7 +142,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
 
 
 def test_an_answer_that_comes_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifests, "TIMEOUT_S", 0.0)
+    monkeypatch.setattr(registry_client, "TIMEOUT_S", 0.0)
     asked, answer = threading.Event(), threading.Event()
 
     def late(question: str) -> str:
