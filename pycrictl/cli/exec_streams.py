@@ -15,8 +15,13 @@ from pycrictl.runtime.cri import sessions
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists.lookup import ObjectRef
 from pycrictl.runtime.cri.sessions import Outcome
-from pycrictl.streams.remote_command import Choice
-from pycrictl.streams.standard import CommandMissing, CommandRefused, not_started, stream_all
+from pycrictl.streams.remote_command import (
+    Choice,
+    CommandMissing,
+    CommandRefused,
+    not_started,
+    stream_all,
+)
 from pycrictl.streams.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:

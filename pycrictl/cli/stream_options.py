@@ -41,8 +41,7 @@ StreamTransport = Annotated[
     typer.Option(
         "--transport",
         "-r",
-        help="Streaming protocol; auto picks one that can signal the end of stdin, else the "
-        "newest.",
+        help="Streaming protocol; auto is spdy with an input or to attach, else any.",
     ),
 ]
 

@@ -2,8 +2,7 @@
 
 Each local connection has its own connection to the runtime, over SPDY as well: containerd reads no
 frame after the data of a stream that it has abandoned, and a client that does not read would block
-the others. Over SPDY one more connection stays idle: its loss shows that the runtime has stopped.
-A local connection that cannot be forwarded does not affect the others.
+the others. A local connection that cannot be forwarded does not affect the others.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final
 
 from pycrictl.base.errors import ConnectError, PycrictlError, StreamError, UsageError
 from pycrictl.streams.bytestream import ByteStream
@@ -32,7 +31,6 @@ from pycrictl.streams.wire.portforward import (
     PortForward,
     port_forward,
 )
-from pycrictl.streams.wire.spdy import SpdyChannels
 
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
@@ -126,9 +124,6 @@ def _hosts(addresses: Sequence[str]) -> dict[str, socket.AddressFamily]:
 LINGER_S: Final = 1.0
 """How long a client may keep sending data that is discarded, to receive the response first."""
 
-PING_S: Final = 300.0
-"""Interval of the pings that keep a connection from being closed as idle."""
-
 _OPENING: Final = 16
 """Most connections opened to the runtime at once: it has only 1,000 URLs for all clients."""
 
@@ -163,28 +158,19 @@ class Forwarder:
     async def run(self, listeners: Sequence[Listener], *, ready: Callable[[], None]) -> None:
         """Contact the runtime, call ``ready``, and forward; close the listeners at the end."""
         raise_file_limit()
-        idle: ByteStream | None = None
         servers: list[asyncio.Server] = []
         try:
-            if self._transport == "spdy":
-                idle = await self._open([])
-            else:
-                # No connection: the server in the pod would see each one that is opened.
-                await self._ask([listeners[0].remote])
+            # No connection: the server in the pod would see each one that is opened.
+            await self._ask(listeners[0].remote)
             for listener in listeners:
                 servers.append(await self._serve(listener))
             ready()
-            if idle is None:
-                await asyncio.Event().wait()
-            else:
-                await _watch(idle)
+            await asyncio.Event().wait()
         finally:
             for server in servers:
                 server.close()
             for listener in listeners:
                 listener.socket.close()
-            if idle is not None:
-                idle.abort()
             await end_tasks(self._tasks)
 
     async def _serve(self, listener: Listener) -> asyncio.Server:
@@ -218,45 +204,23 @@ class Forwarder:
 
     async def _forward_to(self, port: int, local: ByteStream) -> str:
         async with self._opening:
-            connection = await self._open([port])
+            connection = await open_transport(
+                self._transport,
+                await self._ask(port),
+                SPDY_PROTOCOL if self._transport == "spdy" else WEBSOCKET_PROTOCOL,
+                timeout_s=self._timeout_s,
+                tls=self._tls,
+            )
         try:
             core = port_forward(self._transport, port)
             return await _pass(connection, core, local, self._timeout_s)
         finally:
             connection.abort()
 
-    async def _open(self, ports: Sequence[int]) -> ByteStream:
-        is_spdy = self._transport == "spdy"
-        connection, _ = await open_transport(
-            self._transport,
-            await self._ask([] if is_spdy else ports),
-            [SPDY_PROTOCOL if is_spdy else WEBSOCKET_PROTOCOL],
-            timeout_s=self._timeout_s,
-            tls=self._tls,
-        )
-        return connection
-
-    async def _ask(self, ports: Sequence[int]) -> str:
+    async def _ask(self, port: int) -> str:
+        # SPDY names the port when it opens the streams.
+        ports = [] if self._transport == "spdy" else [port]
         return await in_thread(lambda: self._ask_url(ports))
-
-
-async def _watch(connection: ByteStream) -> NoReturn:
-    core = SpdyChannels({})
-    while core.error is None:
-        connection.send(core.data_to_send())
-        try:
-            async with asyncio.timeout(PING_S):
-                data = await connection.read()
-        except TimeoutError:
-            core.ping()
-            continue
-        except StreamError:
-            break
-        if not data:
-            break
-        core.receive_data(data, asyncio.get_running_loop().time())
-        core.events_received()
-    raise core.error or StreamError("the connection to the pod was lost")
 
 
 async def _pass(

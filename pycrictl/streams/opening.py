@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import time
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final
 
 import h11
@@ -18,8 +20,9 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.units import quote
 from pycrictl.streams.bytestream import ByteStream
-from pycrictl.streams.target import Target
+from pycrictl.streams.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead, headers_of
+from pycrictl.streams.wire.upgrade import ClientHandshake
 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""
@@ -27,6 +30,7 @@ REFUSAL_S: Final = 1.0
 MAX_REFUSAL_BYTES: Final = 4096
 MAX_HEAD_BYTES: Final = 65536
 _MAX_REFUSAL_CHARACTERS: Final = 200
+_READ_BYTES: Final = 16384
 
 
 class Opening:
@@ -153,3 +157,65 @@ class Exchange(Opening):
             return False
         self.receive(await self._connection.read())
         return True
+
+
+# Without asyncio
+
+
+def open_websocket(
+    target: Target, protocol: str, *, timeout_s: float, tls: TlsFiles | None = None
+) -> tuple[socket.socket, bytes]:
+    """Connect and upgrade with blocking calls; the rules are those of ``open_transport``.
+
+    Returns:
+        The socket, and the bytes read beyond the handshake.
+    """
+    with ExitStack() as stack:
+        sock = stack.enter_context(connect(target, timeout_s, tls))
+        handshake = ClientHandshake(protocol)
+        opening = Opening(target, "GET", handshake.headers)
+        _exchange(sock, target, opening, timeout_s)
+        if opening.response is None or opening.response.status != 101:
+            raise opening.refusal()
+        handshake.check(opening.response)
+        stack.pop_all()
+        return sock, opening.leftover
+
+
+def connect(target: Target, timeout_s: float, tls: TlsFiles | None = None) -> socket.socket:
+    secure = tls_of(target, tls)
+    try:
+        with ExitStack() as stack:
+            if target.socket:
+                sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+                sock.settimeout(timeout_s)
+                sock.connect(target.socket)
+            else:
+                address = (target.host, target.port)
+                sock = stack.enter_context(socket.create_connection(address, timeout_s))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if secure is not None:
+                sock = secure[0].wrap_socket(sock, server_hostname=secure[1])
+            stack.pop_all()
+            return sock
+    except (OSError, UnicodeError) as exc:
+        raise cannot_connect(target, exc, timeout_s) from exc
+
+
+def _exchange(sock: socket.socket, target: Target, opening: Opening, timeout_s: float) -> None:
+    give_up_at = time.monotonic() + timeout_s
+    try:
+        sock.sendall(opening.head)
+        while len(opening.body) < MAX_REFUSAL_BYTES and not opening.is_complete:
+            sock.settimeout(max(give_up_at - time.monotonic(), 0.001))
+            opening.receive(sock.recv(_READ_BYTES))
+            if opening.response is not None:
+                give_up_at = min(give_up_at, time.monotonic() + REFUSAL_S)
+    except (OSError, StreamError) as exc:
+        if opening.response is not None:
+            return  # what has arrived is enough
+        if isinstance(exc, StreamError):
+            raise
+        if isinstance(exc, TimeoutError):
+            raise opening.silence(timeout_s) from exc
+        raise connection_broke(target.label, exc) from exc

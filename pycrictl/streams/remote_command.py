@@ -1,24 +1,28 @@
-"""One remote command (exec, attach) from the stream URL to its outcome."""
+"""Remote commands (exec, attach) from the stream URL to the outcome."""
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, Literal
 
-from pycrictl.base.errors import RemoteProtocolError, UpgradeRefused
-from pycrictl.streams.bytestream import ByteStream, dial
-from pycrictl.streams.loop import in_thread
-from pycrictl.streams.opening import Exchange
-from pycrictl.streams.pump import Ends, Pump
-from pycrictl.streams.target import Target, TlsFiles, parse_url
-from pycrictl.streams.wire.command import (
-    SPDY_PROTOCOLS,
-    WEBSOCKET_PROTOCOLS,
-    ExitReported,
-    Streams,
-    remote_command,
+from pycrictl.base.environ import Environment
+from pycrictl.base.errors import (
+    PycrictlError,
+    RemoteProtocolError,
+    RuntimeFault,
+    UpgradeRefused,
 )
+from pycrictl.streams.bytestream import ByteStream, dial
+from pycrictl.streams.loop import in_thread, run_in_loop
+from pycrictl.streams.opening import Exchange
+from pycrictl.streams.pump import Ends, Input, Output, Pump
+from pycrictl.streams.target import Target, TlsFiles, parse_url
+from pycrictl.streams.terminal import Terminal
+from pycrictl.streams.wire.command import PROTOCOL, ExitReported, Streams, remote_command
 from pycrictl.streams.wire.http1 import ResponseHead, tokens
 from pycrictl.streams.wire.upgrade import ClientHandshake
 
@@ -31,76 +35,61 @@ _PROTOCOL_FIELD: Final = "X-Stream-Protocol-Version"
 async def open_transport(
     transport: Transport,
     url: str,
-    protocols: Sequence[str],
+    protocol: str,
     *,
     timeout_s: float,
     tls: TlsFiles | None = None,
-) -> tuple[ByteStream, str]:
-    """Connect to a stream URL and upgrade; return the connection and the protocol chosen.
+) -> ByteStream:
+    """Connect to a stream URL and upgrade; return the connection.
 
     The caller closes or aborts the connection. The URL is used up afterwards, even if the server
-    refuses. ``protocols`` are offered in their order; ``timeout_s`` limits connecting, and then the
-    response.
+    refuses. ``timeout_s`` limits connecting, and then the response.
     """
     target = parse_url(url)
     if transport == "websocket":
-        handshake = ClientHandshake(protocols)
+        handshake = ClientHandshake(protocol)
         method, fields, check = "GET", handshake.headers, handshake.check
     else:
-        fields = [("Connection", "Upgrade"), ("Upgrade", _SPDY_UPGRADE)]
-        fields += [(_PROTOCOL_FIELD, protocol) for protocol in protocols]
-        method, check = "POST", partial(_spdy_protocol, target, protocols)
+        upgrade = [("Connection", "Upgrade"), ("Upgrade", _SPDY_UPGRADE)]
+        fields = [*upgrade, (_PROTOCOL_FIELD, protocol)]
+        method, check = "POST", partial(_check_spdy, target, protocol)
     connection = await dial(target, timeout_s=timeout_s, tls=tls)
     try:
         exchange = Exchange(connection, target, method, fields)
         response = await exchange.request(timeout_s=timeout_s)
         if response.status != 101:
             raise await exchange.refused()
-        return connection, check(response)
+        check(response)
+        return connection
     except BaseException:
         connection.abort()
         raise
 
 
-def _spdy_protocol(target: Target, protocols: Sequence[str], response: ResponseHead) -> str:
-    chosen = response.headers.get_all(_PROTOCOL_FIELD)
+def _check_spdy(target: Target, protocol: str, response: ResponseHead) -> None:
     is_spdy = _SPDY_UPGRADE.lower() in tokens(response.headers, "Upgrade")
-    if not is_spdy or len(chosen) != 1 or chosen[0] not in protocols:
+    if not is_spdy or response.headers.get_all(_PROTOCOL_FIELD) != [protocol]:
         raise RemoteProtocolError(f'"{target.label}" chose a protocol that was not offered')
-    return chosen[0]
 
 
 SILENCE_S: Final = 30.0
 """How long a server may be silent when a response is known to be due."""
 
 Choice = Literal["auto", "spdy", "websocket"]
-Attempt = tuple[Transport, tuple[str, ...]]
-
-_SPDY: Final[Attempt] = ("spdy", SPDY_PROTOCOLS)
-_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS)
-_NEWEST_WEBSOCKET: Final[Attempt] = ("websocket", WEBSOCKET_PROTOCOLS[:1])
 
 
-def attempts(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Attempt]:
-    """Return the attempts in order: a transport, and the protocols to offer on it.
+def transports(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Transport]:
+    """Return the transports to try, in order.
 
-    Only the newest WebSocket protocol can end a standard input, so for a command with one, the
-    others are offered only if WebSocket is chosen and a terminal ends the input by a character.
-    Without them, a command that waits for the end of its input would never end.
-
-    With the older protocols, the server treats a standard input that was not requested as open and
-    ended. For a command of our own this is the same as no input. But it may end the input that
-    keeps a container alive, so those protocols are not offered if we only attach without input.
+    WebSocket cannot end a standard input: a command that reads it to the end would never exit,
+    unless a terminal ends it by a character. Nor can it leave out one: a server ends an input that
+    was not requested, which may keep alive a container that we only attach to.
     """
-    if choice == "spdy":
-        return [_SPDY]
+    if choice == "spdy" or (is_attach and not streams.stdin):
+        return ["spdy"]
     if streams.stdin:
-        only_newest = choice == "auto" or not streams.tty
-    else:
-        only_newest = is_attach
-    websocket = _NEWEST_WEBSOCKET if only_newest else _WEBSOCKET
-    has_other = choice == "auto" or (only_newest and streams.stdin)
-    return [websocket, _SPDY] if has_other else [websocket]
+        return ["websocket"] if choice == "websocket" and streams.tty else ["spdy"]
+    return ["websocket", "spdy"] if choice == "auto" else ["websocket"]
 
 
 async def run_command(
@@ -123,12 +112,12 @@ async def run_command(
         silence_s: time for the server to open the streams; and how long it may be silent after it
             has ended the outputs of a command with input, before we ping it and again after that.
     """
-    tried = attempts(choice, streams, is_attach=is_attach)
-    transport, connection, protocol = await _open(ask_url, tried, timeout_s, tls)
-    if choice == "websocket" and transport == "spdy":
+    tried = transports(choice, streams, is_attach=is_attach)
+    if choice == "websocket" and tried == ["spdy"]:
         ends.note("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
+    transport, connection = await _open(ask_url, tried, timeout_s, tls)
     try:
-        core = remote_command(transport, protocol, streams)
+        core = remote_command(transport, streams)
         outcome = await Pump(connection, core, ends, silence_s=silence_s).run()
         core.connection.close()
         connection.send(core.connection.data_to_send())
@@ -139,16 +128,102 @@ async def run_command(
 
 
 async def _open(
-    ask_url: Callable[[], str], tried: Sequence[Attempt], timeout_s: float, tls: TlsFiles | None
-) -> tuple[Transport, ByteStream, str]:
-    for transport, protocols in tried:
+    ask_url: Callable[[], str], tried: Sequence[Transport], timeout_s: float, tls: TlsFiles | None
+) -> tuple[Transport, ByteStream]:
+    for transport in tried:
         url = await in_thread(ask_url)
         try:
-            opened = await open_transport(transport, url, protocols, timeout_s=timeout_s, tls=tls)
+            opened = await open_transport(transport, url, PROTOCOL, timeout_s=timeout_s, tls=tls)
         except UpgradeRefused as exc:
-            if (transport, protocols) == tried[-1]:
+            if transport == tried[-1]:
                 exc.hint = exc.hint or (None if transport == "spdy" else "use --transport spdy")
                 raise
         else:
-            return transport, *opened
+            return transport, opened
     raise AssertionError("nothing was tried")
+
+
+Outcome = ExitReported | PycrictlError | None
+"""The outcome of a command; None if the user left it with the detach keys."""
+
+
+def stream_all(
+    env: Environment,
+    ask_urls: Sequence[Callable[[], str]],
+    streams: Streams,
+    *,
+    choice: Choice = "auto",
+    is_attach: bool = False,
+    timeout_s: float,
+    tls: TlsFiles | None = None,
+    spares: Callable[[int], bool] | None = None,
+) -> list[Outcome]:
+    """Run commands concurrently until all have ended, even if some of them fail.
+
+    With a terminal or standard input there must be only one. ``spares`` returns whether a signal is
+    ignored once a URL is known.
+    """
+    is_up = False
+
+    def ask(ask_url: Callable[[], str]) -> str:
+        nonlocal is_up
+        url = ask_url()
+        is_up = True
+        return url
+
+    async def one(ask_url: Callable[[], str], ends: Ends) -> Outcome:
+        try:
+            return await run_command(
+                partial(ask, ask_url),
+                streams,
+                ends,
+                choice=choice,
+                is_attach=is_attach,
+                timeout_s=timeout_s,
+                tls=tls,
+            )
+        except PycrictlError as error:
+            return error
+
+    async def every(terminal: Terminal | None) -> list[Outcome]:
+        stdout, stderr = Output(env.stdout), Output(env.stderr)
+        stdin = Input(env.stdin) if streams.stdin else None
+        ends = Ends(stdout, stderr, stdin, terminal, env.warn)
+        outcomes = await asyncio.gather(*(one(ask_url, ends) for ask_url in ask_urls))
+        await stdout.finish()
+        await stderr.finish()
+        return outcomes
+
+    screen = env.stdout.fileno() if streams.tty and env.stdout.isatty() else None
+    with Terminal(env.stdin.fileno(), screen=screen) if streams.tty else nullcontext() as terminal:
+        return run_in_loop(
+            every(terminal), spares=lambda number: is_up and spares is not None and spares(number)
+        )
+
+
+class CommandMissing(RuntimeFault):
+    exit_code = 127
+
+
+class CommandRefused(RuntimeFault):
+    exit_code = 126
+
+
+_NO_SHELL: Final = r'exec: "(?:[^"]*/)?(?:ba|da|a|z|k)?sh": '
+
+
+def not_started(what: str, outcome: ExitReported) -> PycrictlError:
+    """Return the error for a command that did not start, with the exit status that shells use."""
+    details = outcome.message
+    hint = None
+    if re.search(_NO_SHELL, details):
+        hint = (
+            "it has no shell: 'pycrictl cp' copies files without one, 'pycrictl debug' brings one"
+            " along"
+        )
+    message = f"{what}: {details}"
+    if "executable file not found" in details or "no such file or directory" in details:
+        return CommandMissing(message, details=details, hint=hint)
+    if "permission denied" in details:
+        return CommandRefused(message, details=details)
+    return RuntimeFault(message, details=details)

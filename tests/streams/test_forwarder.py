@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pycrictl.base.errors import PycrictlError, StreamError, UpgradeRefused
+from pycrictl.base.errors import ConnectError, PycrictlError
 from pycrictl.streams.forwarder import Forwarder, PortPair, listen
 from pycrictl.streams.remote_command import Transport
 from tests.streams.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
@@ -141,7 +141,7 @@ async def answering(peer: SpdyPeer) -> None:
 
 
 def test_many_connections_over_spdy() -> None:
-    """Each one requests a URL, after one request for the idle connection."""
+    """Each one requests a URL, after a first request, which shows whether that is possible."""
 
     async def scenario() -> None:
         async with forwarding(spdy(answering)) as scene:
@@ -194,40 +194,6 @@ def test_the_end_of_many_open_connections_is_silent(caplog: pytest.LogCaptureFix
 
     run(scenario())
     assert [record for record in caplog.records if record.name == "asyncio"] == []
-
-
-def test_an_idle_connection_that_the_server_closes_ends_it() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        pass
-
-    async def scenario() -> None:
-        async with forwarding(spdy(talk)) as scene:
-            with pytest.raises(StreamError, match="the connection to the pod was lost"):
-                await asyncio.wait_for(scene.running, LIMIT_S)
-
-    run(scenario())
-
-
-def test_the_idle_connection_is_not_taken_for_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.streams.forwarder.PING_S", 0.01)
-    pings: list[int] = []
-    enough = asyncio.Event()
-
-    async def talk(peer: SpdyPeer) -> None:
-        while frame := await peer.next_frame():
-            if isinstance(frame, Ping):
-                pings.append(frame.ping_id)
-                peer.send(frame)
-                if len(pings) == 3:
-                    enough.set()
-
-    async def scenario() -> None:
-        async with forwarding(spdy(talk)) as scene:
-            await asyncio.wait_for(enough.wait(), LIMIT_S)
-            assert not scene.running.done()
-        assert pings[:3] == [1, 3, 5]
-
-    run(scenario())
 
 
 def test_an_answer_that_comes_before_all_is_sent() -> None:
@@ -308,17 +274,16 @@ def test_a_client_that_leaves_before_its_connection_is_taken() -> None:
     run(scenario())
 
 
-def test_a_server_without_the_transport() -> None:
-    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_head(reader)
-        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+def test_a_runtime_that_stops_and_returns() -> None:
+    """Connections fail meanwhile, and are forwarded again afterwards."""
 
     async def scenario() -> None:
-        async with serve(handle) as address:
-            scene = Scene(address, "spdy")
-            with pytest.raises(UpgradeRefused, match="403"):
-                await asyncio.wait_for(scene.running, LIMIT_S)
-            assert not scene.is_ready.is_set()
+        async with forwarding(spdy(answering)) as scene:
+            scene.refusal = ConnectError("nobody there")
+            assert await scene.get(b"x") == b""
+            assert scene.notes == [f"forwarding {scene.port} -> 80: nobody there"]
+            scene.refusal = None
+            assert await scene.get(b"x") == b"got x"
 
     run(scenario())
 

@@ -16,9 +16,9 @@ import pytest
 
 from pycrictl.base.errors import RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.streams.pump import Ends, Input, Output
-from pycrictl.streams.remote_command import Choice, attempts, run_command
+from pycrictl.streams.remote_command import Choice, Transport, run_command, transports
 from pycrictl.streams.wire.command import ExitReported, OutcomeUnknown, Streams
-from tests.streams.servers import accept_upgrade, read_frame, read_head, run, serve, write
+from tests.streams.servers import accept_upgrade, read_head, run, serve, write
 from tests.streams.wire.frames import BINARY, PING, close_frame, frame
 from tests.streams.wire.spdyframes import RstStream
 
@@ -126,21 +126,6 @@ def test_outputs_and_outcome() -> None:
     assert (scene.stdout.getvalue(), scene.stderr.getvalue()) == ("ac", "b")
 
 
-def test_the_end_of_the_input() -> None:
-    received: list[bytes] = []
-
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        received.append((await read_frame(reader))[1])
-        received.append((await read_frame(reader))[1])
-        writer.write(frame(BINARY, b"\x03" + SUCCESS) + close_frame(1000))
-        await reader.read()
-
-    scene = Scene(talk, protocol="v5.channel.k8s.io")
-    assert scene.websocket(Streams(stdin=True), stdin=b"x") == ExitReported(0)
-    assert received == [b"\x00x", b"\xff\x00"]
-    assert scene.notes == []
-
-
 def test_a_server_that_asks_for_pongs_and_takes_none() -> None:
     pings = frame(PING, b"x" * 100) * 999 + frame(BINARY, b"\x01a")
 
@@ -187,32 +172,26 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
     assert peak < max(map(len, pieces)) + 8 * MIB
 
 
-NEWEST, ANY = (("websocket", ("v5.channel.k8s.io", "v4.channel.k8s.io")[:n]) for n in (1, 2))
-SPDY = ("spdy", ("v4.channel.k8s.io",))
-
-
 @pytest.mark.parametrize(
     ("choice", "streams", "is_attach", "tried"),
     [
-        ("auto", OUTPUT_ONLY, False, [ANY, SPDY]),
-        ("auto", PIPED, False, [NEWEST, SPDY]),
-        ("auto", PIPED, True, [NEWEST, SPDY]),
-        ("websocket", PIPED, False, [NEWEST, SPDY]),
-        ("websocket", PIPED, True, [NEWEST, SPDY]),
-        ("websocket", TERMINAL, False, [ANY]),
-        ("websocket", TERMINAL, True, [ANY]),
-        ("auto", TERMINAL, False, [NEWEST, SPDY]),
-        ("spdy", PIPED, False, [SPDY]),
-        # With older protocols a server ends an input that was not requested: attaching must not end
-        # that of a running container.
-        ("auto", OUTPUT_ONLY, True, [NEWEST, SPDY]),
-        ("websocket", OUTPUT_ONLY, True, [NEWEST]),
+        ("auto", OUTPUT_ONLY, False, ["websocket", "spdy"]),
+        ("auto", PIPED, False, ["spdy"]),
+        ("auto", TERMINAL, False, ["spdy"]),
+        ("websocket", OUTPUT_ONLY, False, ["websocket"]),
+        ("websocket", PIPED, True, ["spdy"]),
+        ("websocket", TERMINAL, True, ["websocket"]),
+        ("spdy", OUTPUT_ONLY, False, ["spdy"]),
+        # A server ends an input that was not requested: attaching must not end that of a running
+        # container.
+        ("auto", OUTPUT_ONLY, True, ["spdy"]),
+        ("websocket", OUTPUT_ONLY, True, ["spdy"]),
     ],
 )
 def test_what_is_tried(
-    choice: Choice, streams: Streams, is_attach: bool, tried: list[object]
+    choice: Choice, streams: Streams, is_attach: bool, tried: list[Transport]
 ) -> None:
-    assert attempts(choice, streams, is_attach=is_attach) == tried
+    assert transports(choice, streams, is_attach=is_attach) == tried
 
 
 @pytest.mark.parametrize("choice", ["websocket", "spdy"])
@@ -224,9 +203,9 @@ def test_what_was_not_offered(choice: Choice) -> None:
 def test_a_refused_websocket_is_told_with_what_helps() -> None:
     scene = Scene(say(), refuses=1)
     with pytest.raises(UpgradeRefused, match="403") as caught:
-        scene.websocket(is_attach=True)
+        scene.websocket()
     assert caught.value.hint == "use --transport spdy"
-    assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v5.channel.k8s.io"]
+    assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v4.channel.k8s.io"]
 
 
 def test_auto_goes_on_to_spdy() -> None:

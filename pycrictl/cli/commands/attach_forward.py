@@ -14,7 +14,7 @@ from pycrictl.runtime.cri.lists.lookup import Lookup
 from pycrictl.show.displays.outlet import Lines
 from pycrictl.streams.forwarder import Forwarder, listen, parse_pair
 from pycrictl.streams.loop import run_in_loop
-from pycrictl.streams.standard import not_started, stream_all
+from pycrictl.streams.remote_command import not_started, stream_all
 from pycrictl.streams.wire.command import ExitReported, Streams
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from pycrictl.base import limits
 from pycrictl.base.errors import StreamError
-from pycrictl.streams.blocking import open_websocket
+from pycrictl.streams.opening import open_websocket
 from pycrictl.streams.target import Target, TlsFiles, reason_of
 from pycrictl.streams.wire.websocket import (
     CLIENT,

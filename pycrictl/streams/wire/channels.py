@@ -4,9 +4,8 @@ Over WebSocket the first byte of a message (``websocket``) is the number of its 
 SPDY (``spdy``) each channel is a stream of the connection. Both start on a connection
 that has just been upgraded, and are fed the bytes received on it.
 
-Only in version 5 of the protocol, which no runtime itself offers, does a WebSocket message of the
-byte 255 and a channel's number end that channel. Before version 5 standard input cannot be ended
-over WebSocket: a command that reads it to its end never exits.
+No runtime offers version 5 of the protocol, in which WebSocket can end a channel. Before it, a
+command that reads its standard input to the end never exits.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from pycrictl.streams.wire.websocket import CLIENT, Messages, by_channel
 
 MESSAGE_BYTES: Final = 32768
 """Most data in one message or frame that we send: the size of Go's copy buffer."""
-
-_CLOSE: Final = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +76,8 @@ class Channels(ABC):
     def send(self, channel: int, data: bytes) -> None:
         """Send data in pieces of a suitable size; drop it if the channel accepts none."""
 
-    @abstractmethod
-    def end(self, channel: int) -> None:
-        """End our side of a channel, if the transport supports that."""
+    def end(self, channel: int) -> None:  # noqa: B027 - as it says
+        """End our side of a channel. Has an effect over SPDY only."""
 
     def ping(self) -> None:  # noqa: B027 - as it says
         """Ping the peer. Has an effect over SPDY only."""
@@ -108,11 +104,12 @@ class Channels(ABC):
 
 
 class WebSocketChannels(Channels):
-    """Channels from 0 to ``count`` - 1 over WebSocket; ``can_end`` is for version 5."""
+    """Channels from 0 to ``count`` - 1 over WebSocket."""
 
-    def __init__(self, count: int, *, can_end: bool = False) -> None:
+    can_end = False
+
+    def __init__(self, count: int) -> None:
         super().__init__()
-        self.can_end = can_end
         self._count = count
         self._websocket = Messages(CLIENT, peer="the runtime")
         self._events.append(ChannelsOpened())
@@ -121,10 +118,6 @@ class WebSocketChannels(Channels):
         view, number = memoryview(data), bytes((channel,))
         for start in range(0, len(data), MESSAGE_BYTES):
             self._websocket.send(number + view[start : start + MESSAGE_BYTES])
-
-    def end(self, channel: int) -> None:
-        if self.can_end:
-            self._websocket.send(bytes((_CLOSE, channel)))
 
     def close(self) -> None:
         self._websocket.close()
@@ -135,7 +128,11 @@ class WebSocketChannels(Channels):
         self._websocket.receive_data(data, now)
         try:
             for channel, content in by_channel(self._websocket.messages_received()):
-                self._receive(channel, content)
+                # A message without data, such as the first one, is ignored.
+                if content and channel >= self._count:
+                    raise RemoteProtocolError("the peer sent data on a channel that does not exist")
+                if content:
+                    self._events.append(ChannelReceived(channel, content))
         except RemoteProtocolError as exc:
             self._finish(exc)
         if self._websocket.is_over:
@@ -147,14 +144,3 @@ class WebSocketChannels(Channels):
 
     def data_to_send(self) -> Sequence[bytes | memoryview]:
         return self._websocket.data_to_send()
-
-    def _receive(self, channel: int, data: memoryview) -> None:
-        if channel == _CLOSE and self.can_end:
-            if len(data) != 1 or data[0] >= self._count:
-                raise RemoteProtocolError("the peer closed a channel that does not exist")
-            self._events.append(ChannelEnded(data[0], is_reset=True))
-        # A message without data, such as the first one, is ignored.
-        elif data:
-            if channel >= self._count:
-                raise RemoteProtocolError("the peer sent data on a channel that does not exist")
-            self._events.append(ChannelReceived(channel, data))

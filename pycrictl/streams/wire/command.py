@@ -1,7 +1,7 @@
 """The protocol of a remote command (exec, attach): its streams and its outcome. Pure.
 
 The outcome is a Status object (``metav1.Status``), as in version 4 of the protocol, which every CRI
-runtime supports. In version 5, WebSocket can end a channel (``channels``).
+runtime supports.
 """
 
 from __future__ import annotations
@@ -24,14 +24,8 @@ from pycrictl.streams.wire.channels import (
 )
 from pycrictl.streams.wire.spdy import HeaderFields, SpdyChannels
 
-V4: Final = "v4.channel.k8s.io"
-V5: Final = "v5.channel.k8s.io"
-
-SPDY_PROTOCOLS: Final = (V4,)
-"""The versions to offer over SPDY."""
-
-WEBSOCKET_PROTOCOLS: Final = (V5, V4)
-"""The versions to offer over WebSocket, best first; the server picks the first it supports."""
+PROTOCOL: Final = "v4.channel.k8s.io"
+"""The version to offer, over either transport."""
 
 MAX_STATUS_BYTES: Final = 1 << 20
 """Longest outcome accepted; an outcome repeats the command's arguments."""
@@ -197,19 +191,10 @@ class RemoteCommand:
         self._events.append(outcome)
 
 
-def remote_command(
-    transport: Literal["spdy", "websocket"], protocol: str, streams: Streams
-) -> RemoteCommand:
-    """Start a command on a connection that has just been upgraded.
-
-    ``protocol`` is the version that the server chose, which must be one of those offered.
-    """
-    if protocol not in (SPDY_PROTOCOLS if transport == "spdy" else WEBSOCKET_PROTOCOLS):
-        raise RemoteProtocolError(
-            f"the server chose no known version of the protocol: {protocol!r}"
-        )
+def remote_command(transport: Literal["spdy", "websocket"], streams: Streams) -> RemoteCommand:
+    """Start a command on a connection that has just been upgraded."""
     if transport == "websocket":
-        return RemoteCommand(WebSocketChannels(len(Channel), can_end=protocol == V5), streams)
+        return RemoteCommand(WebSocketChannels(len(Channel)), streams)
     # The server waits until as many streams as requested are open, in any order.
     headers: dict[int, HeaderFields] = {
         channel: (("streamtype", _name_of(channel)),)

@@ -8,7 +8,7 @@ with a plain response or serve other URLs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from websockets.client import ClientProtocol
@@ -30,11 +30,12 @@ _ANYWHERE: Final = WebSocketURI(
 
 
 class ClientHandshake:
-    """A client's side; ``protocols`` are the subprotocols to offer, best first."""
+    """A client's side; ``protocol`` is the subprotocol that it requires, empty for none."""
 
-    def __init__(self, protocols: Sequence[str] = ()) -> None:
-        offered = [Subprotocol(protocol) for protocol in protocols]
-        self._protocol = ClientProtocol(_ANYWHERE, subprotocols=offered or None)
+    def __init__(self, protocol: str = "") -> None:
+        self._wanted = protocol
+        offered = [Subprotocol(protocol)] if protocol else None
+        self._protocol = ClientProtocol(_ANYWHERE, subprotocols=offered)
 
     @property
     def headers(self) -> list[tuple[str, str]]:
@@ -42,8 +43,8 @@ class ClientHandshake:
         fields = self._protocol.connect().headers
         return [(name, value) for name, value in fields.raw_items() if name != "Host"]
 
-    def check(self, response: ResponseHead) -> str:
-        """Check a 101 (RFC 6455, 4.1); return the subprotocol chosen, empty for none."""
+    def check(self, response: ResponseHead) -> None:
+        """Require that a 101 accepts the handshake (RFC 6455, 4.1) and the subprotocol."""
         try:
             fields = _of_handshake(response.headers.raw_items())
             self._protocol.process_response(Response(response.status, response.reason, fields))
@@ -51,7 +52,8 @@ class ClientHandshake:
             raise RemoteProtocolError(
                 f"the server's WebSocket handshake is wrong: {escape(str(exc))}"
             ) from exc
-        return self._protocol.subprotocol or ""
+        if (self._protocol.subprotocol or "") != self._wanted:
+            raise RemoteProtocolError(f"the server does not speak {self._wanted}")
 
 
 def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | None:

@@ -97,13 +97,20 @@ def test_half_close_reaches_the_pod(command: list[str], pod: Pod) -> None:
             assert process.wait(60) == 0
 
 
-def test_port_forward_ends_with_the_runtime(lab: Lab, command: list[str], pod: Pod) -> None:
-    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id, ":80"]
-    with forwarded(words) as (process, _):
+def test_port_forward_outlives_a_restart_of_the_runtime(
+    lab: Lab, command: list[str], pod: Pod
+) -> None:
+    words = [*command, "port-forward", "--address", "127.0.0.1", pod.id]
+    with web_server(b"here") as port, forwarded([*words, f":{port}"]) as (process, lines):
+        (local,) = local_ports(lines)
         lab.node.kill9()
         try:
-            assert process.wait(60) == 1
+            with socket.create_connection(("127.0.0.1", local), timeout=60) as connection:
+                assert connection.recv(1) == b""
         finally:
             lab.node.start()
-        assert process.stderr is not None
-        assert len(process.stderr.read().splitlines()) == 1
+        assert get(local) == b"here"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert stderr.count("\n") == 1

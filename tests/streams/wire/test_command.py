@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -18,8 +17,6 @@ from pycrictl.streams.wire.channels import (
 )
 from pycrictl.streams.wire.command import (
     MAX_STATUS_BYTES,
-    V4,
-    V5,
     Channel,
     Event,
     ExitReported,
@@ -34,7 +31,6 @@ from tests.streams.wire.recorded import RECORDED
 from tests.streams.wire.remote import SpdyServer
 from tests.streams.wire.spdyframes import Data, Frame, GoAway, Ping, RstStream, SynReply, SynStream
 
-Transport = Literal["spdy", "websocket"]
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 CAUSE = {"reason": "ExitCode", "message": "7"}
 NON_ZERO = {"status": "Failure", "message": "m", "reason": "NonZeroExitCode"}
@@ -52,8 +48,8 @@ def reset(channel: Channel) -> ChannelEnded:
     return ChannelEnded(channel, is_reset=True)
 
 
-def websocket(protocol: str = V4, streams: Streams = PIPED) -> RemoteCommand:
-    command = remote_command("websocket", protocol, streams)
+def websocket(streams: Streams = PIPED) -> RemoteCommand:
+    command = remote_command("websocket", streams)
     assert command.events_received() == [ChannelsOpened()]
     return command
 
@@ -76,7 +72,7 @@ def said(command: RemoteCommand) -> list[bytes]:
 
 class Spdy(SpdyServer[Event]):
     def __init__(self, streams: Streams = PIPED, *, is_ready: bool = True) -> None:
-        self.command = remote_command("spdy", V4, streams)
+        self.command = remote_command("spdy", streams)
         super().__init__(self.command, self.command.connection)
         self.opened = self.sent()
         if is_ready:
@@ -90,14 +86,6 @@ def over_both(*messages: bytes) -> list[tuple[RemoteCommand, list[Event]]]:
     spoken = spdy.feed(*(Data(ERROR, message) for message in messages))
     written = heard(other, *(b"\x03" + message for message in messages))
     return [(spdy.command, spoken), (other, written)]
-
-
-@pytest.mark.parametrize(
-    ("transport", "protocol"), [("spdy", V5), ("websocket", ""), ("websocket", "v6.channel.k8s.io")]
-)
-def test_a_protocol_that_was_not_offered(transport: Transport, protocol: str) -> None:
-    with pytest.raises(RemoteProtocolError, match="chose no known version"):
-        remote_command(transport, protocol, PIPED)
 
 
 # WebSocket
@@ -121,7 +109,7 @@ def test_websocket_output_and_outcome() -> None:
 
 
 def test_websocket_input() -> None:
-    command = websocket(streams=TERMINAL)
+    command = websocket(TERMINAL)
     command.connection.send(Channel.STDIN, b"x" * (MESSAGE_BYTES + 1))
     command.connection.send(Channel.STDIN, b"")
     command.connection.end(Channel.STDIN)  # this version cannot signal it
@@ -135,22 +123,9 @@ def test_websocket_input() -> None:
     assert said(command) == []
 
 
-def test_websocket_version_5_closes_channels() -> None:
-    command = websocket(V5)
-    command.connection.end(Channel.STDIN)
-    assert said(command) == [b"\xff\x00"]
-    assert heard(command, b"\xff\x02", b"\x03" + SUCCESS, b"\x01late", b"\xff\x01") == [
-        reset(Channel.STDERR),
-        ExitReported(0),
-        LATE,
-        reset(Channel.STDOUT),
-    ]
-
-
-@pytest.mark.parametrize("protocol", [V4, V5])
-def test_websocket_ends_without_an_outcome(protocol: str) -> None:
+def test_websocket_ends_without_an_outcome() -> None:
     """The reason is the error of the connection if that broke, else of the WebSocket."""
-    closed, dropped, broken, garbled = (websocket(protocol) for _ in range(4))
+    closed, dropped, broken, garbled = (websocket() for _ in range(4))
     closed.connection.receive_data(close_frame(1000))
     dropped.connection.receive_eof()
     broken.connection.receive_eof(StreamError("reset by peer"))
@@ -176,13 +151,11 @@ def test_websocket_ends_without_an_outcome(protocol: str) -> None:
         (b"\x04x", "the peer sent data on the stream resize"),
         (b"\x05x", "the peer sent data on a channel that does not exist"),
         (b"\x03" + b"x" * (MAX_STATUS_BYTES + 1), "the outcome of the command is too long"),
-        (b"\xff", "the peer closed a channel that does not exist"),
-        (b"\xff\x05", "the peer closed a channel that does not exist"),
-        (b"\xff\x00\x01", "the peer closed a channel that does not exist"),
+        (b"\xff\x00", "the peer sent data on a channel that does not exist"),
     ],
 )
 def test_websocket_violations(message: bytes, reason: str) -> None:
-    command = websocket(V5, TERMINAL)
+    command = websocket(TERMINAL)
     assert heard(command, message) == []
     assert command.is_over
     assert command.error is not None
@@ -326,7 +299,7 @@ def test_recorded_by_containerd(
     exchange: str, streams: Streams, expected: tuple[bytes, bytes, int | None], piece_bytes: int
 ) -> None:
     """The recorded responses yield these events."""
-    command = remote_command("spdy", V4, streams)
+    command = remote_command("spdy", streams)
     events: list[Event] = []
     for side, data in RECORDED[exchange]:
         if side == "s":
@@ -355,11 +328,10 @@ def check_end(command: RemoteCommand, events: list[Event]) -> None:
 
 
 @given(
-    st.sampled_from([V4, V5]),
     st.lists(st.binary(max_size=20) | st.sampled_from([b"\x03" + SUCCESS, b"\xff\x01", b"\x01x"])),
 )
-def test_no_message_makes_it_raise(protocol: str, messages: list[bytes]) -> None:
-    command = websocket(protocol)
+def test_no_message_makes_it_raise(messages: list[bytes]) -> None:
+    command = websocket()
     check_end(command, heard(command, *messages))
 
 

@@ -30,7 +30,7 @@ from pycrictl.cluster.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
-from pycrictl.streams.blocking import connect
+from pycrictl.streams.opening import connect
 from pycrictl.streams.target import Target, reason_of
 
 TIMEOUT_S: Final = 60.0
