@@ -45,9 +45,6 @@ class HostBoards:
     def open(self) -> None:
         threading.Thread(target=self._several.run, args=(self,), daemon=True).start()
 
-    def close(self) -> None:
-        self._several.close()
-
     def look(self) -> Board:
         rows: list[BoardRow] = []
         pods = 0

@@ -127,8 +127,8 @@ class _End:
     def check(self) -> None:
         """Raise the error of the other ``cp``, unless it has only left something out."""
         status = self.process.close()
-        if not self.process.is_begun:
-            raise CopyError(f"the copy broke off: {failure(self.process.text).message}")
+        if not self.process.end.is_begun:
+            raise CopyError(f"the copy broke off: {failure(self.process.end).message}")
         if status and not self.summary.skipped:
             hints = [line.removeprefix("hint: ") for line in self._lines if line[:6] == "hint: "]
             lines = [line for line in self._lines if line[:6] != "hint: "]

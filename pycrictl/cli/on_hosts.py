@@ -8,13 +8,14 @@ and certificates.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
-import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
@@ -27,9 +28,10 @@ from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
-from pycrictl.hosts.connection import HostError, Ssh, failure
+from pycrictl.hosts.connection import HostError, Ssh
 from pycrictl.hosts.names import Host, hosts_of
 from pycrictl.hosts.program import Programs
+from pycrictl.hosts.session import CREDENTIALS
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
@@ -42,16 +44,14 @@ OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", 
 _OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
 """Options of ``cp`` for the end at this machine."""
 
-_WATCHED: Final = ("images", "metricsp", "pods", "ps", "stats", "statsp", "why")
-"""Commands that with ``--watch`` run until Ctrl-C."""
-
 _DIAGNOSES: Final = ("why", "doctor")
 """Commands whose status tells of problems that were found."""
 
-# Without the command's options, which take time to load: letters of a bundle, or the whole name.
-_WATCH: Final = re.compile(r"--?watch(=true)?|-[a-z]*w[a-z]*", re.IGNORECASE)
-_FOLLOW: Final = re.compile(r"--?follow(=true)?|-[a-z]*f[a-z]*", re.IGNORECASE)
-_TIMES: Final = re.compile(r"--?timestamps(=true)?|-[a-z]*t[a-z]*", re.IGNORECASE)
+PATIENCE_S: Final = 0.5
+"""How long a line of a log that is followed waits for earlier ones of other hosts."""
+
+_WATCH: Final = re.compile(r"--?watch(=.*)?|-[a-z]*w.*", re.IGNORECASE)
+"""What may be ``--watch``, without the command's options, which take time to load."""
 
 
 class Travel(NamedTuple):
@@ -64,7 +64,7 @@ class Travel(NamedTuple):
         output: spellings of an option whose file gets standard output, and ``-`` its value.
         reads: options that make it read standard input; ``*`` for always.
         wants: why it needs a single host, if it does.
-        has_credentials: whether it uses those of the environment.
+        variables: that are sent as files are.
     """
 
     files: tuple[int, ...] = ()
@@ -73,19 +73,19 @@ class Travel(NamedTuple):
     output: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
     wants: str = ""
-    has_credentials: bool = False
+    variables: tuple[str, ...] = ()
 
 
 TRAVELS: Final[Mapping[str, Travel]] = {
     "attach": Travel(reads=("stdin", "i"), wants="one terminal"),
     # cp: an archive, as standard input or output of ``cp -`` there.
-    "create": Travel(files=(1, 2), has_credentials=True),
+    "create": Travel(files=(1, 2), variables=CREDENTIALS),
     "debug": Travel(reads=("*",), wants="one terminal"),
     "exec": Travel(reads=("interactive", "i")),
     "load": Travel(input=("input", "i"), reads=("*",)),
     "port-forward": Travel(wants="the ports of one host"),
-    "pull": Travel(options=("pod-config",), input=("from",), reads=("u",), has_credentials=True),
-    "run": Travel(files=(0, 1), has_credentials=True),
+    "pull": Travel(options=("pod-config",), input=("from",), reads=("u",), variables=CREDENTIALS),
+    "run": Travel(files=(0, 1), variables=CREDENTIALS),
     "runp": Travel(files=(0,)),
     "save": Travel(output=("output", "o"), wants="one file to write"),
 }
@@ -98,12 +98,14 @@ class Request(NamedTuple):
     Attributes:
         words: the command line there, global options included.
         files: contents of files that are sent, by their places in ``words``.
+        variables: secret ones, which are sent with the files.
         input_from: the descriptor that becomes standard input; None if the command reads none.
         output_to: the file that gets standard output; empty for this program's own.
     """
 
     words: list[str]
-    files: list[tuple[int, bytes]]
+    files: Sequence[tuple[int, str]] = ()
+    variables: Mapping[str, str] = {}
     input_from: int | None = None
     output_to: str = ""
 
@@ -116,23 +118,27 @@ class _Target(NamedTuple):
     hosts: Sequence[Host]
     global_words: Sequence[str]
 
-    def start(self, request: Request, host: Host, *, has_credentials: bool) -> dict[str, Any]:
+    def start(self, request: Request, host: Host) -> dict[str, Any]:
         """Return what a host is told to run, after it was sent the files."""
-        environ = self.env.environ
-        start = session.start_message(self.env.program, host.label, request.words, environ)
-        names = session.CREDENTIALS if has_credentials else ()
-        secret = {name: environ[name] for name in names if name in environ}
-        if request.files or secret:
-            files = [(place, content.decode("latin-1")) for place, content in request.files]
-            content = json.dumps({"files": files, "environ": secret}).encode()
-            start["files"] = self.ssh.put(host, content)
+        start = session.start_message(self.env.program, host.label, request.words, self.env.environ)
+        if request.files or request.variables:
+            content = json.dumps({"files": request.files, "environ": request.variables})
+            start["files"] = self.ssh.put(host, content.encode())
         return start
+
+    def start_of_several(self, request: Request, host: Host) -> dict[str, Any]:
+        """Return what one of several hosts is told: to write records."""
+        env, start = self.env, self.start(request, host)
+        start["environ"]["COLUMNS"] = str(env.columns or 80)
+        terminals = [env.stdout_is_terminal, env.stderr_is_terminal]
+        is_plain = "events" in request.words  # they do not end, and are lines
+        return {**start, "terminals": terminals, "records": token_hex(), "is_plain": is_plain}
 
     def process(
         self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
     ) -> session.Process:
         """Start a command without a terminal; the error names the host."""
-        start = self.start(Request([*self.global_words, *words], []), host, has_credentials=False)
+        start = self.start(Request([*self.global_words, *words]), host)
         start["environ"] |= variables
         try:
             return session.Process(
@@ -193,8 +199,7 @@ def run(
         from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
         from pycrictl.cli.top.screen import own_words  # noqa: PLC0415 - the same
 
-        request = Request([*target.global_words, *words], [])
-        start = partial(_told, target, request, is_live=True)
+        start = partial(target.start_of_several, Request([*target.global_words, *words]))
         mine = [word for name, word in given if name != "host"]
         app.boards_elsewhere = HostBoards(ssh, hosts, start, [*own_words(), *mine])
         return None
@@ -208,11 +213,11 @@ def run(
     if name == "port-forward" and not _typed(parse()) & {"help", "h"}:
         return _forward(target, parse())
     if is_alone:
-        return _alone(target, request, travel)
-    return _together(target, request, name, params["max_parallel_hosts"])
+        return _alone(target, request)
+    return _together(target, request, name, parse, params["max_parallel_hosts"])
 
 
-def _alone(target: _Target, request: Request, travel: Travel) -> int:
+def _alone(target: _Target, request: Request) -> int:
     env, ssh, (host,) = target.env, target.ssh, target.hosts
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
     has_terminal = has_terminal and not request.output_to and request.input_from in (0, None)
@@ -221,18 +226,16 @@ def _alone(target: _Target, request: Request, travel: Travel) -> int:
         is_kept, way = ssh.kept(host) is not None, ssh.reach(host)
         if way["asks"] and not has_terminal:
             raise HostError("sudo needs a password there", hint="run it where a terminal can ask")
-        start = target.start(request, host, has_credentials=travel.has_credentials)
+        start = target.start(request, host)
         end = session.run(
             way, start, is_terminal=has_terminal, stdin=request.input_from, stdout=stdout
         )
-        if not end.is_begun:
-            ssh.forget(host)
-            if is_kept:  # the program was there a moment ago
+        try:
+            return ssh.status(host, end)
+        except HostError:
+            if is_kept and not end.is_begun:  # the program was there a moment ago
                 return attempt(stdout)
-            raise failure(end.text)
-        if end.status == session.LOST_STATUS and ssh.is_lost(host):
-            raise HostError("the connection has ended")
-        return end.status
+            raise
 
     try:
         if not request.output_to:
@@ -245,39 +248,30 @@ def _alone(target: _Target, request: Request, travel: Travel) -> int:
         raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
-def _told(
-    target: _Target, request: Request, host: Host, *, is_live: bool, has_credentials: bool = False
-) -> dict[str, Any]:
-    """Return what one of several hosts is told: to write records."""
-    env = target.env
-    start = target.start(request, host, has_credentials=has_credentials)
-    start["environ"]["COLUMNS"] = str(env.columns or 80)
-    terminals = [env.stdout_is_terminal, env.stderr_is_terminal]
-    return {**start, "terminals": terminals, "records": secrets.token_hex(), "is_live": is_live}
-
-
-def _together(target: _Target, request: Request, name: str, most: int) -> int:
+def _together(
+    target: _Target, request: Request, name: str, parse: Callable[[], CommandLine], most: int
+) -> int:
     from pycrictl.hosts.several import Several  # noqa: PLC0415 - one host needs none of it
     from pycrictl.show.merged import Merged  # noqa: PLC0415 - the same
 
     env, hosts, words = target.env, target.hosts, request.words
-    is_live = name == "events" or (name in _WATCHED and any(map(_WATCH.fullmatch, words)))
-    follows, strips = is_live or name == "image-pull-progress", None
+    if any(map(_WATCH.fullmatch, words)) and parse().values.get("watch"):
+        raise UsageError("--watch takes one host", hint="'top' shows several")
+    follows, strips = name in ("events", "image-pull-progress"), None
     if name == "logs":
-        follows = any(map(_FOLLOW.fullmatch, words))
-        strips = not any(map(_TIMES.fullmatch, words))
+        line = parse().values
+        follows, strips = line.get("follow", False), not line.get("timestamps")
         words += ["--timestamps"] if strips else []
-    has_credentials = TRAVELS.get(name, Travel()).has_credentials
     several = Several(
         target.ssh,
         hosts,
-        partial(_told, target, request, is_live=is_live, has_credentials=has_credentials),
+        partial(target.start_of_several, request),
         most=len(hosts) if follows else most,
         input_from=request.input_from,
         strips=strips,
+        patience_s=PATIENCE_S if follows else math.inf,
     )
-    ends: Mapping[str, int | str] = {}
-    with Merged(env, [host.label for host in hosts], is_live=is_live) as merged:
+    with Merged(env, [host.label for host in hosts]) as merged:
         ends = several.run(merged)
     failed = [f"{host} ({_end(end)})" for host, end in ends.items() if end]
     if failed and name not in _DIAGNOSES:
@@ -335,26 +329,28 @@ def _request(
     parse: Callable[[], CommandLine],
 ) -> Request:
     """Return what is sent: the command line, with the files of this machine that it names."""
-    as_typed = [*global_words, *words]
-    input_from = None
-    if travel.reads and ("*" in travel.reads or _typed(parse()) & {*travel.reads}):
-        input_from = 0
-    if not (travel.files or travel.options or travel.input or travel.output):
-        return Request(as_typed, [], input_from)
+    if travel == Travel():
+        return Request([*global_words, *words])
     line = parse()
-    if line.positionals[:1] in (["jsonschema"], ["js"]):
-        return Request(as_typed, [], input_from)
-    made, files, output_to = as_typed[: len(global_words) + 1], [], ""
+    request = Request(
+        [*global_words, *words],
+        variables={name: env.environ[name] for name in travel.variables if name in env.environ},
+        input_from=0 if "*" in travel.reads or _typed(line) & {*travel.reads} else None,
+    )
+    names_files = travel.files or travel.options or travel.input or travel.output
+    if not names_files or line.positionals[:1] in (["jsonschema"], ["js"]):
+        return request
+    made, files = request.words[: len(global_words) + 1], []
     for name, word in words_of(line):
         typed, (option, _, value) = {*line.spellings[name]}, word.partition("=")
         if typed & {*travel.options}:
             files.append((len(made) + 1, _content(value)))
             made += [option, value]
         elif typed & {*travel.input}:
-            input_from = 0 if value == "-" else _opened(value)
+            request = request._replace(input_from=0 if value == "-" else _opened(value))
             made.append(f"{option}=-")
         elif typed & {*travel.output}:
-            output_to = "" if value == "-" else value
+            request = request._replace(output_to="" if value == "-" else value)
             made.append(f"{option}=-")
         else:
             made.append(word)
@@ -363,7 +359,7 @@ def _request(
         if place in travel.files:
             files.append((len(made), _content(word)))
         made.append(word)
-    return Request(made, files, input_from, output_to)
+    return request._replace(words=made, files=files)
 
 
 def _typed(line: CommandLine) -> set[str]:
@@ -379,12 +375,12 @@ def _opened(path: str) -> int:
         raise ConfigError(f"cannot read {quote(path, 4096)}: {reason}") from None
 
 
-def _content(path: str) -> bytes:
+def _content(path: str) -> str:
     with open(_opened(path), "rb") as file:
         content = file.read(FILE_LIMIT_BYTES + 1)
     if len(content) > FILE_LIMIT_BYTES:
         raise ConfigError(f"{quote(path, 4096)} is larger than {FILE_LIMIT_BYTES // 1024} KiB")
-    return content
+    return content.decode("latin-1")
 
 
 def _is_local(positionals: Sequence[str]) -> bool:

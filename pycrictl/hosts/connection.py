@@ -11,12 +11,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import shlex
 import stat
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
@@ -27,7 +26,7 @@ from pycrictl.base.units import escape, shorten
 from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.program import Programs
-from pycrictl.hosts.session import COMMAND_VARIABLE, ENTRY, Process
+from pycrictl.hosts.session import COMMAND_VARIABLE, ENTRY, LOST_STATUS, End, Process
 
 KEPT_S: Final = 60
 LOST_S: Final = 15
@@ -112,10 +111,6 @@ class Ssh:
         """Return how commands are run there (``session.known_way``), if that is known."""
         return session.known_way(self.socket(host)) if self._keeps else None
 
-    def is_lost(self, host: Host) -> bool:
-        """Return whether the connection has ended, of a command that ended with LOST_STATUS."""
-        return not self._keeps or session.is_lost(self.socket(host))
-
     def reach(self, host: Host) -> dict[str, Any]:
         """Return how commands are run there; sends the program if the host needs it."""
         if way := self.kept(host):
@@ -145,9 +140,17 @@ class Ssh:
                 Path(f"{self.socket(host)}.json").write_text(json.dumps(way))
         return way
 
-    def forget(self, host: Host) -> None:
-        """Ask the host anew at the next ``reach``."""
-        Path(f"{self.socket(host)}.json").unlink(missing_ok=True)
+    def status(self, host: Host, end: End) -> int:
+        """Return the exit status of a command; HostError if it has not begun, or was cut off."""
+        if not end.is_begun:
+            Path(f"{self.socket(host)}.json").unlink(missing_ok=True)
+            raise failure(end)
+        is_lost = end.status == LOST_STATUS and (
+            not self._keeps or session.is_lost(self.socket(host))
+        )
+        if is_lost:
+            raise HostError("the connection has ended")
+        return end.status
 
     def put(self, host: Host, content: bytes) -> str:
         """Write what is small to a private temporary file there; return its path."""
@@ -160,10 +163,11 @@ class Ssh:
         """Forward ``ADDRESS:PORT`` here to a port of the host's loopback address, or end that."""
         words = ["ssh", "-F", "/dev/null", "-S", self.socket(host)]
         words += ["-O", "cancel" if ends else "forward", "-L", f"{local}:127.0.0.1:{port}", "kept"]
-        process = Process(words, is_bound=False)
-        _, errors = _read_all(process, None)
-        if process.close() and not ends:
-            raise HostError(_last_line(errors) or "ssh cannot forward the port")
+        with closing(Process(words, is_bound=False)) as process:
+            for _ in process.pieces():
+                pass
+        if process.end.status and not ends:
+            raise failure(process.end)
 
     def _options(self, host: Host) -> list[str]:
         options = {
@@ -188,14 +192,18 @@ class Ssh:
         """Return the words that a script, which reads ``file``, answers."""
         asks = ["-o", f"BatchMode={'no' if self._asks else 'yes'}"]
         words = [*self._options(host), *asks, "-T", "--", host.name, f"sh -c '{script}'"]
-        process = Process(words, file.fileno() if file else None, is_bound=False)
+        stdin = file.fileno() if file else None
         try:
-            seen, errors = _read_all(process, timeout_s)
-        finally:
-            process.close()
-        match = re.search(rf"(?m)^{_ANSWER} (.*)\n", seen.decode(errors="replace"))
+            with closing(Process(words, stdin, is_bound=False)) as process:
+                for _ in process.pieces(timeout_s):
+                    pass
+        except TimeoutError:
+            raise HostError(f"no answer within {timeout_s:g} s") from None
+        except OSError as exc:
+            raise HostError(f"cannot run {words[0]}: {(exc.strerror or '').lower()}") from None
+        match = re.search(rf"(?m)^{_ANSWER} (.*)\n", process.answer.decode(errors="replace"))
         if match is None:
-            raise HostError(_last_line(errors) or _no_answer(seen))
+            raise failure(process.end)
         return match[1].split()
 
     def _send(self, host: Host, machine: str) -> str:
@@ -223,42 +231,14 @@ class Ssh:
             raise HostError(f"cannot put the program there: {exc.message}", hint=hint) from None
 
 
-def failure(text: bytes) -> HostError:
-    """Return why a command has not begun; ``text`` is what was printed instead."""
-    return HostError(_last_line(text) or _no_answer(text))
-
-
-def _read_all(process: Process, timeout_s: float | None) -> tuple[bytes, bytes]:
-    """Return the ends of both outputs.
-
-    Raises:
-        HostError: nothing came within the time.
-    """
-    seen = {process.stdout: b"", process.stderr: b""}
-    left = [*seen]
-    while left:
-        is_over = process.stdout not in left  # a kept ssh may hold on to standard error
-        ready = select.select(left, [], [], 0.2 if is_over else timeout_s)[0]
-        if not ready and is_over:
-            break
-        if not ready:
-            raise HostError(f"no answer within {timeout_s:g} s")
-        for descriptor in ready:
-            data = process.read_all(descriptor)
-            seen[descriptor] = (seen[descriptor] + data)[-65536:]
-            if not data:
-                left.remove(descriptor)
-    return seen[process.stdout], seen[process.stderr]
-
-
-def _last_line(text: bytes) -> str:
-    lines = [line.strip() for line in text.decode(errors="replace").splitlines()]
-    return shorten(escape(next((line for line in reversed(lines) if line), "")), 300)
-
-
-def _no_answer(text: bytes) -> str:
-    first = _last_line(text.strip().partition(b"\n")[0])
-    return "it does not run the requested command" + (f'; it answers "{first}"' if first else "")
+def failure(end: End) -> HostError:
+    """Return why a command has not begun, from what was printed instead."""
+    lines = [line.strip() for line in end.text.decode(errors="replace").splitlines()]
+    text = shorten(escape(next(filter(None, reversed(lines)), "")), 300)
+    if text and end.is_error:
+        return HostError(text)
+    answer = f'; it answers "{text}"' if text else ""
+    return HostError(f"it does not run the requested command{answer}")
 
 
 def _make_private(folder: Path) -> None:

@@ -14,8 +14,6 @@ import select
 import signal
 import struct
 import sys
-import threading
-import time
 from contextlib import suppress
 
 from pycrictl.hosts.session import BEGUN, CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
@@ -45,9 +43,6 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
     if not has_terminal:
         os.write(2, MARK)
     scratch = _take_files(start) if "files" in start else ""
-    if not has_terminal and not scratch:  # a process less, which every command would pay for
-        threading.Thread(target=_watch, args=(connection,), daemon=True).start()
-        _become(start, run)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     pid = os.fork()
     if not pid:
@@ -65,20 +60,11 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
     os._exit(code if code >= 0 else 128 - code)
 
 
-def _is_gone(connection: str, wait_s: float = 0) -> bool:
-    """Return whether the client is gone, or has gone within the time."""
+def _is_gone(connection: str) -> bool:
+    """Return whether the client is gone."""
     poll = select.poll()
     poll.register(1, 0)  # reports only that the other end is closed
-    return bool(poll.poll(wait_s * 1000)) or _silence_s(connection) > SILENCE_S
-
-
-def _watch(connection: str) -> None:
-    """End this process, whose group it leads, if the client is gone."""
-    while not _is_gone(connection, 1.0):
-        pass
-    os.kill(os.getpid(), signal.SIGHUP)
-    time.sleep(_GRACE_S)
-    os.killpg(0, signal.SIGKILL)
+    return bool(poll.poll(0)) or _silence_s(connection) > SILENCE_S
 
 
 def _watched(pid: int, connection: str) -> int:
@@ -157,8 +143,8 @@ def _become(start: dict[str, Any], run: Callable[[], NoReturn]) -> NoReturn:
 
         sys.stderr = ToldStream(2, is_terminal=terminals[1])
         sys.stdout = ToldStream(1, is_terminal=terminals[0])
-        if word := start.get("records"):
-            sys.stdout = Records(word, is_terminal=terminals[0], is_live=start["is_live"])
+        if "records" in start and not start["is_plain"]:
+            sys.stdout = Records(start["records"], is_terminal=terminals[0])
     run()
 
 

@@ -16,7 +16,7 @@ import zlib
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-    from typing import Any, NoReturn
+    from typing import Any
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
@@ -154,10 +154,13 @@ def run_kept(argv: Sequence[str]) -> int | None:
 
 
 class End:
-    """How a command ended; if it has not begun, ``text`` has what was printed instead."""
+    """How a command ended.
 
-    def __init__(self, status: int, text: bytes, *, is_begun: bool) -> None:
-        self.status, self.text, self.is_begun = status, text, is_begun
+    If it has not begun, ``text`` has what was printed instead: errors, or else output.
+    """
+
+    def __init__(self, status: int, text: bytes, *, is_begun: bool, is_error: bool = True) -> None:
+        self.status, self.text, self.is_begun, self.is_error = status, text, is_begun, is_error
 
 
 def run(
@@ -185,8 +188,8 @@ def run(
         for is_error, data in process.pieces():
             _write(2 if is_error else stdout, data)
     finally:
-        status = process.close()
-    return End(status, process.text, is_begun=process.is_begun)
+        process.close()
+    return process.end
 
 
 class Process:
@@ -195,7 +198,8 @@ class Process:
     Args:
         stdin: its standard input: None for nothing, -1 for a pipe, whose end is ``stdin``.
         is_bound: whether it gets a terminal of its own to control it, which is hung up when this
-            process ends, even if it is killed; else it may ask questions on this terminal.
+            process ends, even if it is killed; else it may ask questions on this terminal, and
+            leave a control connection behind.
     """
 
     def __init__(
@@ -211,55 +215,62 @@ class Process:
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
         self._before = {self.stdout: b"\n", self.stderr: b"\n"}  # what has come before the mark
-        self._is_over = False
-        self._status: int | None = None
+        self._is_bound, self._is_over, self._status = is_bound, False, -1
         self._terminal, terminal = os.openpty() if is_bound else (-1, -1)
-        self._pid = os.fork()
-        if not self._pid:
-            _become(words, (given, out, err), terminal)
-        for descriptor in {given, out, err, terminal} - {-1}:
-            os.close(descriptor)
+        try:
+            self._pid = _spawn(words, (given, out, err), terminal)
+        finally:
+            for descriptor in {given, out, err, terminal} - {-1}:
+                os.close(descriptor)
 
     @property
-    def is_begun(self) -> bool:
-        return self.stdout not in self._before
+    def end(self) -> End:
+        """How it has ended, after ``close``."""
+        errors = self._before.get(self.stderr, b"").strip()
+        text = errors or self.answer.strip().partition(b"\n")[0]
+        is_begun = self.stdout not in self._before
+        return End(self._status, text, is_begun=is_begun, is_error=bool(errors))
 
     @property
-    def text(self) -> bytes:
-        """What was printed instead of the mark: errors, or else output."""
-        return self._before.get(self.stderr, b"").strip() or self._before.get(self.stdout, b"")
+    def answer(self) -> bytes:
+        """The last of what standard output has before the mark, or without one."""
+        return self._before.get(self.stdout, b"")
 
-    def read_all(self, descriptor: int) -> bytes:
-        """Return what an output has at present; nothing at its end."""
-        data = os.read(descriptor, _PIECE_BYTES)
-        self._is_over |= not data and descriptor == self.stdout
-        return data
+    def pieces(self, timeout_s: float | None = None) -> Iterator[tuple[bool, bytes]]:
+        """Yield what both outputs have after the mark, and whether it is standard error.
 
-    def read(self, descriptor: int) -> bytes | None:
-        """Return what an output has after the mark, at present; None at its end."""
-        if not (data := self.read_all(descriptor)):
-            return None
-        if descriptor in self._before:
-            before, mark, data = (self._before[descriptor] + data).partition(MARK)
-            if mark:
-                del self._before[descriptor]
-            else:
-                self._before[descriptor] = before[-_SEEN_BYTES:]
-        return data
-
-    def pieces(self) -> Iterator[tuple[bool, bytes]]:
-        """Yield what both outputs have after the mark, and whether it is standard error."""
+        Raises:
+            TimeoutError: nothing came for so long.
+        """
         left = [self.stdout, self.stderr]
         while left:
-            for descriptor in select.select(left, [], [])[0]:
-                if (data := self.read(descriptor)) is None:
+            # What is left behind may hold on to standard error.
+            lingers = self._is_over and not self._is_bound
+            ready = select.select(left, [], [], _LINGER_S if lingers else timeout_s)[0]
+            if lingers and not ready:
+                return
+            if not ready:
+                raise TimeoutError
+            for descriptor in ready:
+                if not (data := os.read(descriptor, _PIECE_BYTES)):
+                    self._is_over |= descriptor == self.stdout
                     left.remove(descriptor)
-                else:
+                elif data := self._after_mark(descriptor, data):
                     yield descriptor == self.stderr, data
+
+    def _after_mark(self, descriptor: int, data: bytes) -> bytes:
+        if descriptor not in self._before:
+            return data
+        before, mark, data = (self._before[descriptor] + data).partition(MARK)
+        if mark:
+            del self._before[descriptor]
+        else:
+            self._before[descriptor] = before[-_SEEN_BYTES:]
+        return data
 
     def close(self) -> int:
         """End it if it still runs, and what it runs on the host; return its exit status."""
-        if self._status is None:
+        if self._status < 0:
             for descriptor in {self.stdin, self.stdout, self.stderr, self._terminal} - {-1}:
                 os.close(descriptor)
             if not self._is_over:
@@ -284,19 +295,19 @@ def feed(pieces: Iterable[bytes | memoryview], processes: Iterable[Process]) -> 
         process.stdin = -1
 
 
-def _become(words: list[str], streams: Sequence[int] = (), terminal: int = -1) -> NoReturn:
-    """Turn a new process into ssh, controlled by a terminal if there is one."""
-    try:
-        if terminal >= 0:
-            os.login_tty(terminal)
-        for number, descriptor in enumerate(streams):
-            os.dup2(descriptor, number)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.execvp(words[0], words)
-    except OSError as exc:
-        os.write(2, f"cannot run {words[0]}: {exc.strerror}".lower().encode())
-    finally:
-        os._exit(127)
+def _spawn(words: list[str], streams: Sequence[int], terminal: int) -> int:
+    """Start ssh, in a session of its own if a terminal is to control it; return its process."""
+    actions: list[Any] = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in enumerate(streams)]
+    if terminal >= 0:  # a session gets the first terminal that it opens
+        actions.insert(0, (os.POSIX_SPAWN_OPEN, 1, os.ttyname(terminal), os.O_RDWR, 0))
+    return os.posix_spawnp(
+        words[0],
+        words,
+        os.environ,
+        file_actions=actions,
+        setsid=terminal >= 0,
+        setsigdef=[signal.SIGPIPE],
+    )
 
 
 def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
@@ -313,8 +324,7 @@ def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
     saved, size = termios.tcgetattr(0), termios.tcgetwinsize(1)
     there, terminal = os.openpty()
     termios.tcsetwinsize(terminal, size)
-    if not (pid := os.fork()):
-        _become(words, terminal=terminal)
+    pid = _spawn(words, [terminal] * 3, terminal)
     os.close(terminal)
 
     def resize(*_: object) -> None:

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import os
+import queue
 import re
-import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.hosts.connection import HostError, Ssh, failure
-from pycrictl.hosts.session import LOST_STATUS, Process, feed, words_of
+from pycrictl.hosts.connection import HostError, Ssh
+from pycrictl.hosts.session import Process, feed, words_of
 from pycrictl.node.logs.logtime import TIMESTAMP, timestamp_ns
 from pycrictl.show.records import Record, parsed
 
 if TYPE_CHECKING:
     from pycrictl.hosts.names import Host
 
-PATIENCE_S: Final = 0.5
-"""How long a log line waits for earlier ones of other hosts."""
-
 _TICK_S: Final = 0.1
 _PIECE_BYTES: Final = 64 * 1024
 """Of standard input; longer lines of output are split."""
 
-_WAITING: Final = 1000
-"""How many log lines of a host may wait before it is not read any more."""
+_QUEUED: Final = 64
+"""How many pieces of output may wait to be shown."""
 
 _RECORDS_BYTES: Final = 32 * 1024 * 1024
 """How much data of one host is kept until all have answered."""
@@ -49,44 +47,8 @@ class Shown(Protocol):
         """Do what is due; called all the time."""
 
 
-class _Run:
-    """The command on one host; ``word`` is in front of its records."""
-
-    def __init__(self, host: Host, process: Process, word: bytes) -> None:
-        self.host, self.process, self._word = host, process, word
-        self.left = {process.stdout, process.stderr}
-        self.waiting: deque[tuple[float, float, bytes]] = deque()
-        self._rest = dict.fromkeys(self.left, b"")
-        self._kept = 0
-
-    def receive(self, descriptor: int) -> list[bytes | Record]:
-        """Return the lines and records that an output has at present."""
-        data = self.process.read(descriptor)
-        *lines, rest = (self._rest[descriptor] + (data or b"")).split(b"\n")
-        if data is None:
-            self.left.discard(descriptor)
-        if rest and (data is None or (len(rest) > _PIECE_BYTES and self._word not in rest)):
-            lines, rest = [*lines, rest], b""
-        self._rest[descriptor] = rest
-        found: list[bytes | Record] = []
-        for line in lines:
-            text, word, record = line.partition(self._word)
-            if not word or descriptor == self.process.stderr:
-                found.append(line)
-                continue
-            found += [text] if text else []
-            try:
-                found.append(one := parsed(record))
-            except (ValueError, TypeError, KeyError, RecursionError):
-                raise HostError("its answer is not valid") from None
-            self._kept += 0 if one.passes else len(record)
-        if self._kept + len(rest) > _RECORDS_BYTES:
-            raise HostError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
-        return found
-
-
 class Several:
-    """Runs a command on several hosts.
+    """Runs a command on several hosts, each in a thread; what they print is shown by one.
 
     Args:
         start: what each host is told to run, with its secret word for records.
@@ -94,7 +56,8 @@ class Several:
         input_from: a descriptor that is read once for all of them; None for no input.
         strips: None if lines do not begin with times, by which those of all hosts are ordered;
             else whether the times are removed.
-        again_s: begin again so long after an end, until ``close``.
+        patience_s: how long a line waits for earlier ones of hosts that are slow.
+        again_s: begin again so long after an end, forever.
     """
 
     def __init__(
@@ -106,125 +69,134 @@ class Several:
         most: int,
         input_from: int | None = None,
         strips: bool | None = None,
+        patience_s: float = math.inf,
         again_s: float | None = None,
     ) -> None:
-        self._ssh, self._start = ssh, start
+        self._ssh, self._hosts, self._start = ssh, hosts, start
         self._most = most if input_from is None else len(hosts)
-        self._pool = ThreadPoolExecutor(self._most)
         self._input_from, self._strips, self._again_s = input_from, strips, again_s
-        self._due = deque((0.0, host) for host in hosts)
-        self._reached: dict[Future[dict[str, Any]], Host] = {}
-        self._runs: list[_Run] = []
-        self._ends: dict[str, int | str] = {host.label: "interrupted" for host in hosts}
-        self._is_over = False
+        self._patience_s = patience_s
+        self._due = deque(hosts)
+        self._begun: list[Process | None] = []
+        self._queue: queue.Queue[Callable[[Shown], object]] = queue.Queue(_QUEUED)
+        self._ends: dict[str, int | str] = {}
+        labels = [host.label for host in hosts]
+        self._waiting: dict[str, deque[tuple[float, float, bytes]]] = {h: deque() for h in labels}
+        self._are_shown = {label: threading.Semaphore() for label in labels}
 
     def run(self, shown: Shown) -> dict[str, int | str]:
         """Show what all hosts print; return their exit statuses, or why there is none, by host."""
-        try:
-            while (self._due or self._reached or self._runs) and not self._is_over:
-                self._begin(shown)
-                self._receive(shown)
-                self._show_waiting(shown)
-                shown.tick()
-        finally:
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            for each in self._runs:
-                each.process.close()
-        return self._ends
+        for _ in range(min(self._most, len(self._hosts))):
+            threading.Thread(target=self._work, daemon=True).start()
+        while len(self._ends) < len(self._hosts) or any(self._waiting.values()):
+            with suppress(queue.Empty):
+                self._queue.get(timeout=_TICK_S)(shown)
+            self._show_ordered(shown)
+            shown.tick()
+        return {host.label: self._ends[host.label] for host in self._hosts}
 
-    def close(self) -> None:
-        self._is_over = True
+    def _work(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._run(self._due.popleft())
 
-    def _begin(self, shown: Shown) -> None:
-        """Connect to hosts whose turn it is, and start the command where that is done."""
-        now_s = time.monotonic()
-        while self._due and self._due[0][0] <= now_s and self._count < self._most:
-            _, host = self._due.popleft()
-            self._reached[self._pool.submit(self._ssh.reach, host)] = host
-        for future in [each for each in self._reached if each.done()]:
-            host = self._reached.pop(future)
+    def _run(self, host: Host) -> None:
+        """Run the command on a host; queue what it prints, and its end."""
+        while True:
+            status, error, process, word = 0, "", None, b""
             try:
-                start = self._start(host)
-                words = words_of(future.result(), start, is_terminal=False)
+                way, start = self._ssh.reach(host), self._start(host)
+                words, word = words_of(way, start, is_terminal=False), start["records"].encode()
                 process = Process(words, None if self._input_from is None else -1)
-                self._runs.append(_Run(host, process, start["records"].encode()))
             except PycrictlError as exc:
-                self._end(shown, host, 0, exc.message + (f" ({exc.hint})" if exc.hint else ""))
-        if self._input_from is not None and not self._due and not self._reached:
+                error = exc.message + (f" ({exc.hint})" if exc.hint else "")
+            self._begin(process)
+            if process is not None:
+                try:
+                    with closing(process):
+                        self._receive(host.label, process, word)
+                    status = self._ssh.status(host, process.end)
+                except HostError as exc:
+                    error = exc.message
+            self._queue.put(partial(self._end, host.label, status, error))
+            if self._again_s is None:
+                break
+            time.sleep(self._again_s)
+
+    def _begin(self, process: Process | None) -> None:
+        """Begin to feed all processes when the last of them has begun, or cannot."""
+        self._begun.append(process)
+        if self._input_from is not None and len(self._begun) == len(self._hosts):
             pieces = iter(partial(os.read, self._input_from, _PIECE_BYTES), b"")
-            arguments = (pieces, [each.process for each in self._runs])
+            arguments = pieces, [each for each in self._begun if each is not None]
             threading.Thread(target=feed, args=arguments, daemon=True).start()
-            self._input_from = None
 
-    @property
-    def _count(self) -> int:
-        return len(self._reached) + len(self._runs)
+    def _receive(self, host: str, process: Process, word: bytes) -> None:
+        """Queue lines and records; a record follows the secret word."""
+        rest, kept_bytes = {False: b"", True: b""}, 0
+        for is_error, data in process.pieces():
+            *lines, last = (rest[is_error] + data).split(b"\n")
+            if len(last) > _PIECE_BYTES and word not in last:
+                lines, last = [*lines, last], b""
+            rest[is_error] = last
+            kept_bytes += self._queue_lines(host, lines, word, is_error=is_error)
+            if kept_bytes + len(last) > _RECORDS_BYTES:
+                raise HostError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
+        for is_error, last in rest.items():
+            self._queue_lines(host, [last] if last else [], word, is_error=is_error)
 
-    def _receive(self, shown: Shown) -> None:
-        """Take what there is of hosts that are not ahead of the others."""
-        with selectors.PollSelector() as selector:
-            for each in self._runs:
-                if len(each.waiting) < _WAITING:
-                    for descriptor in each.left:
-                        selector.register(descriptor, selectors.EVENT_READ, each)
-            ready = selector.select(0.005 if self._reached else _TICK_S)
-        for key, _ in ready:
-            one: _Run = key.data
-            if one not in self._runs:  # its other output has just ended it
+    def _queue_lines(
+        self, host: str, lines: Sequence[bytes], word: bytes, *, is_error: bool
+    ) -> int:
+        """Queue lines, and the records in them; return the size of those that are kept."""
+        texts: list[bytes] = []
+        kept_bytes = 0
+        for line in lines:
+            text, is_record, content = line.partition(word)
+            if is_error or not is_record:
+                texts.append(line)
                 continue
+            self._queue_texts(host, [*texts, text] if text else texts, is_error=False)
+            texts = []
             try:
-                self._show(shown, one, one.receive(key.fd), is_error=key.fd == one.process.stderr)
-            except HostError as exc:
-                self._finish(shown, one, exc.message)
-            if not one.left and not one.waiting:
-                self._finish(shown, one, "")
+                record = parsed(content)
+            except (ValueError, TypeError, KeyError, RecursionError):
+                raise HostError("its answer is not valid") from None
+            kept_bytes += 0 if record.passes else len(content)
+            self._queue.put(methodcaller("take", host, record))
+        self._queue_texts(host, texts, is_error=is_error)
+        return kept_bytes
 
-    def _show(
-        self, shown: Shown, one: _Run, found: Sequence[bytes | Record], *, is_error: bool
-    ) -> None:
-        lines: list[bytes] = []
-        for each in found:
-            if isinstance(each, Record):
-                shown.take(one.host.label, each)
-            elif self._strips is None or is_error:
-                lines.append(each)
-            else:
-                key = 0.0
-                if match := _STAMP.match(each):
-                    with suppress(ValueError):
-                        key = timestamp_ns(match[1])
-                    each = each[match.end() :] if self._strips else each
-                one.waiting.append((key, time.monotonic(), each))
-        if lines:
-            shown.lines(one.host.label, lines, is_error=is_error)
+    def _queue_texts(self, host: str, texts: Sequence[bytes], *, is_error: bool) -> None:
+        if texts and (self._strips is None or is_error):
+            self._queue.put(methodcaller("lines", host, texts, is_error=is_error))
+        elif texts:  # not before the last ones are shown
+            self._are_shown[host].acquire()
+            self._queue.put(partial(self._hold, host, texts))
 
-    def _show_waiting(self, shown: Shown) -> None:
-        """Show lines in the order of their times, when no earlier ones are to be expected."""
-        while ready := [each for each in self._runs if each.waiting]:
-            one = min(ready, key=lambda each: each.waiting[0][:2])
-            key, arrived_s, line = one.waiting[0]
-            is_fresh = arrived_s > time.monotonic() - PATIENCE_S
-            if key and is_fresh and (self._due or self._reached or len(ready) < len(self._runs)):
+    def _hold(self, host: str, lines: Sequence[bytes], _: Shown) -> None:
+        """Keep lines with times until no earlier ones of other hosts are to be expected."""
+        for line in lines:
+            time_ns = 0.0
+            if match := _STAMP.match(line):
+                with suppress(ValueError):
+                    time_ns = timestamp_ns(match[1])
+                line = line[match.end() :] if self._strips else line
+            self._waiting[host].append((time_ns, time.monotonic(), line))
+
+    def _show_ordered(self, shown: Shown) -> None:
+        while ready := [host for host, lines in self._waiting.items() if lines]:
+            host = min(ready, key=lambda each: self._waiting[each][0])
+            time_ns, arrived_s, line = self._waiting[host][0]
+            is_fresh = arrived_s > time.monotonic() - self._patience_s
+            if time_ns and is_fresh and self._waiting.keys() - self._ends.keys() - {*ready}:
                 return
-            one.waiting.popleft()
-            shown.lines(one.host.label, [line], is_error=False)
-            if not one.left and not one.waiting:
-                self._finish(shown, one, "")
+            self._waiting[host].popleft()
+            shown.lines(host, [line], is_error=False)
+            if not self._waiting[host]:
+                self._are_shown[host].release()
 
-    def _finish(self, shown: Shown, one: _Run, error: str) -> None:
-        if one not in self._runs:
-            return
-        self._runs.remove(one)
-        status = one.process.close()
-        if not error and not one.process.is_begun:
-            error = failure(one.process.text).message
-            self._ssh.forget(one.host)
-        elif status == LOST_STATUS and not error and self._ssh.is_lost(one.host):
-            error = "the connection has ended"
-        self._end(shown, one.host, status, error)
-
-    def _end(self, shown: Shown, host: Host, status: int, error: str) -> None:
-        self._ends[host.label] = error or status
-        shown.end(host.label, status, error)
-        if self._again_s is not None:
-            self._due.append((time.monotonic() + self._again_s, host))
+    def _end(self, host: str, status: int, error: str, shown: Shown) -> None:
+        if self._again_s is None:
+            self._ends[host] = error or status
+        shown.end(host, status, error)

@@ -10,8 +10,7 @@ import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.base.units import escape
 from pycrictl.show import diagnosis_text, render
@@ -19,11 +18,9 @@ from pycrictl.show.displays import phrases
 from pycrictl.show.displays.host_pulls import HostPulls
 from pycrictl.show.records import Record
 from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
-from pycrictl.show.viewer import until_interrupted
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
-    from pycrictl.show.viewer import Viewer
 
 IMAGE_NAME: Final = ("IMAGE", "TAG")
 MISSING: Final = "MISSING ON"
@@ -34,7 +31,6 @@ Records = Mapping[str, Sequence[Record]]
 
 NODE: Final = "NODE"
 _COLOURS: Final = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_LIVE_S: Final = 0.5
 _WIDEST: Final = 10_000
 
 
@@ -43,13 +39,11 @@ class Merged:
 
     Args:
         hosts: their labels, in the order of tables.
-        is_live: tables replace each other until Ctrl-C, and documents are lines.
     """
 
-    def __init__(self, env: Environment, hosts: Sequence[str], *, is_live: bool) -> None:
+    def __init__(self, env: Environment, hosts: Sequence[str]) -> None:
         self._env = env
         self._hosts = hosts
-        self._is_live = is_live
         self._records: dict[str, list[Record]] = {host: [] for host in hosts}
         self._ended: dict[str, str] = {}
         self._reasons: dict[str, str] = {}  # the last error of each host
@@ -57,16 +51,10 @@ class Merged:
         self._is_coloured = colours_are_wanted(env.environ, is_terminal=env.stdout_is_terminal)
         self._pulls: HostPulls | None = None
         self._held: list[tuple[str, Sequence[bytes], bool]] = []
-        self._is_new, self._drawn_s = False, 0.0
-        self._stack = ExitStack()
-        self._viewer: Viewer | None = None
 
     def take(self, host: str, record: Record) -> None:
         if record.kind == "progress":
             self._progress(host, record)
-        elif self._is_live:
-            self._records[host] = [record]
-            self._is_new = True
         else:
             self._records[host].append(record)
 
@@ -97,31 +85,20 @@ class Merged:
             self._env.error(f"{host}: {error}")
 
     def tick(self) -> None:
-        now = time.monotonic()
         if self._pulls is not None:
-            self._pulls.tick(now)
-        if self._is_new and self._viewer is not None and now - self._drawn_s >= _LIVE_S:
-            self._is_new, self._drawn_s = False, now
-            self._viewer.show(self._write)
+            self._pulls.tick(time.monotonic())
 
     def __enter__(self) -> Merged:
-        if self._is_live:
-            self._viewer = self._stack.enter_context(until_interrupted(self._env, has_log=False))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> bool:
-        with self._stack:
-            self._show_rest(is_whole=kind is None)
-        return self._is_live and kind is KeyboardInterrupt
-
-    def _show_rest(self, *, is_whole: bool) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pulls is not None:
             self._pulls.close()
             self._pulls = None
-        for held in self._held:
-            self.lines(held[0], held[1], is_error=held[2])
-        if is_whole and not self._is_live:
-            self._write(self._env.stdout)
+        for host, lines, is_error in self._held:
+            self.lines(host, lines, is_error=is_error)
+        if kind is None:
+            self._write()
 
     def _progress(self, host: str, record: Record) -> None:
         content, form = record.content, record.form
@@ -138,8 +115,9 @@ class Merged:
                 self._pulls.end(ended, failure)
         self._pulls.report(host, content)
 
-    def _write(self, out: TextIO) -> None:
+    def _write(self) -> None:
         """Write what hosts have sent as data: each kind as one."""
+        out = self._env.stdout
         records = {host: found for host, found in self._records.items() if found}
         first = next((found[0] for found in records.values()), None)
         if first is None:
@@ -148,7 +126,7 @@ class Merged:
         columns = self._env.columns
         if first.kind == "table":
             for table in merged_tables(records, shows_missing=len(records) > 1):
-                self._write_table(table, out)
+                self._write_table(table)
         elif first.kind == "ids":
             for host, ids in documents.items():
                 render.write_lines((f"{host} {one}" for one in ids), out)
@@ -163,8 +141,8 @@ class Merged:
             write = render.write_yaml if first.form == "yaml" else render.write_json
             write(documents, out)
 
-    def _write_table(self, table: MergedTable, out: TextIO) -> None:
-        columns = self._env.columns
+    def _write_table(self, table: MergedTable) -> None:
+        out, columns = self._env.stdout, self._env.columns
         narrow = render.fitted_lines(table.table, _WIDEST) if columns else []
         # Other tables than those made for a terminal are not cut, but fit more often if narrow.
         if columns and (table.is_fitted or max(map(phrases.width, narrow)) <= columns):

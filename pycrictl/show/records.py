@@ -33,20 +33,14 @@ class Records(ToldStream):
     Args:
         word: what is in front of each record.
         is_terminal: of the client's output, for which tables are made.
-        is_live: whether the command runs until Ctrl-C: each table replaces the one before, and
-            documents are text.
     """
 
-    def __init__(self, word: str, *, is_terminal: bool, is_live: bool) -> None:
+    def __init__(self, word: str, *, is_terminal: bool) -> None:
         super().__init__(1, is_terminal=is_terminal)
         self._word = word
-        self.is_live = is_live
 
     def put(self, kind: str, content: Any, **more: Any) -> None:
-        """Write a record; one that ``passes`` is not kept until the command has ended."""
-        passes = self.is_live or kind == "progress"
-        record = {"kind": kind, "content": content, "passes": passes, **more}
-        self.write(f"{self._word}{json.dumps(record)}\n")
+        self.write(f"{self._word}{json.dumps({'kind': kind, 'content': content, **more})}\n")
         self.flush()
 
     def objects(self, form: str, target: str) -> TextIO:
@@ -81,16 +75,19 @@ class Record(NamedTuple):
         has_header, is_fitted: of tables.
         form: ``json`` or ``yaml`` for documents, the client's form for progress.
         target: the stream of progress as JSON lines.
-        passes: whether it is not kept until the command has ended.
     """
 
     kind: str
     content: Any
-    passes: bool
     has_header: bool = True
     is_fitted: bool = False
     form: str = ""
     target: str = ""
+
+    @property
+    def passes(self) -> bool:
+        """Whether it is not kept until the command has ended."""
+        return self.kind in ("progress", "board")
 
 
 def parsed(line: bytes) -> Record:

@@ -181,16 +181,14 @@ def write_blocks(blocks: Iterable[Block], out: TextIO) -> None:
 
 
 def write_json(document: Any, out: TextIO, *, is_ordered: bool = False) -> None:
-    records = records_of(out)
-    if records is not None and not records.is_live:
+    if (records := records_of(out)) is not None:
         return records.put("document", document, form="json")
     out.write(document_json(document, is_ordered=is_ordered) + "\n")
 
 
 def write_yaml(document: Any, out: TextIO) -> None:
     """Write data as YAML; an empty line ends it."""
-    records = records_of(out)
-    if records is not None and not records.is_live:
+    if (records := records_of(out)) is not None:
         return records.put("document", document, form="yaml")
     from pycrictl.show.goyaml import document_yaml  # noqa: PLC0415 - not for tables
 

@@ -6,10 +6,10 @@ changes. They share its network, or have network namespaces of their own.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,10 +19,12 @@ from pathlib import Path
 
 from pycrictl import __version__
 from tests.processes import children
-from tests.waiting import wait_until
+from tests.waiting import WAIT_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 SSHD = "/usr/sbin/sshd"
+
+_NUMBERS = itertools.count()
 
 _MACHINE = """\
 set -e
@@ -123,14 +125,26 @@ class Hosts:
         """A file to send: it runs this tree, as the release's single file runs what is in it."""
         return self.folder / f"pycrictl-{__version__}-linux-{os.uname().machine}.bin"
 
-    def words(self, *words: str) -> list[str]:
-        return [sys.executable, "-m", "pycrictl", "--program", str(self.program), *words]
+    @property
+    def address(self) -> str:
+        """An address of the loopback network that no other process uses."""
+        pid = os.getpid()
+        return f"127.{1 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
+
+    def words(self, *words: str, program: Path | str | None = None) -> list[str]:
+        """Return a command line; on a busy machine, a host may need some time for its answer."""
+        own = [sys.executable, "-m", "pycrictl", f"--connect-timeout={WAIT_S}s"]
+        return [*own, f"--program={self.program if program is None else program}", *words]
 
     def run(
-        self, *words: str, stdin: str = "", environ: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        stdin: str = "",
+        environ: Mapping[str, str] | None = None,
+        program: Path | str | None = None,
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self.words(*words),
+            self.words(*words, program=program),
             input=stdin,
             capture_output=True,
             text=True,
@@ -142,7 +156,7 @@ class Hosts:
         self,
         name: str,
         *,
-        address: str = "127.0.0.1",
+        address: str = "",
         shell: str = "/bin/bash",
         config: str = "",
         variables: Mapping[str, str] | None = None,
@@ -165,7 +179,8 @@ class Hosts:
         """
         folder = self.folder / name
         (folder / "etc").mkdir(parents=True)
-        host = Host(name, folder, address, _free_port(address) if not prefix else 22)
+        port = 22 if address else 2200 + next(_NUMBERS)
+        host = Host(name, folder, address or self.address, port)
         host.home.mkdir()
         (host.home / ".bashrc").write_text(rc)
         base = Path("/etc/passwd").read_text().partition("\n")[2]
@@ -187,7 +202,7 @@ class Hosts:
         values |= variables or {}
         text = _CONFIG.format(
             port=host.port,
-            address=address,
+            address=host.address,
             folder=folder,
             keys=self.folder / "key.pub",
             variables=" ".join(f'"{key}={value}"' for key, value in values.items()),
@@ -241,7 +256,7 @@ class Hosts:
         for host in self.hosts.values():
             if host.process is not None and host.process.poll() is None:
                 host.process.terminate()
-                host.process.wait(10)
+                host.process.wait(WAIT_S)
 
 
 @contextmanager
@@ -273,9 +288,3 @@ def descendants(pid: int) -> list[int]:
 def _key(path: Path) -> None:
     words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)]
     subprocess.run(words, check=True)
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])

@@ -174,13 +174,7 @@ def test_an_archive_of_the_folder_can_be_sent(fresh: Hosts, runtime: str) -> Non
     with tarfile.open(archive, "w:xz") as tar:
         tar.add(top, top.name)
     host = add(fresh, runtime)
-    done = subprocess.run(
-        [*fresh.words()[:3], "--program", str(archive), "-H", "h", "version"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=fresh.environ,
-    )
+    done = fresh.run("-H", "h", "version", program=archive)
     assert (done.stdout, done.stderr) == (TABLE, "")
     (folder,) = kept(host)
     names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
@@ -189,15 +183,14 @@ def test_an_archive_of_the_folder_can_be_sent(fresh: Hosts, runtime: str) -> Non
 
 def test_without_a_program_the_file_of_the_release_is_named(fresh: Hosts, runtime: str) -> None:
     add(fresh, runtime)
-    words = [*fresh.words()[:3], "-H", "h", "version"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=fresh.environ)
+    done = fresh.run("-H", "h", "version", program="")
     file = f"pycrictl-{__version__}-linux-{os.uname().machine}.bin"
     assert done.stderr.startswith(f"pycrictl: h: it has no pycrictl {__version__}")
     assert f"hint: put {file} of https://" in done.stderr
     programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
     programs.mkdir(parents=True)
     shutil.copy(fresh.program, programs / file)
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=fresh.environ)
+    done = fresh.run("-H", "h", "version", program="")
     assert (done.stdout, done.stderr) == (TABLE, "")
 
 
@@ -262,13 +255,7 @@ def test_a_host_without_tar_is_told_what_to_send(fresh: Hosts, runtime: str) -> 
         tar.add(fresh.program, "x/pycrictl")
         tar.add(fresh.program, "x/lib/module")
     fresh.disconnect()
-    done = subprocess.run(
-        [*fresh.words()[:3], "--program", str(archive), "-H", "h", "version"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=fresh.environ,
-    )
+    done = fresh.run("-H", "h", "version", program=archive)
     assert "tar: not found" in done.stderr
     assert "--program FILE.bin" in done.stderr
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import socket
-import statistics
 import subprocess
 import threading
 import time
@@ -22,7 +20,6 @@ from tests.fakecri.server import serve
 from tests.hosts.answers import containers, images
 from tests.hosts.sshd import Host, Hosts
 from tests.processes import peak_bytes
-from tests.waiting import wait_until
 
 VERSION = cri_pb2.VersionResponse(
     version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
@@ -117,11 +114,9 @@ def test_a_failure_on_one_host_does_not_stop_the_others(both: Hosts) -> None:
 
 def test_a_host_that_does_not_answer_is_given_up(both: Hosts) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = silent.getsockname()[1]
-        began_s = time.monotonic()
-        host = f"127.0.0.1:{port}"
+        host = f"127.0.0.1:{silent.getsockname()[1]}"
+        both.run("-H", "n1", "ps")  # has no time limit, and its connection is kept
         done = both.run("--connect-timeout=1s", "-H", f"n1,{host}", "ps", "-q", "--name=web")
-        assert time.monotonic() - began_s < 10
     assert done.stdout == f"n1 {'1' * 64}\n"
     assert f"pycrictl: {host}: " in done.stderr
     assert done.returncode == 1
@@ -143,12 +138,19 @@ def test_images_tell_where_they_are_missing(both: Hosts, fake: FakeServer) -> No
 
 
 @pytest.mark.parametrize(
-    "words", [["exec", "-it", "web", "sh"], ["attach", "web"], ["debug", "web"], ["save", "x"]]
+    "words",
+    [
+        ["exec", "-it", "web", "sh"],
+        ["attach", "web"],
+        ["debug", "web"],
+        ["save", "x"],
+        ["ps", "-w"],
+    ],
 )
 def test_what_needs_one_host_says_so(both: Hosts, words: list[str]) -> None:
     done = both.run("-H", "n1,n2", *words)
     assert done.returncode == 1
-    assert done.stderr.endswith("so it takes one host\n")
+    assert done.stderr.splitlines()[0].endswith("takes one host")
 
 
 def test_standard_input_goes_to_all_hosts(both: Hosts, fake: FakeServer) -> None:
@@ -159,32 +161,19 @@ def test_standard_input_goes_to_all_hosts(both: Hosts, fake: FakeServer) -> None
     assert [row[:2] for row in rows(done.stdout)[1:]] == [["n1", "a:1"], ["n2", "a:1"]]
 
 
-def test_a_table_is_refreshed_until_ctrl_c(both: Hosts, fake: FakeServer) -> None:
-    words = both.words("-H", "n1,n2", "ps", "--watch")
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=both.environ
-    ) as client:
-        assert client.stdout is not None
-        lines = [client.stdout.readline() for _ in range(3)]
-        assert lines[0].startswith("NODE")
-        fake.offer("ListContainers", containers("new"))
-        while "new" not in client.stdout.readline():
-            pass
-        client.send_signal(signal.SIGINT)
-        assert client.wait(10) == 0
-    wait_until(lambda: not both.hosts["n1"].processes())
-
-
-def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts) -> None:
+@pytest.mark.parametrize("words", [["logs", "web"], ["logs", "-t", "web"], ["logs", "-f", "web"]])
+def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts, words: list[str]) -> None:
+    """As far as those that are followed come in time."""
     for name, seconds in (("h", (1, 4, 5)), ("h2", (2, 3, 6))):
         lines = [f"2026-01-01T00:00:0{each}.5Z line {each}\n" for each in seconds]
-        sends = [f"write({line.encode()!r}); time.sleep(0.05)" for line in lines]
-        hostile(fresh, name, "\n".join(["import time", *sends]))
-    done = fresh.run("-H", "h,h2", "logs", "-f", "web")
-    hosts = ["h ", "h2", "h2", "h ", "h ", "h2"]
-    assert done.stdout == "".join(f"{host} | line {n}\n" for n, host in enumerate(hosts, 1))
-    done = fresh.run("-H", "h,h2", "logs", "-t", "web")
-    assert done.stdout.startswith("h  | 2026-01-01T00:00:01.5Z line 1\nh2 | 2026-01-01T00:00:02.5Z")
+        hostile(fresh, name, "\n".join(f"write({line.encode()!r})" for line in lines))
+    done = fresh.run("-H", "h,h2", *words)
+    found = [re.sub("2026-01-01T00:00:0..5Z ", "", line) for line in done.stdout.splitlines()]
+    assert (found == done.stdout.splitlines()) == ("-t" not in words)
+    wanted = [f"{'h2' if n in (2, 3, 6) else 'h '} | line {n}" for n in range(1, 7)]
+    assert (sorted(found) if "-f" in words else found) == (
+        sorted(wanted) if "-f" in words else wanted
+    )
 
 
 def test_hostile_text_is_escaped(fresh: Hosts) -> None:
@@ -192,7 +181,7 @@ def test_hostile_text_is_escaped(fresh: Hosts) -> None:
         "header": ["A\x1b[2J"], "rows": [["\x1b]0;x\x07\nn9  forged"]], "min_width": 0,
         "footer": "\x1b[1m", "whole": [], "optional": [], "tones": [], "order": [],
     }  # fmt: skip
-    record = json.dumps({"kind": "table", "content": table, "passes": False})
+    record = json.dumps({"kind": "table", "content": table})
     body = f"write(b'\\x1b[31mred\\x1b[0m\\tx\\r\\n\\xff\\n')\nrecord({record.encode()!r})\n"
     hostile(fresh, "h", body)
     hostile(fresh, "h2", body)
@@ -207,7 +196,7 @@ def test_hostile_text_is_escaped(fresh: Hosts) -> None:
     [
         'record(b\'{"kind": "table", "content": 7}\')',
         "record(b'[' * 100000)",
-        'record(b\'{"kind": "new", "content": 7, "passes": false}\')',
+        'record(b\'{"kind": "new", "content": 7}\')',
     ],
 )
 def test_an_answer_that_is_none_fails_its_host_only(
@@ -258,7 +247,7 @@ def test_endless_text_takes_bounded_memory(fresh: Hosts, kind: str) -> None:
 
 
 def test_twenty_hosts(fresh: Hosts, fake: FakeServer) -> None:
-    """All at once, in at most three times the time of one, and in little memory."""
+    """All at once, in little memory."""
     fake.offer("ListContainers", containers("web"))
     for number in range(1, 21):
         fresh.add(f"m{number:02}").serve(fake.path)
@@ -268,15 +257,11 @@ def test_twenty_hosts(fresh: Hosts, fake: FakeServer) -> None:
     done = fresh.run("-H", "@all", "ps", "-q")
     assert done.stdout == "".join(f"m{n:02} {'1' * 64}\n" for n in range(1, 21))
     assert done.returncode == 0
-    peaks, took_s = [], {"m01": [], "@all": []}  # type: ignore[var-annotated]
-    for name in ["m01", "@all"] * 3:
-        began_s = time.monotonic()
-        with subprocess.Popen(
-            fresh.words("-H", name, "ps"), stdout=subprocess.DEVNULL, env=fresh.environ
-        ) as client:
-            while client.poll() is None:
-                peaks.append(peak_bytes(client.pid))
-                time.sleep(0.02)
-        took_s[name].append(time.monotonic() - began_s)
-    assert max(peaks) < MOST_BYTES
-    assert statistics.median(took_s["@all"]) < 20 * statistics.median(took_s["m01"])
+    peaks = []
+    with subprocess.Popen(
+        fresh.words("-H", "@all", "ps"), stdout=subprocess.DEVNULL, env=fresh.environ
+    ) as client:
+        while client.poll() is None:
+            peaks.append(peak_bytes(client.pid))
+            time.sleep(0.02)
+    assert 0 < max(peaks) < MOST_BYTES

@@ -71,7 +71,7 @@ def top(
     poller = BoardPoller(connect, os.uname().nodename, wall_s=app.env.wall_clock)
     poller.open()  # connection errors are reported as by any other command
     try:
-        if records is not None and records.is_live:
+        if records is not None and not is_text:
             while True:
                 records.put("board", record_of(poller.look()))
                 time.sleep(interval)
@@ -136,11 +136,8 @@ def _run_elsewhere(app: AppContext, boards: HostBoards, interval_s: float) -> No
         beside=boards.beside,
     )
     boards.open()
-    try:
-        utf8 = is_utf8(app.env.stdout, app.env.environ)
-        play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
-    finally:
-        boards.close()
+    utf8 = is_utf8(app.env.stdout, app.env.environ)
+    play(TopApp(actions, interval_s=interval_s, is_utf8=utf8))
 
 
 def _why(app: AppContext, poller: BoardPoller, row: BoardRow) -> str:
