@@ -145,11 +145,18 @@ class ContainerdClient:
             return None
 
     def pieces(self, digest: str, size_bytes: int) -> Iterator[bytes]:
-        """Yield a complete blob as it arrives; raise ``NotFound`` without one."""
-        for offset in range(0, size_bytes, _PART_BYTES):  # gRPC takes in much at once
-            part = {"offset": offset, "size": min(_PART_BYTES, size_bytes - offset)}
-            for answer in self.stream("Content.Read", digest=digest, **part):
-                yield answer.data
+        """Yield a complete blob, part by part; raise ``NotFound`` without one.
+
+        Each part is whole before it is yielded: while the caller writes it, no call is open whose
+        time could run out.
+        """
+        for offset in range(0, size_bytes, _PART_BYTES):
+            part = self.read(
+                digest, offset=offset, size_bytes=min(_PART_BYTES, size_bytes - offset)
+            )
+            if part is None:
+                raise NotFound(f"containerd has no content {digest}")
+            yield part
 
     def write(
         self, requests: Iterator[content_pb2.WriteContentRequest], *, lease: str
