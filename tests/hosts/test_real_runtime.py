@@ -47,7 +47,8 @@ def test_the_terminal_of_exec(nodes: Hosts, container: str) -> None:
         shell.resize(31, 77)
         shell.type("while [ \"$(stty size)\" != '31 77' ]; do :; done; echo re''sized\n")
         shell.expect("resized")
-        shell.type("echo be''gun; sleep 1000\n")  # the shell's editor takes keys that come earlier
+        # The shell's editor takes keys that come earlier; a program could be just about to start.
+        shell.type("echo be''gun; while :; do :; done\n")
         shell.expect("begun")
         shell.type("\x03")
         shell.expect(r"/ # $")

@@ -247,8 +247,11 @@ class Terminal:
 
     def type(self, text: str) -> None:
         """Type whole lines; the terminal echoes them, and nobody reads them."""
+        self.look()
+        sent = len(self.sent)
         os.write(self._outer, text.encode())
-        wait_until(lambda: self.read_more(0.05) and self.sent.endswith(b"\n"))
+        lines = text.count("\n")
+        wait_until(lambda: self.read_more(0.05) and self.sent.count(b"\n", sent) >= lines)
 
     def resize(self, columns: int, rows: int, *, rewraps: bool = True) -> None:
         self.look()
