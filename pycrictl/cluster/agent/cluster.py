@@ -18,22 +18,18 @@ from pycrictl.base.servicelog import Log
 from pycrictl.base.units import escape
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal
-from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, list_all, paths_of_pods
 from pycrictl.cluster.agent.node_pulls import NodePulls
-from pycrictl.cluster.agent.object_store import VersionGone, is_of
 from pycrictl.cluster.agent.objects import is_waiting, objects_of
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.cluster.agent.reflector import Reflector, list_all, paths_of_pods
 from pycrictl.kube.pods import Pod, parse_pod
 
 PULLS: Final = "/node/v1alpha1/pulls"
-LISTED: Final = "/node/v1alpha1/listed"
 MAX_NAMED: Final = 10
 MAX_OTHERS: Final = 250
 """How many objects are accepted from a node beyond those of pods known to wait there: its kubelet
 has no more pods than that (``maxPods`` of the largest nodes)."""
 
-MAX_LISTED: Final = 20_000
 _NAMED_FIELDS: Final = 5
 
 
@@ -174,18 +170,6 @@ class Cluster:
         self._silent = (self._silent - nodes.keys()) | silent.keys()
         self._odd = (self._odd - nodes.keys()) | odd.keys()
         return Round(objects, silent, doubts)
-
-    async def listed(self, scope: Scope, version: int) -> list[Document]:
-        """Return what another agent listed at its own version; raise VersionGone if unknown."""
-        query = {**scope.query_of_peers, "resourceVersion": str(version)}
-        for node in await self._peers.find(lambda node: is_of(version, node)):
-            try:
-                answer = await self._peers.get(node, "", LISTED, query)
-            except PycrictlError:
-                continue
-            found, _ = judged(answer.get("items"), MAX_LISTED)
-            return [one for one in found if "resourceVersion" in one["metadata"] and scope.has(one)]
-        raise VersionGone
 
     async def of_own_node(self, scope: Scope) -> list[Document]:
         pulls, pods = await self._own.ask()

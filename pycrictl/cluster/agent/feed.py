@@ -1,22 +1,28 @@
-"""Lists and watches of one scope: all clients share its rounds; without clients there are none."""
+"""Lists and watches of one scope: all clients share its rounds; without clients there are none.
+
+Versions let a watch resume where a list ended. They are integers that grow with time across all
+agents: milliseconds, and in the last six decimal digits a tag of the agent's node. Only the agent
+that issued a version can tell what it listed at that version. The API server may hand the watch
+that follows a list to another agent, where it begins with all objects.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator
-from typing import Final
+import zlib
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Iterable
+from typing import Final, NamedTuple, TypeAlias
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent.api.discovery import MAX_TEXT
 from pycrictl.cluster.agent.api.names import Document
+from pycrictl.cluster.agent.asyncapi import Reflector
 from pycrictl.cluster.agent.cluster import Cluster, Round, Scope
-from pycrictl.cluster.agent.object_store import Key, ObjectStore, VersionGone, key_of, tag_of
 from pycrictl.cluster.agent.objects import PullPhase
-from pycrictl.cluster.agent.reflector import Reflector
 from pycrictl.kube.pods import Pod
 from pycrictl.streams.loop import end_tasks
 
@@ -36,6 +42,110 @@ IDLE_S: Final = 120.0
 
 MAX_FEEDS: Final = 256
 POD_LIST_S: Final = 10.0
+MAX_REMOVED: Final = 2000
+"""How many deleted objects are remembered for watches that begin at an earlier version."""
+
+LATELY_S: Final = 10.0
+"""How old a version may be with which a list of another agent is continued."""
+
+_TAGS: Final = 1_000_000
+
+Key: TypeAlias = tuple[str, str]
+"""Namespace and name."""
+
+
+class Stored(NamedTuple):
+    """An object's last state; the versions of its appearance, and of its last change or removal."""
+
+    document: Document
+    made: int
+    changed: int
+    is_gone: bool = False
+
+
+class VersionGone(Exception):
+    """The changes since a version are no longer known."""
+
+
+def tag_of(node: str) -> int:
+    """Return the tag of a node's agent. Among 5,000 nodes, a few pairs share a tag."""
+    return zlib.crc32(node.encode()) % _TAGS
+
+
+def key_of(document: Document) -> Key:
+    return document["metadata"]["namespace"], document["metadata"]["name"]
+
+
+class ObjectStore:
+    """The changing objects of a list, each change with a version. Pure: callers pass the time."""
+
+    def __init__(self, tag: int, now_s: float) -> None:
+        self._tag = tag
+        self._objects: dict[Key, Stored] = {}
+        self._removed: deque[Stored] = deque()
+        self.version = self._oldest = self._version(now_s)
+
+    def objects(self) -> list[Document]:
+        return [self._objects[key].document for key in sorted(self._objects)]
+
+    def find(self, key: Key) -> Document | None:
+        found = self._objects.get(key)
+        return None if found is None else found.document
+
+    def replace(self, documents: Iterable[Document], now_s: float) -> bool:
+        """Replace all objects by these; return whether anything has changed.
+
+        An object with the same name but another UID is a different object.
+        """
+        incoming = {key_of(one): one for one in documents}
+        self.version = begun = max(self._version(now_s), self.version)
+        for key, found in [*self._objects.items()]:
+            after = incoming.get(key)
+            if after is None or _uid_of(after) != _uid_of(found.document):
+                del self._objects[key]
+                self._removed.append(self._changed(found.document, found.made, is_gone=True))
+        for key, document in incoming.items():
+            before = self._objects.get(key)
+            if before is None or not _is_same(before.document, document):
+                self._objects[key] = self._changed(document, before.made if before else 0)
+        while len(self._removed) > MAX_REMOVED:
+            self._oldest = self._removed.popleft().changed
+        return self.version > begun
+
+    def is_anothers(self, version: int, now_s: float) -> bool:
+        """Return whether another agent issued a version within the last ``LATELY_S``."""
+        return version % _TAGS != self._tag and abs(now_s - version // _TAGS / 1000) < LATELY_S
+
+    def since(self, version: int) -> list[Stored]:
+        """Return the changes since a version, oldest first; raise VersionGone if unknown."""
+        is_own = version % _TAGS == self._tag
+        if not (is_own and self._oldest <= version <= self.version):
+            raise VersionGone
+        found = (*self._removed, *self._objects.values())
+        return sorted((one for one in found if one.changed > version), key=lambda one: one.changed)
+
+    def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
+        """Return an object with the next version; it appeared at ``made``, or if 0, then."""
+        self.version += _TAGS
+        shown = _versioned(document, self.version)
+        return Stored(shown, made or self.version, self.version, is_gone)
+
+    def _version(self, now_s: float) -> int:
+        return int(now_s * 1000) * _TAGS + self._tag
+
+
+def _versioned(document: Document, version: int) -> Document:
+    return {**document, "metadata": {**document["metadata"], "resourceVersion": str(version)}}
+
+
+def _uid_of(document: Document) -> str:
+    return str(document["metadata"]["uid"])
+
+
+def _is_same(before: Document, after: Document) -> bool:
+    was, is_ = before["metadata"], after["metadata"]
+    is_same_age = was.get("creationTimestamp") == is_.get("creationTimestamp")
+    return is_same_age and all(before[key] == after[key] for key in ("status", "spec"))
 
 
 class Feed:
@@ -67,11 +177,6 @@ class Feed:
         async with self._lock:
             if self._round_at < asked_at - FRESH_S or self.store.version < version:
                 await self._round()
-
-    async def listed(self, version: int) -> list[Document] | None:
-        if self.store.is_own(version):
-            return None
-        return await self._cluster.listed(self._scope, version)
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
@@ -175,11 +280,6 @@ class Feeds:
         self._feeds.move_to_end(scope)
         self._forget()
         return feed
-
-    def listed(self, scope: Scope, version: int) -> list[Document]:
-        if (feed := self._feeds.get(scope)) is None:
-            raise VersionGone
-        return feed.store.listed(version)
 
     async def close(self) -> None:
         for feed in self._feeds.values():

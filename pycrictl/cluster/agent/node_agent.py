@@ -17,7 +17,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent import pull_events
 from pycrictl.cluster.agent.agent_settings import AgentSettings
 from pycrictl.cluster.agent.api.names import PORT, SERVICE
-from pycrictl.cluster.agent.asyncapi import AsyncApiClient
+from pycrictl.cluster.agent.asyncapi import FIRST_REST_S, LONGEST_REST_S, AsyncApiClient, Reflector
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.engine import Engine
 from pycrictl.cluster.agent.copies.handlers import CopyRoutes
@@ -27,7 +27,6 @@ from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.cluster.agent.reflector import FIRST_REST_S, LONGEST_REST_S, Reflector
 from pycrictl.cluster.agent.router import Figures, Router
 from pycrictl.cluster.agent.streaming import ProgressStreams
 from pycrictl.cluster.agent.trust import frontproxy

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
-from pycrictl.cluster.agent.asyncapi import AsyncApiClient
-from pycrictl.cluster.agent.reflector import Reflector, paths_of_pods
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, paths_of_pods
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import Knowledge, WatchRequest, watch

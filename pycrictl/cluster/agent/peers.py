@@ -7,7 +7,7 @@ import base64
 import contextlib
 import ipaddress
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -102,11 +102,6 @@ class Peers:
                 if isinstance(found, dict):
                     return found
             raise RemoteProtocolError("its answer is not valid")
-
-    async def find(self, fits: Callable[[str], bool]) -> list[str]:
-        """Return the known nodes that have an agent and a name that fits."""
-        await self._know(lambda: any(map(fits, self._addresses)))
-        return [node for node in self._addresses if fits(node)]
 
     async def lines(
         self, node: str, host_ip: str, path: str, query: Mapping[str, str]
@@ -212,21 +207,18 @@ class Peers:
                 abandon(response)
 
     async def _address(self, node: str, host_ip: str) -> tuple[str, int]:
-        await self._know(lambda: node in self._addresses)
+        """Return where a node's agent is: as known lately, or asked anew if it may have moved."""
+        age_s = time.monotonic() - self._looked_at
+        is_due = age_s >= MISSING_S and (self._is_stale or node not in self._addresses)
+        if self._namespace and (is_due or age_s >= ADDRESSES_S):
+            async with self._lock:
+                if time.monotonic() - self._looked_at >= MISSING_S:
+                    await self._look()
         if (found := self._addresses.get(node)) is not None:
             return found
         if _is_address(host_ip):
             return host_ip, self._port
         raise Unavailable("no agent runs on it, as far as is known")
-
-    async def _know(self, is_enough: Callable[[], bool]) -> None:
-        """Refresh the addresses after ``ADDRESSES_S``, or ``MISSING_S`` if some may be wrong."""
-        age_s = time.monotonic() - self._looked_at
-        is_due = age_s >= MISSING_S and (self._is_stale or not is_enough())
-        if self._namespace and (is_due or age_s >= ADDRESSES_S):
-            async with self._lock:
-                if time.monotonic() - self._looked_at >= MISSING_S:
-                    await self._look()
 
     async def _look(self) -> None:
         self._is_stale = False

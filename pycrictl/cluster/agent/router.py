@@ -9,16 +9,16 @@ How ``kubectl get imagepulls -A -w`` is served:
    the front proxy. ``listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
-   ``object_store``, which is pure; each change gets a version and goes to every ``watching``.
-3. ``cluster`` finds the nodes with pods that wait for an image (``reflector``), and queries their
+   the objects before; each change gets a version and goes to every ``watching``.
+3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
    agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
    ``objects`` joins them with the images of the pods, and ``api.table`` and ``api.answers``
    write the requested form.
 
 A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
-one order. An agent that gets a watch for another agent's list fetches that list from the one with
-the tag, and begins with the differences. If it is no longer known, the answer is 410 Gone.
+one order. A watch that continues a recent list of another agent begins with all objects. If the
+changes since a version are no longer known, the answer is 410 Gone.
 """
 
 from __future__ import annotations
@@ -47,7 +47,6 @@ from pycrictl.cluster.agent.api.discovery import DOCUMENTS
 from pycrictl.cluster.agent.api.names import (
     DEBUGGING_OFF,
     Refusal,
-    expired,
     is_name,
     not_found,
     pod_not_found,
@@ -56,7 +55,6 @@ from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.cluster.agent.copies.forwarding import CopyRequest
 from pycrictl.cluster.agent.copies.handlers import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
-from pycrictl.cluster.agent.object_store import VersionGone
 from pycrictl.cluster.agent.objects import pod_of, wanted
 from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
 from pycrictl.cluster.agent.trust.access import Access
@@ -233,12 +231,6 @@ class Router:
                 scope = Scope(given.get("namespace", ""), given.get("pod", ""))
                 objects = await self._cluster.of_own_node(scope)
                 return respond({"items": objects})
-            case ["listed"]:
-                scope = Scope(*(given.get(key, "") for key in Scope._fields))
-                try:
-                    return respond({"items": self._feeds.listed(scope, int(query.version or 0))})
-                except VersionGone:
-                    raise expired(query.version) from None
             case ["pods", namespace, name, "imagepullprogress"]:
                 pod = await self._streams.find(namespace, name)
                 if pod is None:

@@ -1,6 +1,7 @@
 """The watch of ImagePulls: a response of events, in the form client-go's reflectors expect.
 
-It begins with the changes since a resource version, or with all objects; bookmarks carry the
+It begins with the changes since a resource version, or with all objects if there is none, or if it
+is of another agent's list; bookmarks carry the
 version that the watch has reached (KEP-956).
 """
 
@@ -16,8 +17,7 @@ from aiohttp import web
 
 from pycrictl.cluster.agent.api.answers import JSON, Form, ListQuery, add_warnings
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, expired
-from pycrictl.cluster.agent.feed import Feed
-from pycrictl.cluster.agent.object_store import Key, Stored, VersionGone, key_of
+from pycrictl.cluster.agent.feed import Feed, Key, Stored, VersionGone, key_of
 
 LEAST_TIMEOUT_S: Final = 1800
 """How long a watch without a timeout lasts at least; at most twice as long (``kube-apiserver
@@ -43,15 +43,13 @@ class WatchResponse:
         query, feed = self._query, self._feed
         timeout_s = query.timeout_s or random.randint(LEAST_TIMEOUT_S, 2 * LEAST_TIMEOUT_S)
         ends_at = time.monotonic() + timeout_s
-        version = int(query.version or 0)
-        await feed.refresh(version)
+        await feed.refresh(int(query.version or 0))
         response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache"})
         response.enable_chunked_encoding()
         add_warnings(response, feed.warnings)
         try:
-            listed = await feed.listed(version) if version else None
             async with feed.watching():
-                lines = self._first(listed)
+                lines = self._first()
                 await response.prepare(request)
                 await _send(response, lines)
                 marked_at = time.monotonic()
@@ -73,13 +71,12 @@ class WatchResponse:
         await response.write_eof()
         return response
 
-    def _first(self, listed: list[Document] | None) -> list[bytes]:
-        """Return the first events; ``listed`` is the list of another agent at the version."""
+    def _first(self) -> list[bytes]:
         version, store = int(self._query.version or 0), self._feed.store
         self._version = store.version
-        if not version:
+        if not version or store.is_anothers(version, time.time()):
             return self._lines([Stored(one, 0, store.version) for one in store.objects()])
-        news = store.since(version) if listed is None else store.differences(listed, version)
+        news = store.since(version)
         new = {key_of(one.document) for one in news}
         # An object that existed at the version is assumed to have fitted, so to have been listed.
         self._shown = {key_of(one.document) for one in news if one.made <= version} | {

@@ -101,17 +101,6 @@ def test_questions_about_ever_other_pods_are_forgotten(
     assert len(agent.feeds._feeds) <= 8
 
 
-def test_versions_of_ever_other_agents_cost_one_question_each(cluster: Cluster) -> None:
-    agent = cluster.start()
-    cluster.start("n2")
-    own = agent.peers.asked
-    for number in range(20):
-        path = f"{PULLS}?watch=true&resourceVersion={1795387110990 * 10**6 + number}"
-        found = cluster.get(path)
-        assert b'"code":410' in found.content
-    assert agent.peers.asked - own <= 1, "there is no such agent"
-
-
 def test_tokens_that_are_made_up_cost_few_questions(cluster: Cluster) -> None:
     agent = cluster.start()
     for token, path, reviews in (

@@ -14,7 +14,7 @@ from pycrictl.cluster.agent.api.answers import fits_labels, parse_fields
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import NAME
 from pycrictl.cluster.agent.api.table import age, cells, table
-from pycrictl.cluster.agent.object_store import ObjectStore, VersionGone
+from pycrictl.cluster.agent.feed import ObjectStore, VersionGone
 from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of, pulls_of, wanted
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.messages import MAX_LAYERS, SUMS
@@ -294,33 +294,6 @@ def test_a_store_forgets_and_says_so() -> None:
     (gone,) = store.since(made.changed)
     assert gone.is_gone
     assert gone.changed % 1_000_000 == 7
-
-
-def test_what_another_agent_had_listed() -> None:
-    """The other agent's clock is a minute ahead; a watch must still continue its list."""
-    theirs, ours = ObjectStore(7, NOW_S + 60), ObjectStore(8, NOW_S)
-    pods = {name: pod()._replace(name=name, uid=name) for name in ("same", "gone", "anew", "late")}
-    theirs.replace(
-        objects_of([pods[one] for one in ("same", "gone", "anew")], (), "n1"), NOW_S + 61
-    )
-    version = theirs.version
-    theirs.replace(objects_of([pods["same"], pods["late"]], (), "n1"), NOW_S + 70)
-    listed = theirs.listed(version)
-    assert sorted(one["spec"]["podName"] for one in listed) == ["anew", "gone", "same"]
-    pods["anew"] = pods["anew"]._replace(uid="another")
-    ours.replace(objects_of([pods[one] for one in ("same", "anew", "late")], (), "n1"), NOW_S + 1)
-    found = ours.differences(listed, version)
-    names = [(one.document["spec"]["podName"], one.is_gone, one.made > version) for one in found]
-    assert names == [
-        *(("gone", True, False), ("anew", True, False)),
-        *(("anew", False, True), ("late", False, True)),
-    ]
-    assert all(one.changed > version for one in found)
-    ours.replace(objects_of([pods["same"], pods["anew"]], (), "n1"), NOW_S + 2)
-    (later,) = ours.since(found[-1].changed)
-    assert later.is_gone
-    with pytest.raises(VersionGone):
-        theirs.listed(version - 2_000_000_000_000)
 
 
 def test_discovery_describes_the_objects() -> None:
