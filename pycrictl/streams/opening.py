@@ -34,19 +34,23 @@ _READ_BYTES: Final = 16384
 
 
 class Opening:
-    """A request, with ``Host`` and ``User-Agent`` added, and its response so far; does no IO.
+    """A request, with the usual headers added, and its response so far; does no IO.
 
     Take the body's bytes out of ``body``. No error repeats the request: it may hold a secret.
     """
 
-    def __init__(self, target: Target, method: str, headers: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, target: Target, method: str, headers: Iterable[tuple[str, str]], body: bytes = b""
+    ) -> None:
         self._label = target.label
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEAD_BYTES)
         fields = [("Host", target.authority), ("User-Agent", "pycrictl"), *headers]
+        if body:
+            fields.append(("Content-Length", str(len(body))))
         try:
             request = h11.Request(method=method, target=target.path, headers=fields)
-            # The request has no body, and so its end has no bytes.
-            self.head = self._http.send(request) or b""
+            self.head = (self._http.send(request) or b"") + body
+            self._http.send(h11.Data(data=body))
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
             raise LocalProtocolError("an HTTP request with invalid characters") from None
@@ -120,8 +124,9 @@ class Exchange(Opening):
         target: Target,
         method: str,
         headers: Iterable[tuple[str, str]],
+        body: bytes = b"",
     ) -> None:
-        super().__init__(target, method, headers)
+        super().__init__(target, method, headers, body)
         self._connection = connection
 
     async def request(self, *, timeout_s: float) -> ResponseHead:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
-from pycrictl.base.errors import PycrictlError
-from pycrictl.base.units import plural
 from pycrictl.cli import options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
 from pycrictl.cluster.kubectl.cluster_watch import watch
-from pycrictl.cluster.kubectl.pod_selection import Asked
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.show.displays.outlet import choose
 from pycrictl.show.displays.pull_lines import open_display
-
-MAX_NOTES: Final = 5
-"""How many pods' problems are shown; the other pods are only counted."""
 
 
 @options.with_records
@@ -77,21 +71,4 @@ def image_pull_progress(
     finally:
         display.close()
     if not has_seen:
-        _note_problems(app, asked)
-
-
-def _note_problems(app: AppContext, asked: Asked) -> None:
-    from pycrictl.cluster.kubectl.why import ClusterView  # noqa: PLC0415 - only when nothing is pulled
-
-    quiet = Kubectl(app.handed_on, lambda text: None)  # its warnings have already been shown
-    try:
-        with ClusterView(quiet, asked, app.env.environ) as view:
-            seen = view.look(app.env.wall_clock())
-    except PycrictlError:
-        return  # the progress itself has been shown
-    sick = [one for one in seen.reports if one.is_sick]
-    for one in sick[:MAX_NOTES]:
-        app.env.note(f"{one.facts.full_name} {one.cause.text}")
-    if sick:
-        more = f"{plural(len(sick) - MAX_NOTES, 'more pod')}; " if len(sick) > MAX_NOTES else ""
-        app.env.note(f"{more}'kubectl why' says what helps")
+        app.env.note("'kubectl why' says what its pods wait for")

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
@@ -25,14 +24,14 @@ from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
 from pycrictl.cluster.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch
-from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, ending_of, find
+from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.kube.pods import Pod
-from pycrictl.pulls.messages import MessageReader, ended
+from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude
 from pycrictl.pulls.sources.stream_watch import Follow, watch_pulls
 from pycrictl.pulls.sources.stream_watch import follow as follow_stream
-from pycrictl.pulls.state import LayerState, Phase, PullState
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.target import Target
@@ -152,7 +151,7 @@ class _Listing:
             await self._list(on_pull, on_note)
             watching = asyncio.create_task(self._watch(on_pull, on_note))
             try:
-                if await self._wait(watching, on_pull, on_note):
+                if await self._wait(watching, on_note):
                     return
             finally:
                 await end_tasks([watching])
@@ -198,13 +197,13 @@ class _Listing:
                 ) from exc
             raise
 
-    async def _wait(self, watching: asyncio.Task[None], on_pull: _OnPull, on_note: _OnNote) -> bool:
+    async def _wait(self, watching: asyncio.Task[None], on_note: _OnNote) -> bool:
         """Wait until a new list is due; return True if there is nothing left to wait for."""
         idle_since: float | None = None
         while not watching.done():
             await asyncio.wait([watching], timeout=_TICK_S)
-            await self._look_for_lost(on_pull, on_note)
-            if self._is_endless or not self._pulls.has_not_begun:
+            self._forget_lost(on_note)
+            if self._is_endless or self._pulls.has_begun:
                 idle_since = None
             elif idle_since is None:
                 idle_since = time.monotonic()
@@ -215,20 +214,13 @@ class _Listing:
         watching.result()
         return False
 
-    async def _look_for_lost(self, on_pull: _OnPull, on_note: _OnNote) -> None:
-        """Report whether the pulls that are no longer listed succeeded."""
+    def _forget_lost(self, on_note: _OnNote) -> None:
+        """Drop the pulls that are no longer listed: their pods or their agent are gone."""
         lost, self._pulls.lost = self._pulls.lost, []
         for pull in lost:
-            error = await in_thread(partial(ending_of, self._kubectl, pull))
-            if error is None:
-                on_note(f"pod {pull.namespace}/{pull.name} is gone, and what it waited for")
-                self._tracker.forget(pull.pull.name)
-                continue
-            # If it never began, no pull was needed: its pod waited for something else.
-            phase = Phase.FAILED if error else Phase.DONE if pull.has_begun else Phase.PRESENT
-            known = self._tracker.pulls.get(pull.pull.name)
-            layers = known.layers if known is not None else (LayerState(),)
-            on_pull(replace(pull.pull, layers=tuple(ended(layers, phase)), error=error))
+            self._tracker.forget(pull.pull.name)
+            if pull.has_begun:
+                on_note(f"the pull of {pull.pull.name} is not reported any more")
 
     def _target(self, query: Mapping[str, str]) -> Target:
         words = urlencode({**self._query, **query})

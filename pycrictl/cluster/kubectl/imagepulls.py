@@ -80,14 +80,12 @@ class PullObjects:
 
     @property
     def is_idle(self) -> bool:
-        return not self.lost and all(pull.is_over for pull in self._objects.values())
+        return all(pull.is_over for pull in self._objects.values())
 
     @property
-    def has_not_begun(self) -> bool:
-        """Whether no wanted pull is under way; pods may wait for some that may never begin."""
-        return not self.lost and all(
-            pull.is_over or not pull.has_begun for pull in self._objects.values()
-        )
+    def has_begun(self) -> bool:
+        """Whether a wanted pull is under way; pods may wait for others that may never begin."""
+        return any(pull.has_begun and not pull.is_over for pull in self._objects.values())
 
     def receive_list(self, body: bytes) -> list[PullState]:
         """Process a list; objects that are missing from it no longer exist."""

@@ -113,13 +113,19 @@ class KubectlProxy:
             self._running = stack.pop_all()
 
 
-async def read(target: Target) -> AsyncIterator[bytes]:
-    """Yield the body of a response; raise UpgradeRefused unless its status is 200."""
-    connection = await dial(target, timeout_s=TIMEOUT_S)
+async def read(
+    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = TIMEOUT_S
+) -> AsyncIterator[bytes]:
+    """Yield the body of a response to JSON; raise UpgradeRefused unless its status is 2xx.
+
+    ``timeout_s`` limits connecting, and then the time until the response begins.
+    """
+    connection = await dial(target, timeout_s=timeout_s)
+    headers = [("Accept", "application/json"), ("Content-Type", "application/json")]
     try:
-        exchange = Exchange(connection, target, "GET", [("Accept", "application/json")])
-        response = await exchange.request(timeout_s=TIMEOUT_S)
-        if response.status != 200:
+        exchange = Exchange(connection, target, method, headers, body)
+        response = await exchange.request(timeout_s=timeout_s)
+        if response.status >= 300:
             raise await exchange.refused()
         while data := await exchange.read():
             yield data
@@ -127,14 +133,16 @@ async def read(target: Target) -> AsyncIterator[bytes]:
         connection.abort()
 
 
-async def fetch(target: Target) -> bytes:
+async def fetch(
+    target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = TIMEOUT_S
+) -> bytes:
     """Return the body of a response, as ``read`` does."""
-    body = bytearray()
-    async for data in read(target):
-        body += data
-        if len(body) > MAX_LIST_BYTES:
+    found = bytearray()
+    async for data in read(target, method, body, timeout_s=timeout_s):
+        found += data
+        if len(found) > MAX_LIST_BYTES:
             raise RemoteProtocolError("the API server's answer is too long")
-    return bytes(body)
+    return bytes(found)
 
 
 def _sweep(parent: str) -> None:

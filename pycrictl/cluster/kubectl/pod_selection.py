@@ -12,7 +12,6 @@ from pycrictl.base.errors import Denied, NotFound, PycrictlError, UsageError
 from pycrictl.base.foreign import mapping, mappings, text
 from pycrictl.base.units import plural, quote
 from pycrictl.cluster.agent.api.names import is_name
-from pycrictl.cluster.kubectl.imagepulls import PullObject
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.kube.pods import Pod, parse_pod
 
@@ -48,10 +47,6 @@ class Asked(NamedTuple):
         for name in self.names:
             if name.startswith("-"):
                 raise UsageError(f"invalid name of a pod: {quote(name)}")
-
-
-UNSEEN: Final = "?"
-"""Placeholder for the node of a pod that the user may not see; its containers are unknown, too."""
 
 
 class PodSelection:
@@ -131,16 +126,7 @@ def find(kubectl: Kubectl, asked: Asked) -> PodSelection:
     if asked.node:
         with suppress(Denied):  # a user may have the right to see pulls, but not nodes
             kubectl.output("get", f"node/{asked.node}", "--output=name")
-    try:
-        namespace, documents, selectors = _resolve(kubectl, asked)
-    except Denied:
-        # The right to see pulls does not include the right to see pods.
-        name = "".join(asked.names[:1]).removeprefix("pod/")
-        if len(asked.names) != 1 or "/" in name:
-            raise
-        namespace = asked.namespace or namespace_of(kubectl)
-        unseen = Pod(namespace, name, "", "", (), (), node=UNSEEN)
-        return PodSelection(kubectl, asked, namespace, [unseen], [])
+    namespace, documents, selectors = _resolve(kubectl, asked)
     pods = _pods(documents + _select(kubectl, namespace, selectors, asked.node))
     if asked.names:
         _check_container(asked.container, pods)
@@ -164,28 +150,6 @@ def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]],
         return namespace, [], [asked.selector] if asked.selector else []
     pods = [one for one in documents if one.get("kind") == "Pod"]
     return namespace, pods, [selector_of(one) for one in documents if one not in pods]
-
-
-def ending_of(kubectl: Kubectl, pull: PullObject) -> str | None:
-    """Return why a pull that is no longer reported did not succeed.
-
-    Empty if it did; None if its pod is gone, so that nobody waits for it any more.
-    """
-    try:
-        pod = kubectl.documents(
-            "get", "pod", pull.name, f"--namespace={pull.namespace}", "--output=json"
-        )
-    except NotFound:
-        return None
-    except PycrictlError as exc:
-        return f"it is not reported any more, and the pod cannot be read: {exc.message}"
-    status = mapping(pod, "status")
-    for key in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-        for each in mappings(status.get(key)):
-            spelled = {text(each.get("image")), text(each.get("imageID"))}
-            if pull.pull.image in spelled and "waiting" in mapping(each.get("state")):
-                return "it is not reported any more, and its container still waits"
-    return ""
 
 
 def _unscheduled(pods: Sequence[Pod]) -> PycrictlError:

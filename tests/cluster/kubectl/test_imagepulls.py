@@ -86,7 +86,6 @@ def test_what_a_new_list_lacks_is_lost() -> None:
     pulls.receive_list(listing(pull("a"), pull("b", "Succeeded", image="x:1")))
     assert pulls.receive_list(listing()) == []
     assert [lost.name for lost in pulls.lost] == ["a"]
-    assert not pulls.is_idle
 
 
 def test_a_pull_whose_agent_is_silent_for_a_while_is_not_lost() -> None:

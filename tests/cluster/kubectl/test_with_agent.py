@@ -9,12 +9,12 @@ import pytest
 
 from pycrictl.cluster.kubectl.api_errors import VIEW_ROLE
 from tests.cluster.agent.standing import Cluster, standing
-from tests.cluster.kubectl.cluster import NODE
 from tests.cluster.kubectl.plugin import Plugin
 from tests.kube.access import Grant
 from tests.kube.apiserver import make_node_certificates
 from tests.support.manifests import build, one
 
+PODS = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
 STARTED = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 
 
@@ -37,15 +37,12 @@ def _as(plugin: Plugin, cluster: Cluster, user: str) -> Plugin:
 
 def test_a_node_whose_runtime_is_gone(standing_cluster: Cluster, admin: Plugin) -> None:
     standing_cluster.add_pod("web")
-    standing_cluster.api.objects.add("", "nodes", NODE)
     run = admin.run("-A")
     assert run.code == 0
     assert run.stderr.splitlines() == [
         "node n1 does not answer: no runtime here",
         "no image is being pulled",
-        "kubectl image-pull-progress: default/web is not running: it has no sandbox yet, and no"
-        " error is known",
-        "kubectl image-pull-progress: 'kubectl why' says what helps",
+        "kubectl image-pull-progress: 'kubectl why' says what its pods wait for",
     ]
 
 
@@ -56,6 +53,7 @@ def test_the_role_of_the_manifests_is_enough(
     """Without the role, the message must say how to get it."""
     standing_cluster.add_pod("web", state=STARTED, phase="Running")
     jane = _as(plugin, standing_cluster, "jane")
+    standing_cluster.api.grants.append(Grant("jane", PODS))
     for words in ((), ("web",), ("-A",)):
         run = jane.run(*words)
         assert run.code == 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from pycrictl.base.errors import (
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    StreamError,
     Unavailable,
     UpgradeRefused,
     UsageError,
@@ -28,10 +29,10 @@ from pycrictl.base.foreign import mapping, parsed, text
 from pycrictl.base.units import escape
 from pycrictl.cluster.agent.api.names import COPIES, COPY_KIND, GROUP, VERSION
 from pycrictl.cluster.kubectl import api_errors
+from pycrictl.cluster.kubectl.kubectl_proxy import fetch
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
-from pycrictl.streams.opening import connect
-from pycrictl.streams.target import Target, reason_of
+from pycrictl.streams.target import Target
 
 TIMEOUT_S: Final = 60.0
 """The API server has the same time limit for a request."""
@@ -48,7 +49,6 @@ DENIED_S: Final = 30.0
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
 _LASTING: Final = (UsageError, ConfigError, CopyError, NotFound, Interrupted)
-_MAX_ANSWER_BYTES: Final = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -111,26 +111,13 @@ class CopyApi:
         timeout_s: float = TIMEOUT_S,
     ) -> dict[str, Any]:
         target = self.target(self._path + suffix)
-        connection = HTTPConnection(target.host, target.port, timeout=timeout_s)
-        headers = {"Accept": "application/json", "User-Agent": "pycrictl"}
-        body = None
-        if document is not None:
-            body = json.dumps(document).encode()
-            headers["Content-Type"] = "application/json"
+        body = json.dumps(document).encode() if document is not None else b""
         try:
-            connection.sock = connect(target, timeout_s)
-            connection.request(method, target.path, body, headers)
-            response = connection.getresponse()
-            content = response.read(_MAX_ANSWER_BYTES + 1)
-        except TimeoutError:
-            raise ConnectError("the API server does not answer") from None
-        except (OSError, HTTPException) as exc:
-            reason = reason_of(exc) if isinstance(exc, OSError) else str(exc) or type(exc).__name__
-            raise ConnectError(f"the connection to the API server broke: {reason}") from exc
-        finally:
-            connection.close()
-        if response.status >= 300:
-            raise error_of(response.status, content)
+            content = asyncio.run(fetch(target, method, body, timeout_s=timeout_s))
+        except UpgradeRefused as exc:
+            raise error_of(exc.status, exc.body) from exc
+        except StreamError as exc:
+            raise ConnectError(exc.message, hint=exc.hint) from exc
         if found := parsed(content):
             return found
         raise RemoteProtocolError("the agent's answer is not an object")
