@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import pty
 import signal
@@ -18,15 +16,13 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.config import DEFAULT_PATH, KEYS
-from pycrictl.base.environ import Environment
 from pycrictl.cli.command_table import COMMANDS
-from pycrictl.cli.main import main
 from tests.captures import Capture, documents, everything
 from tests.captures import capture as recording
 from tests.captures.calls import OTHER_CALLS, calls_of, expected, made, recorded_calls
 from tests.captures.deviations import DEVIATIONS, is_page, kind_of_messages
 from tests.captures.fixtures import utc
-from tests.cli.run import PROGRAM, Run, kept_handlers
+from tests.cli.run import PROGRAM, Run
 from tests.cli.streaming_server import Played, playing
 from tests.fakecri import FakeServer, Status, hang
 from tests.show.screen import Terminal
@@ -55,18 +51,6 @@ def run(*words: str) -> Run:
 def replay_logs(fake: FakeServer, capture: Capture, folder: Path) -> Run:
     timeout = "5s" if capture.name.startswith("l-") else "20s"
     return run("-t", timeout, "-r", fake.endpoint, *log_replays.prepare(fake, capture, folder))
-
-
-def test_the_configuration_of_a_node_below_a_directory(
-    fake: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("CRI_CONFIG_FILE")
-    (tmp_path / "node/etc").mkdir(parents=True)
-    (tmp_path / "node/etc/crictl.yaml").write_text(f"runtime-endpoint: {fake.endpoint}\n")
-    fake.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse())
-    done = run("--host-root", str(tmp_path / "node"), "pods", "-q")
-    assert (done.code, done.stdout, done.stderr) == (0, "", "")
-    assert fake.calls
 
 
 LOGS = [capture for capture in log_replays.CAPTURES if not log_replays.is_interrupted(capture)]
@@ -506,31 +490,7 @@ def test_a_missing_configuration_file_is_reported(
     assert warned is not has_one
 
 
-class Unwritable(io.StringIO):
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self._number = number
-
-    def write(self, text: str, /) -> int:
-        raise OSError(self._number, os.strerror(self._number))
-
-
 FULL = "crictl: cannot write to standard output: no space left on device\n"
-
-
-@pytest.mark.parametrize("words", [["create"], ["rm", "a", "--nosuch"], ["--nosuch"]])
-@pytest.mark.parametrize(
-    ("number", "code", "message"), [(errno.ENOSPC, 1, FULL), (errno.EPIPE, 141, "")]
-)
-def test_help_in_place_of_an_error_that_cannot_be_written(
-    words: list[str], number: int, code: int, message: str
-) -> None:
-    stderr = io.StringIO()
-    env = Environment(stdout=Unwritable(number), stderr=stderr, environ=os.environ)
-    with kept_handlers():
-        assert main(words, env=env) == code
-    lines = stderr.getvalue().splitlines(keepends=True)
-    assert [line for line in lines if "flag provided" not in line] == [message] * bool(message)
 
 
 def test_help_that_is_lost_in_the_end(program: str) -> None:
@@ -538,15 +498,3 @@ def test_help_that_is_lost_in_the_end(program: str) -> None:
         words = [program, "rmi", "--help"], [program, "create"]
         done = [subprocess.run(each, stdout=full, stderr=subprocess.PIPE) for each in words]
     assert [(each.returncode, each.stderr.decode()) for each in done] == [(1, FULL)] * 2
-
-
-def test_an_error_within_the_report_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CRI_CONFIG_FILE", "/nonexistent")
-    done = run("create", "--nosuch")
-    assert (done.code, done.stderr.splitlines()) == (
-        1,
-        [
-            "crictl: flag provided but not defined: -nosuch",
-            'crictl: config file "/nonexistent" does not exist',
-        ],
-    )

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pycrictl.base.environ import Environment
-from pycrictl.cli.main import main
 from tests.captures import capture
-from tests.cli.run import Run, kept_handlers
+from tests.cli.run import Run
 
 REAL = """\
 runtime-endpoint: unix:///scene/node/containerd.sock
@@ -45,25 +42,6 @@ def test_list(file: Path) -> None:
     assert yaml.safe_load(config(file, "--list", "-o", "yaml").stdout) == document
     path = config(file, "--list", "-o", "jsonpath={.timeout} {.runtime-endpoint}")
     assert path.stdout.rstrip("\n") == f"20 {document['runtime-endpoint']}"
-
-
-@pytest.mark.parametrize("words", [["--no-headers"], ["-o", "json"], ["--output=wide", "--list"]])
-def test_formats_that_do_not_fit(file: Path, words: list[str]) -> None:
-    run = config(file, *words, *([] if "--list" in words else ["timeout"]))
-    assert (run.code, run.stdout) == (1, "")
-    assert "--list" in run.stderr or "jsonpath=" in run.stderr
-
-
-def test_the_screen_is_cleared_on_a_terminal_only(file: Path) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    out = Terminal()
-    env = Environment(stdout=out, stderr=io.StringIO(), environ={})
-    with kept_handlers():
-        assert main(["-c", str(file), "config", "--list"], env=env) == 0
-    assert out.getvalue().startswith("\x1b[2J\x1b[HKEY ")
 
 
 @pytest.mark.parametrize("words", ["--get timeout", "-get=timeout", "timeout", "--list"])

@@ -10,7 +10,6 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from tests.captures import documents
 from tests.cli.run import Run, start
 from tests.fakecri import FakeServer, Status, hang
 from tests.waiting import wait_until
@@ -144,16 +143,6 @@ def test_a_full_disk_at_a_later_step_is_not_the_sandboxs(
     assert hint.startswith(f'hint: its pod sandbox "p1" {outcome}')
 
 
-def test_a_pod_that_stays_is_told(fake: FakeServer, files: tuple[str, str]) -> None:
-    prepare_run(fake)
-    fake.offer("CreateContainer", BROKEN)
-    fake.offer("StopPodSandbox", BROKEN)
-    result = run(fake, "run", "--no-pull", *files)
-    assert result.code == 1
-    assert 'its pod sandbox "p1" is left over (' in result.stderr
-    assert "remove it with 'pycrictl rmp --force'" in result.stderr
-
-
 def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:
     prepare_run(fake)
     fake.offer("CreateContainer", hang(100))
@@ -174,27 +163,3 @@ def test_the_cgroup_warning_comes_once(
     assert result.code == 0
     assert len(result.stderr.splitlines()) == 1
     assert "sets no linux.cgroup_parent" in result.stderr
-
-
-POD_SCHEMA = "https://k8s.io/cri-api/pkg/apis/runtime/v1/pod-sandbox-config"
-CONTAINER_SCHEMA = "https://k8s.io/cri-api/pkg/apis/runtime/v1/container-config"
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["runp", "jsonschema"], [POD_SCHEMA]),
-        (["runp", "js"], [POD_SCHEMA]),
-        (["pull", "js"], [POD_SCHEMA]),
-        (["pull", "-u", "x", "js"], [POD_SCHEMA]),
-        (["create", "jsonschema", "-p"], [POD_SCHEMA]),
-        (["create", "js", "--container"], [CONTAINER_SCHEMA]),
-        (["run", "js", "-c", "-p"], [POD_SCHEMA, CONTAINER_SCHEMA]),
-        (["run", "js", "-pc"], [POD_SCHEMA, CONTAINER_SCHEMA]),
-        (["run", "js", "-p", "--container=false"], [POD_SCHEMA]),
-    ],
-)
-def test_schemas(words: list[str], expected: list[str]) -> None:
-    run = Run(*words)
-    assert (run.code, run.stderr) == (0, "")
-    assert [document["$id"] for document in documents(run.stdout)] == expected

@@ -56,14 +56,6 @@ def test_an_option_of_zero_is_sent(fake: FakeServer) -> None:
     assert fake.calls[-1].request.HasField("linux")
 
 
-def test_windows_options_are_told_to_be_ignored(fake: FakeServer) -> None:
-    fake.prepare("UpdateContainerResources", None)
-    result = run(fake, "update", "--cpu-count", "1", "--cpu-share", "2", "a")
-    assert result.code == 0
-    assert "are for Windows" in result.stderr
-    assert fake.calls[-1].request.linux.cpu_shares == 2
-
-
 def test_several_checkpoints_in_one_file_are_warned_of(fake: FakeServer) -> None:
     fake.prepare("CheckpointContainer", None, None)
     result = run(fake, "checkpoint", "--export=/x.tar", "a", "b")
@@ -169,20 +161,6 @@ def test_what_kubectls_options_do_not_find(node: FakeServer, line: str, error: s
     done = run(node, *shlex.split(line))
     assert (done.code, done.stdout) == (1, "")
     assert error in done.stderr
-
-
-def test_names_of_pods(node: FakeServer) -> None:
-    node.prepare("StopPodSandbox", None)
-    status = cri_pb2.PodSandboxStatusResponse()
-    status.status.id, status.status.state = POD_ID, cri_pb2.SANDBOX_NOTREADY
-    node.prepare("PodSandboxStatus", status)
-    node.prepare("RemovePodSandbox", None)
-    said = f"pycrictl: web is pod {POD_ID[:13]} (shop/web)\n"
-    for command, word in (("stopp", "Stopped"), ("rmp", "Removed")):
-        result = run(node, command, "web")
-        assert (result.code, result.stdout) == (0, f"{word} sandbox web\n")
-        assert result.stderr == said
-        assert node.calls[-1].request.pod_sandbox_id == POD_ID
 
 
 def test_what_has_no_such_name_is_not_stopped(node: FakeServer) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import grpc
 import pytest
-import yaml
 
 from pycrictl._proto import cri_pb2
 from tests.captures import scene
@@ -214,20 +213,6 @@ def test_a_pod_that_is_not_there_is_why_nothing_is_selected(
     assert "no pod" not in run(fake, *(word.replace("wbe", "web") for word in words)).stderr
 
 
-def test_a_small_answer_in_all_formats(fake: FakeServer) -> None:
-    version = {"version": "0.1.0", "runtime_name": "fake", "runtime_api_version": "v1"}
-    answer = cri_pb2.VersionResponse(**version, runtime_version="2")
-    fake.offer("Version", answer)
-    assert run(fake, "version", "-o", "table").stdout == run(fake, "version").stdout
-    document = json.loads(run(fake, "version", "-o", "json").stdout)
-    assert document["runtimeName"] == "fake"
-    assert yaml.safe_load(run(fake, "version", "-o", "yaml").stdout) == document
-    assert run(fake, "version", "-o", "jsonpath={.runtimeName}").stdout == "fake\n"
-    wrong = run(fake, "version", "-o", "wide")
-    assert (wrong.code, wrong.stdout) == (1, "")
-    assert "jsonpath=" in wrong.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "call", "answer"),
     [
@@ -263,15 +248,6 @@ def test_another_socket_for_images(fake: FakeServer) -> None:
         shown = run(fake, "-i", images.endpoint, "ps", "-r")
     assert column(shown.stdout, "IMAGE") == ["there:1"]
     assert "ImageStatus" not in fake.methods()
-
-
-def test_headings_to_sort_by(containers: FakeServer) -> None:
-    for heading in ("created", "CREATED", "-created", "name", "pod", "namespace", "pod id"):
-        shown = run(containers, "ps", "--sort-by", heading)
-        assert (shown.code, shown.stderr) == (0, ""), heading
-    oldest = run(containers, "ps", "-q", "--sort-by", "created").stdout.split()
-    assert run(containers, "ps", "-q", "--sort-by", "-created").stdout.split() == oldest[::-1]
-    assert run(containers, "ps", "-q", "--sort-by", ".createdAt").stdout.split() == oldest
 
 
 IMAGES = [

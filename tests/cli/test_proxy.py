@@ -30,14 +30,6 @@ def test_mistakes_are_one_line(words: list[str], line: str) -> None:
     assert len(run.stderr.splitlines()) <= 2
 
 
-def test_a_bad_file_is_named_with_its_key(tmp_path: Path) -> None:
-    file = tmp_path / "p.toml"
-    file.write_text('upstream = "/u.sock"\nretries = "x"\n')
-    run = Run("proxy", "--config", str(file))
-    assert run.code == 1
-    assert run.stderr == f'pycrictl: "{file}": retries: it is not a number from 0 to 10000\n'
-
-
 @pytest.mark.parametrize("words", [["--serialize-image-pulls"], ["--serialize-image-pulls=false"]])
 def test_it_serves_until_sigterm(tmp_path: Path, words: list[str]) -> None:
     file = tmp_path / "p.toml"

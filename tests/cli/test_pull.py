@@ -253,10 +253,10 @@ def test_crictl_takes_no_credentials_of_the_environment(
 
 
 def test_a_time_limit_of_the_environment(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "60s")
+    monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "1h")
     fake.prepare("PullImage", pulled())
     assert pull(fake, "a").code == 0
-    assert 55 < (fake.calls[0].deadline_s or 0) < 61
+    assert 3000 < (fake.calls[0].deadline_s or 0) <= 3601
 
 
 def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:

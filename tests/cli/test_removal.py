@@ -103,20 +103,6 @@ def test_rmi_tells_all_tags_first(fake: FakeServer) -> None:
     ]
 
 
-def test_rmi_prune_adds_to_what_is_named(fake: FakeServer) -> None:
-    images = [image(1, "x/used:1"), image(2, "x/free:1"), image(3, "x/pause:1")]
-    used = cri_pb2.Container(id="c", image_ref=images[0].id)
-    fake.prepare("ListImages", cri_pb2.ListImagesResponse(images=images))
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=[used]))
-    fake.prepare("Status", cri_pb2.StatusResponse(info={"config": '{"sandboxImage":"x/pause:1"}'}))
-    fake.prepare("ImageStatus", image_status(images))
-    fake.prepare("RemoveImage", None)
-    result = run(fake, "rmi", "-q")
-    assert (result.code, result.stdout, result.stderr) == (
-        *(0, "Deleted: x/free:1\n", "pycrictl: freed up to 0B: 1 image\n"),
-    )
-
-
 @pytest.mark.parametrize("flag", ["--prune", "-q", "-a"])
 def test_rmi_removes_no_more_than_is_named(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch, flag: str

@@ -141,14 +141,6 @@ def test_exit_status_of_the_process(
     assert process.returncode == code
 
 
-@pytest.mark.parametrize("transport", ["spdy", "websocket"])
-def test_exit_status_beyond_all_numbers_is_one_error(fake: FakeServer, transport: str) -> None:
-    with playing(fake, Played(code=2**32)):
-        result = Run("-r", fake.endpoint, "exec", "-r", transport, "c", "x")
-    said = "pycrictl: the command's exit status is not a number of 32 bits\n"
-    assert (result.code, result.stderr) == (1, said)
-
-
 @pytest.mark.parametrize("words", [(), ("-r", "websocket"), ("-i", "-r", "websocket")])
 def test_attaching_takes_spdy(fake: FakeServer, words: tuple[str, ...]) -> None:
     """Over WebSocket, a server ends an input that was not requested, and cannot end any other."""

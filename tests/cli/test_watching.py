@@ -138,19 +138,6 @@ def test_a_terminal_is_painted_when_something_differs(fake: FakeServer) -> None:
     assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
 
 
-def test_what_is_measured_stays_in_place(fake: FakeServer) -> None:
-    fake.prepare("ListContainerStats", stats, repeat=True)
-    words = ("stats", "-s", "0", "-w")
-    with Terminal(60, 6) as terminal, program(fake, *words, stdout=terminal.stderr) as process:
-        terminal.read_until(lambda output: output and len(fake.calls) >= 8)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(WAIT_S) == 0
-        screen = at_last(terminal, 60, 6)
-    assert screen.lines[0].startswith("CONTAINER ")
-    assert screen.top == 1  # with the row that was there before
-    assert terminal.sent.count(CLEAR_SCREEN.encode()) == 1
-
-
 def one_is_not_measured(fake: FakeServer) -> None:
     """Offer two pods, one of which cannot be measured, so the call for all of them fails."""
     no_cgroup = Status(grpc.StatusCode.UNKNOWN, "cgroupPath is empty")
@@ -204,23 +191,6 @@ def test_what_could_not_be_measured_is_marked(fake: FakeServer) -> None:
         )
 
 
-def test_events_of_a_stream_that_ends(fake: FakeServer) -> None:
-    fake.prepare("GetContainerEvents", scene.fake_events())
-    shown = Run(
-        *("-r", fake.endpoint, "event", "-o", "go-template"),
-        *("--template", "{{.containerEventType}} {{.createdAt}}"),
-    )
-    assert (shown.code, shown.stdout) == (
-        0,
-        "CONTAINER_CREATED_EVENT 1700000000000000000\n"
-        "CONTAINER_STARTED_EVENT 1700000000000000001\n"
-        "CONTAINER_STOPPED_EVENT 1700000000000000002\n"
-        "CONTAINER_DELETED_EVENT 1700000000000000003\n",
-    )
-    assert shown.stderr == "pycrictl: the runtime ended the stream of events\n"
-    assert fake.calls[0].deadline_s is None
-
-
 def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
     fake.prepare("GetContainerEvents", scene.fake_events())
     shown = Run(
@@ -250,15 +220,3 @@ def test_events_of_a_runtime_that_dies(fake: FakeServer) -> None:
     assert shown.code == 1
     assert len([*documents(shown.stdout)]) == 1
     assert "is unavailable: bye" in shown.stderr
-
-
-def test_events_cannot_steer_the_terminal(fake: FakeServer) -> None:
-    event = cri_pb2.ContainerEventResponse(container_id="\x1b[2J\x9b")
-    fake.prepare("GetContainerEvents", [event], [event], [event])
-    template = ("--template", "{{.containerId}}")
-    for words in ((), ("-o", "yaml"), ("-o", "go-template", *template)):
-        shown = Run("-r", fake.endpoint, "events", *words)
-        assert shown.code == 0
-        assert "\x1b" not in shown.stdout
-        assert "\x9b" not in shown.stdout
-        assert "[2J" in shown.stdout

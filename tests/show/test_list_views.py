@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import time
-from io import StringIO
-from typing import Any
 
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.show import inspect_views, list_views, render
-from pycrictl.show.columns import table_of
+from pycrictl.show import inspect_views, list_views
 from pycrictl.show.list_views import (
-    CONTAINER_STATS,
     NEVER,
     NOT_MEASURED,
-    POD_STATS,
     cpu_percent,
     measured,
 )
-from pycrictl.show.render import CLEAR_SCREEN, Table
-from tests.captures import capture
 from tests.captures.fixtures import utc
-from tests.captures.scene import fake_container_stats, fake_pod_stats, hex_id
+from tests.captures.scene import fake_container_stats, hex_id
 
 __all__ = ["utc"]
 
@@ -105,40 +98,6 @@ def test_times_that_have_not_come(state: str, finished_at: int, never: list[str]
 # Resource usage
 
 START_NS = 1_700_000_000_000_000_000
-
-
-def by_id(stats: Any) -> list[Any]:
-    """Return samples sorted by ID, as ``runtime.cri.inspection.stats`` returns them."""
-    return sorted(stats, key=lambda each: each.attributes.id)
-
-
-def text(table: Table) -> str:
-    out = StringIO()
-    render.write_table(table, out)
-    return out.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "elapsed_ns", "show_all"),
-    [("f-stats-all", 1_004_823_000, True), ("f-stats-bogus-format", 1_008_200_000, False)],
-)
-def test_containers(name: str, elapsed_ns: int, show_all: bool) -> None:
-    before = fake_container_stats(1, START_NS)
-    after = fake_container_stats(2, START_NS + elapsed_ns)
-    table = table_of(CONTAINER_STATS, measured(before, by_id(after), show_all=show_all))
-    assert CLEAR_SCREEN + text(table) == capture(name).output
-
-
-@pytest.mark.parametrize(
-    ("name", "elapsed_ns"), [("f-statsp", 1_006_440_000), ("f-statsp-badformat", 1_005_220_000)]
-)
-def test_pods(name: str, elapsed_ns: int) -> None:
-    before = fake_pod_stats(1, START_NS)
-    after = fake_pod_stats(2, START_NS + elapsed_ns)
-    assert (
-        CLEAR_SCREEN + text(table_of(POD_STATS, measured(before, by_id(after))))
-        == capture(name).output
-    )
 
 
 def test_a_container_that_has_just_begun_is_left_out() -> None:

@@ -193,6 +193,7 @@ def update(
     Example: pycrictl update --memory 67108864 web
     """
     app: AppContext = ctx.obj
+    del cpu_count, cpu_maximum
     score = None
     if oom_score_adj is not None:
         try:
@@ -217,9 +218,6 @@ def update(
         if "" in (cpuset_cpus, cpuset_mems):
             raise UsageError("every limit is empty", hint="is a script's variable not set?")
         raise UsageError("nothing to update", hint="give a limit, such as --memory")
-    is_for_windows = cpu_count is not None or cpu_maximum is not None
-    if is_for_windows and not app.persona.is_lenient:
-        app.env.warn("--cpu-count and --cpu-maximum are for Windows and are ignored")
     _act(app, containers, "UpdateContainerResources", linux=limits)
 
 
