@@ -142,8 +142,6 @@ def recorded_calls(capture: Capture) -> list[Call]:
             document = {"container_id": name.replace("/capture/scene/logs", str(DATA / "logs"))}
         request = json_format.ParseDict(document, method(rpc["rpc"]).request_type())
         calls.append(call(rpc["rpc"], request, rpc["deadline_s"]))
-    if capture.name == "exec-stdin":
-        calls *= 2  # one URL per transport that can end the input: WebSocket and SPDY
     return calls
 
 
