@@ -12,10 +12,9 @@ from typing import Any, Final
 
 from pycrictl.base import noderoot
 from pycrictl.base import serviceoptions as options
-from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.errors import UsageError
 from pycrictl.base.servicelog import LogFormat, LogLevel
 from pycrictl.base.serviceoptions import Address, Given, Row, maybe
-from pycrictl.base.units import quote
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.node.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
@@ -47,7 +46,6 @@ class ProxySettings:
     limit: int = options.count(
         "max-parallel-image-pulls", "Pull at most N images at once", 0, shown="0, no limit"
     )
-    is_serial: bool = options.switch("serialize-image-pulls", "Same as a limit of 1", False)
     policy: Policy = options.choice(Policy)(
         "when-full", "With no free slot, wait in line or retry a few times", "wait"
     )
@@ -162,17 +160,8 @@ def load(
 
 def _limit(typed: Given, file: Given, values: Mapping[str, Any]) -> tuple[int, str]:
     for source in (typed, file):
-        is_serial, number = (source.values.get(name) for name in ("is_serial", "limit"))
-        if is_serial and number not in (None, 1):
-            where = f"{quote(source.path, 4096)}: " if source.path else "--"
-            raise (ConfigError if source.path else UsageError)(
-                f"{where}serialize-image-pulls: it means a limit of 1, "
-                f"but max-parallel-image-pulls is {number}"
-            )
-        if is_serial or number is not None:
-            return (1 if is_serial else number or 0), source.path or "flag"
-        if is_serial is False:
-            return 0, source.path or "flag"
+        if (limit := source.values.get("limit")) is not None:
+            return limit, source.path or "flag"
     if named := values.get("kubelet_config"):
         limit = read_kubelet_config(named).limit
         if limit is not None:

@@ -12,7 +12,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.cli import context
-from pycrictl.runtime.containerd import config_toml
 from pycrictl.runtime.cri.lifecycle.control import remove_logs
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, answers
@@ -144,14 +143,3 @@ def test_logs_are_removed_below_and_nowhere_else(root: Path) -> None:
     (root / "etc/0.log").touch()
     assert len(remove_logs("/linked/0.log")) == 1
     assert (root / "etc/0.log").exists()
-
-
-def test_the_configuration_of_containerd(root: Path) -> None:
-    (root / "etc/containerd/conf.d").mkdir(parents=True)
-    main = 'version = 3\nimports = ["/etc/containerd/conf.d/*.toml"]\n'
-    (root / "etc/containerd/config.toml").write_text(main)
-    images = '[plugins."io.containerd.cri.v1.images"]\nmax_concurrent_downloads = 7\n'
-    (root / "etc/containerd/conf.d/a.toml").write_text(f"version = 3\n{images}")
-    found = config_toml.from_file(config_toml.config_path(None))
-    assert found.max_concurrent_downloads == 7
-    assert found.origin == "/etc/containerd/conf.d/a.toml"

@@ -62,7 +62,7 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     proxies = []
     for name, more in (
         ("wait", flags),
-        ("retry", ["--serialize-image-pulls", "--when-full", "retry", "--retry-interval", "500ms"]),
+        ("retry", ["--max-parallel-image-pulls=1", "--when-full=retry", "--retry-interval=500ms"]),
     ):
         (folder / name).mkdir()
         program = Program(folder / name, lab.node.endpoint, *more, age_s=AGE_S)

@@ -126,7 +126,7 @@ class FakeServer:
             return prepared.repeated
         if name in self._offered:
             return self._offered[name]
-        details = f"unknown method {name} for service {method(name).service}"
+        details = f"unknown method {name} for service {method(name).path.split('/')[1]}"
         return Status(grpc.StatusCode.UNIMPLEMENTED, details)
 
     def _arrived(self, called: CriMethod, request: Any, context: grpc.ServicerContext) -> Any:

@@ -22,7 +22,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.ownprogram import is_running
 from pycrictl.proxy import admin
-from pycrictl.proxy.app import CALLS_S
 from pycrictl.proxy.pulls.limiter import CLOSED
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
@@ -171,10 +170,10 @@ def test_what_a_second_signal_or_the_timeout_ends_is_unavailable(
 ) -> None:
     gate = Gate()
     prepare(fake, gate)
-    proxy = start(*flags, "--max-parallel-image-pulls", "1")
+    # Other calls, which are not there, may take that long.
+    proxy = start(*flags, "--max-parallel-image-pulls", "1", code="app.CALLS_S = 1000.0")
     futures: list[Any] = [proxy.kubelet.start_pull(f"a/b:{number}") for number in range(3)]
     wait_until(lambda: len(status(proxy)["waiting"]) == 2)
-    began = time.monotonic()
     proxy.terminate()
     if not flags:
         wait_until(lambda: "stopping" in proxy.log())
@@ -183,7 +182,6 @@ def test_what_a_second_signal_or_the_timeout_ends_is_unavailable(
         assert future.exception(60) is not None
         assert future.code() is grpc.StatusCode.UNAVAILABLE
     assert proxy.wait() == 0
-    assert time.monotonic() - began < CALLS_S  # other calls may take that long
     wait_until(lambda: gate.running == 0)
     assert "Traceback" not in proxy.log()
     (running,) = (line for line in proxy.log().splitlines() if " pull image=a/b:0 " in line)

@@ -68,7 +68,7 @@ def bounded(proxy: Program, *, cpu_s: float) -> Iterator[None]:
 def good_client(proxy: Program) -> None:
     began = time.monotonic()
     assert version(proxy) == "fake"
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_headers_in_very_many_frames(proxy: Program, attackers: Callable[[], Attacker]) -> None:

@@ -161,24 +161,6 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
     run(path_of(containerd), test)
 
 
-def test_what_was_seen_last_is_not_shown_to_who_comes_later(
-    containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layer_poller, "LINGER_S", 0.0)
-
-    async def test(bench: Bench) -> None:
-        bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
-        made = begin_pull(containerd)
-        async with bench.poller.watching():
-            await until(lambda: bool(items_of(bench.poller)))
-        made.download(0, 900, at_s=time.time())
-        await asyncio.sleep(2 * layer_poller.POLL_INTERVAL_S)
-        async with bench.poller.watching():
-            assert [one.progress for one in items_of(bench.poller)] == [900]
-
-    run(path_of(containerd), test)
-
-
 def test_the_runtime_comes_back(
     containerd: FakeContainerd, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pycrictl.proxy.pulls.book import (
     ATTEMPT_GAP_S,
     MAX_ERROR_CHARS,
@@ -187,14 +185,6 @@ def test_who_is_ahead_in_the_line() -> None:
     shop.ask(6, DB, "f", now=2)
     assert [pull.behind for pull in shop.pulls(WEB, now=3)] == ["", "default/db", "r/c"]
     assert [pull.behind for pull in shop.pulls(DB, now=3)] == ["default/web", "e"]
-
-
-def test_when_a_queued_pull_is_expected_to_start() -> None:
-    shop = Shop(limit=1)
-    shop.reporter = replace(shop.reporter, starts=lambda now: [12.0 - now, None])
-    for ticket, image in enumerate("abc", 1):
-        shop.ask(ticket, WEB, image, now=1)
-    assert [pull.starts_in_s for pull in shop.pulls(WEB, now=2)] == [None, 10.0, None]
 
 
 def test_when_a_pull_began() -> None:

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -161,10 +160,3 @@ def test_a_collector_that_is_not_there_is_reported_once(fake: FakeServer, start:
 )
 def test_contexts_that_are_none(text: str) -> None:
     assert Context.parse(text) is None
-
-
-@pytest.mark.parametrize("flags", ["00", "01"])
-def test_a_context(flags: str) -> None:
-    found: Any = Context.parse(f"00-{TRACE}-{PARENT}-{flags}")
-    assert found.is_sampled == (flags == "01")
-    assert (found.trace_id.hex(), found.span_id.hex()) == (TRACE, PARENT)

@@ -39,7 +39,7 @@ deadline, such as PullImage."""
 _LOOK_S: Final = 1.0
 """Maximum time to look for the obstacle behind a failed call."""
 
-_LAST_LOOK_S: Final = 0.05
+LAST_LOOK_S: Final = 0.05
 """The same if the call has used up its time: enough for a server that is alive to answer."""
 
 _LONGEST_S: Final = 1e9
@@ -197,7 +197,7 @@ class GrpcCall:
             obstacle = web_server(http[1])
         elif code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
-            obstacle = self._channel.look(min(max(left_s, _LAST_LOOK_S), _LOOK_S))
+            obstacle = self._channel.look(min(max(left_s, LAST_LOOK_S), _LOOK_S))
         found = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
         self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
 

@@ -24,7 +24,6 @@ class CriMethod(NamedTuple):
     """
 
     name: str
-    service: str
     path: str
     request_type: type[Message]
     response_type: type[Message]
@@ -39,7 +38,6 @@ def method(name: str) -> CriMethod:
         if found is not None:
             return CriMethod(
                 name=name,
-                service=service.full_name,
                 path=f"/{service.full_name}/{name}",
                 request_type=getattr(cri_pb2, found.input_type.name),
                 response_type=getattr(cri_pb2, found.output_type.name),

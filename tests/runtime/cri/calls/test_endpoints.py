@@ -116,12 +116,6 @@ class TestRetries:
         assert error.message.endswith(f": {reason}")
         assert not caplog.records
 
-    def test_a_denied_one_is_not_tried_again(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.DEBUG, "pycrictl.cri")
-        with hostile.forbidden() as path:
-            assert refused(settings(path, retries=-1)).message.endswith(": permission denied")
-        assert not caplog.records
-
     def test_a_runtime_that_listens_after_a_second(self, folder: Path) -> None:
         path = str(folder / "late")
         done = threading.Event()

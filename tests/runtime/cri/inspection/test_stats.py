@@ -53,23 +53,3 @@ def test_one_by_one_where_one_cannot(fake: FakeServer, client: CriClient) -> Non
     (listed,) = (call for call in fake.calls if call.method == "ListPodSandbox")
     assert listed.request.filter.id == WHOLE_ID
     assert dict(listed.request.filter.label_selector) == {"k": "v"}
-
-
-def test_containers_one_by_one(fake: FakeServer, client: CriClient) -> None:
-    def one(request: Any, context: Any) -> Any:
-        if request.container_id == "bad":
-            return NO_CGROUP
-        attributes = cri_pb2.ContainerAttributes(id=request.container_id)
-        return cri_pb2.ContainerStatsResponse(stats=cri_pb2.ContainerStats(attributes=attributes))
-
-    found = [cri_pb2.Container(id=identifier) for identifier in ("b", "bad", "a")]
-    fake.prepare("ListContainerStats", NO_CGROUP)
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(containers=found))
-    fake.prepare("ContainerStats", one, repeat=True)
-    sample = measure(client, cri_pb2.ContainerStatsFilter(pod_sandbox_id="p"))
-    assert [each.attributes.id for each in sample.stats] == ["a", "b"]
-    assert [failure.message for failure in sample.failures] == [
-        "container bad (): cgroupPath is empty"
-    ]
-    (listed,) = (call for call in fake.calls if call.method == "ListContainers")
-    assert listed.request.filter == cri_pb2.ContainerFilter(pod_sandbox_id="p")
