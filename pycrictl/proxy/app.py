@@ -115,8 +115,8 @@ class App:
         }
         self.server = CriServer(upstream, own=own, emit=emit)
         self.hand_over = HandOver(
-            settings,
-            environ,
+            settings=settings,
+            environ=environ,
             limiter=self.limiter,
             streams=self.streams,
             server=self.server,

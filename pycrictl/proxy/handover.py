@@ -38,6 +38,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,6 +99,7 @@ class MessageLines:
         return message if isinstance(message, dict) else None
 
 
+@dataclass(eq=False, kw_only=True)
 class HandOver:
     """Takes over from an old process, if there is one, and later hands over to a new one.
 
@@ -105,41 +107,31 @@ class HandOver:
     ``stop`` is set; until then ``successor_pid`` is 0. ``sockets`` are the CRI's and the admin's.
     """
 
-    def __init__(
-        self,
-        settings: ProxySettings,
-        environ: Mapping[str, str],
-        *,
-        limiter: PullLimiter,
-        streams: StreamServer[PullTarget],
-        server: CriServer,
-        emit: Emit,
-        log: Log,
-        stop: asyncio.Event,
-    ) -> None:
-        self._settings = settings
-        self._environ = environ
-        self._limiter = limiter
-        self._streams = streams
-        self._book = limiter.queue.book
-        self._server = server
-        self._emit = emit
-        self._log = log
-        self._stop = stop
+    settings: ProxySettings
+    environ: Mapping[str, str]
+    limiter: PullLimiter
+    streams: StreamServer[PullTarget]
+    server: CriServer
+    emit: Emit
+    log: Log
+    stop: asyncio.Event
+    sockets: list[OwnSocket] = field(init=False, default_factory=list)
+    predecessor: Predecessor | None = field(init=False, default=None)
+    successor_pid: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        self._book = self.limiter.queue.book
         self._loop = asyncio.get_running_loop()
         self._reloading = asyncio.Lock()
         self._lines: MessageLines | None = None
         self._heir: Upstream | None = None
         self._following: set[asyncio.Task[None]] = set()
-        self.sockets: list[OwnSocket] = []
-        self.predecessor: Predecessor | None = None
-        self.successor_pid = 0
 
     async def prepare(self) -> None:
         """Connect to the old process, if any, and create the sockets without publishing them."""
-        settings, before = self._settings, frozenset[str]()
-        if admin := self._environ.get(ENVIRON):
-            self.predecessor = await Predecessor.reach(admin, self._limiter)
+        settings, before = self.settings, frozenset[str]()
+        if admin := self.environ.get(ENVIRON):
+            self.predecessor = await Predecessor.reach(admin, self.limiter)
         if self.predecessor is not None:
             before = self.predecessor.folders
         for path in (settings.listen, settings.admin_socket):
@@ -147,26 +139,26 @@ class HandOver:
 
     async def begin(self) -> None:
         """Take over from the old process, if there is one, and publish the sockets."""
-        old, address, waiting = self.predecessor, self._settings.stream_address, 0
+        old, address, waiting = self.predecessor, self.settings.stream_address, 0
         cri = self.sockets[0]
         if old is not None:
             has_port = old.streams == address.authority
             waiting = await old.take(str(cri.path), port=has_port)
-        self._streams.start(address)
-        self._streams.listen_in(cri.folder)
+        self.streams.start(address)
+        self.streams.listen_in(cri.folder)
         for own in self.sockets:
             own.publish()
         if old is not None:
             await old.serving()
-            self._emit(TookOver(old.pid))
+            self.emit(TookOver(old.pid))
             self._following.add(self._loop.create_task(self._follow(old, waiting)))
 
     async def _follow(self, old: Predecessor, waiting: int) -> None:
         if waiting:
-            await release_when_in_line(self._limiter.queue, waiting)
+            await release_when_in_line(self.limiter.queue, waiting)
         await old.follow()
         self.predecessor = None
-        self._log.info("predecessor_ended", pid=old.pid)
+        self.log.info("predecessor_ended", pid=old.pid)
 
     def status(self) -> dict[str, Any] | None:
         old = self.predecessor
@@ -190,14 +182,14 @@ class HandOver:
         try:
             await self.reload({})
         except ValueError as exc:
-            self._log.warning("reload_failed", reason=str(exc))
+            self.log.warning("reload_failed", reason=str(exc))
 
     async def reload(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Start a new process and wait until it serves; raise ValueError if it does not."""
-        if self._stop.is_set() or self._reloading.locked():
+        if self.stop.is_set() or self._reloading.locked():
             raise ValueError("the proxy is stopping or handing over already")
         async with self._reloading:
-            environ = {**self._environ, ENVIRON: str(self.sockets[1].path)}
+            environ = {**self.environ, ENVIRON: str(self.sockets[1].path)}
             environ.pop("WATCHDOG_PID", None)
             try:
                 pid = await asyncio.to_thread(start_orphan, environ)
@@ -216,29 +208,29 @@ class HandOver:
     async def hand_over(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Hand over to a process that has connected; return False if it does not take over."""
         lines = MessageLines(reader, writer)
-        if self._stop.is_set() or self._lines is not None:
+        if self.stop.is_set() or self._lines is not None:
             lines.send({"error": "it is stopping or handing over already"})
             return False
         self._lines = lines
         if reason := await self._failure(lines):
             self._lines = None
-            self._emit(HandOverFailed(reason))
+            self.emit(HandOverFailed(reason))
         return not reason
 
     async def _failure(self, lines: MessageLines) -> str:
         """Hand over; return why the new process does not serve, or an empty string if it does."""
         pid, folders = lines.peer_pid, [own.folder.name for own in self.sockets]
-        streams = self._streams.address.authority
+        streams = self.streams.address.authority
         lines.send({"pid": os.getpid(), "folders": folders, "streams": streams})
         ready = await lines.receive(READY_S)
         if ready is None or "socket" not in ready:
             return "the new program did not start"
-        if self._stop.is_set():
+        if self.stop.is_set():
             return "the proxy is stopping"
-        queue = self._limiter.queue
+        queue = self.limiter.queue
         queue.is_held = True
         if ready.get("port"):
-            await self._streams.pause()
+            await self.streams.pause()
         pods = {call.pod for call in self._book.calls.values()}
         running = [_document(pull) for pull in self._book.running.values()]
         waiting = len(queue.in_line())
@@ -252,20 +244,20 @@ class HandOver:
             reason = "the new program ended at once"
             if ready.get("port"):
                 try:
-                    self._streams.resume()
+                    self.streams.resume()
                 except ConfigError as exc:  # the new process still holds the port
                     reason = f"{reason}; {exc.message}"
             return reason
         self._heir = Upstream(str(ready["socket"]))
         # Before the reply: the new process then sends READY=1, which counts only from the main one.
-        notify(f"MAINPID={pid}", self._environ)
+        notify(f"MAINPID={pid}", self.environ)
         lines.send({})
         self.successor_pid = pid
-        self._server.move_own_to(self._heir)
-        self._limiter.move_to(self._heir)
-        self._streams.leave(lambda target: target.pod is None or target.pod in pods)
-        self._emit(HandedOver(pid, len(running), waiting))
-        self._stop.set()
+        self.server.move_own_to(self._heir)
+        self.limiter.move_to(self._heir)
+        self.streams.leave(lambda target: target.pod is None or target.pod in pods)
+        self.emit(HandedOver(pid, len(running), waiting))
+        self.stop.set()
         return ""
 
     def __call__(self, event: Event) -> None:

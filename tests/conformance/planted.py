@@ -56,7 +56,9 @@ FAULTS: Final = {
         "{**old, 'source': lambda size: f'stream{next(count)}'}",
     ),
     "a URL may be used again": Fault(
-        "P9", "serve.stream_server:Tokens._take", "lambda self, digest: self._grants[digest]"
+        "P9",
+        "serve.stream_server:Tokens.redeem",
+        "lambda self, *words, **more: next(reversed(self._grants.values())).payload",
     ),
     "an error is null": Fault("P14", *_messages('"total"', '"error":null,"total"')),
     "progress falls": Fault("P18", *_messages('"progress":[0-9]+', '"progress":1')),

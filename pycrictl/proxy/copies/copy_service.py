@@ -161,8 +161,8 @@ class CopyService:
             asked = kind.FromString(request.message)
             copy = await self._begun(asked, request.trace)
             await self._copies.made(copy)
-            ticket, now = Ticket(self._copies, copy), self._loop.time()
-            url = self.tokens.issue(COPY_PATH, copy.pod, ticket, now=now)
+            ticket = Ticket(self._copies, copy)
+            url = self.tokens.issue(COPY_PATH, ticket, now=self._loop.time())
         except asyncio.CancelledError:
             if copy is not None:
                 await self._copies.give_up(copy, Event.ABANDONED, "its call was cancelled")

@@ -90,8 +90,7 @@ class PullProgress:
             return Answer(INVALID_ARGUMENT, "pycrictl proxy: the request cannot be read")
         try:
             target = await self.lookup.target(message.pod_sandbox_id, message.container_id)
-            pod, now = str(target.pod or "node"), self._loop.time()
-            url = self.tokens.issue(PROGRESS_PATH, pod, target, now=now)
+            url = self.tokens.issue(PROGRESS_PATH, target, now=self._loop.time())
         except CallFailed as failure:
             return failure.answer
         except Exhausted as exc:

@@ -8,9 +8,7 @@ which works with ``curl -N``. A copy stream is always a WebSocket, served by its
 
 A token alone gives permission to open its URL, so it is random (192 bits), works once and soon
 expires. Only its hash is kept: neither a dump of this object nor the duration of a lookup reveals
-anything about a valid token. The number of unused tokens is limited, and a pod gets another one
-only while it holds fewer than are still free. So a single pod can hold half of them, ``n`` greedy
-pods can each hold one in ``n + 1``, and some are left for a pod that has none.
+anything about a valid token. The number of unused tokens is limited.
 
 A web page must not reach this server through a browser: a request with a foreign ``Origin`` or
 ``Host`` is refused before its token is looked up.
@@ -23,7 +21,6 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -37,7 +34,7 @@ from pycrictl.base import limits
 from pycrictl.base.errors import Exhausted
 from pycrictl.base.servicelog import Log
 from pycrictl.base.serviceoptions import Address
-from pycrictl.base.units import format_duration, quote
+from pycrictl.base.units import format_duration
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, Work, listening, places
@@ -216,7 +213,6 @@ async def _copy(sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
 
 
 class _Grant(NamedTuple):
-    pod: str
     payload: Any
     expires_at: float
 
@@ -238,7 +234,6 @@ class Tokens:
         self._max_outstanding = max_outstanding
         self._source = source
         self._grants: dict[bytes, _Grant] = {}  # the oldest first
-        self._held = Counter[str]()
         self.refused = 0
         self.authority = ""
 
@@ -247,22 +242,28 @@ class Tokens:
         for digest, oldest in list(self._grants.items()):
             if oldest.expires_at > now:
                 break
-            self._take(digest)
+            del self._grants[digest]
         return len(self._grants)
 
-    def issue(self, path: str, pod: str, payload: object, *, now: float) -> str:
-        """Return a URL below ``path`` from a pod's share; ``redeem`` takes it for ``payload``."""
-        free = self._max_outstanding - self.outstanding(now)
-        if free <= 0:
-            raise self._exhausted(f"{self._max_outstanding} stream URLs are waiting to be opened")
-        if self._held[pod] >= free:
-            raise self._exhausted(
-                f"{self._held[pod]} stream URLs of pod {quote(pod)} are waiting to be opened, "
-                "its share of all"
+    def issue(self, path: str, payload: object, *, now: float) -> str:
+        """Return a URL below ``path``, for which ``redeem`` returns ``payload``.
+
+        Raises:
+            Exhausted: too many are unused.
+        """
+        if self.outstanding(now) >= self._max_outstanding:
+            self.refused += 1
+            message = (
+                f"{self._max_outstanding} stream URLs are waiting to be opened; try again later"
+            )
+            raise Exhausted(
+                message,
+                code="ResourceExhausted",
+                details=message,
+                hint=f"a URL that nobody opens expires after {format_duration(self._lifetime_s)}",
             )
         target = path + self._source(TOKEN_BYTES)
-        self._grants[_digest(target)] = _Grant(pod, payload, now + self._lifetime_s)
-        self._held[pod] += 1
+        self._grants[_digest(target)] = _Grant(payload, now + self._lifetime_s)
         return f"http://{self.authority}{target}"
 
     def is_valid(self, target: str, *, now: float) -> bool:
@@ -272,22 +273,9 @@ class Tokens:
 
     def redeem(self, target: str, *, now: float) -> Any:
         """Use up the token in a URL's path, and return its payload; None if it is not valid."""
-        return self._take(_digest(target)).payload if self.is_valid(target, now=now) else None
-
-    def _take(self, digest: bytes) -> _Grant:
-        grant = self._grants.pop(digest)
-        self._held -= Counter((grant.pod,))  # removes a pod that holds none
-        return grant
-
-    def _exhausted(self, quota: str) -> Exhausted:
-        self.refused += 1
-        message = f"{quota}; try again later"
-        return Exhausted(
-            message,
-            code="ResourceExhausted",
-            details=message,
-            hint=f"a URL that nobody opens expires after {format_duration(self._lifetime_s)}",
-        )
+        self.outstanding(now)
+        grant = self._grants.pop(_digest(target), None)
+        return None if grant is None else grant.payload
 
 
 def _digest(target: str) -> bytes:

@@ -40,7 +40,7 @@ class Source:
         )
 
     def url(self, name: str) -> str:
-        return self.tokens.issue(PROGRESS_PATH, "", name, now=asyncio.get_running_loop().time())
+        return self.tokens.issue(PROGRESS_PATH, name, now=asyncio.get_running_loop().time())
 
     async def follow(self, name: str) -> AsyncGenerator[list[str], None]:
         self.open += 1

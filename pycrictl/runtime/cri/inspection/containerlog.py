@@ -165,27 +165,23 @@ def pod_of_id(client: CriClient, pod_sandbox_id: str) -> PodFilter | None:
     return PodFilter(f"{metadata.namespace}/{metadata.name}")
 
 
+@dataclass(eq=False)
 class PodLogs:
-    def __init__(
-        self,
-        client: CriClient,
-        pods: PodFilter,
-        *,
-        warn: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._client = client
-        self._pods = pods
-        self._warn = warn
+    client: CriClient
+    pods: PodFilter
+    warn: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
         self._known: set[str] = set()
         self._running: set[str] = set()
         self._is_ready = False
-        self._polling = Polling(clock)
+        self._polling = Polling(self.clock)
 
     def present(self, *, previous: bool = False) -> list[ContainerLog]:
         """Return the logs of the newest attempt of each container, or of the attempt before."""
-        lookup = Lookup(self._client)
-        pods = [pod for pod in lookup.pods if self._pods.match(pod)]
+        lookup = Lookup(self.client)
+        pods = [pod for pod in lookup.pods if self.pods.match(pod)]
         if not pods:
             raise NotFound("no pod is selected", hint="'pycrictl pods' lists the pods of the node")
         newest = {
@@ -204,10 +200,10 @@ class PodLogs:
     def new(self) -> list[ContainerLog]:
         if not self._polling.is_due():
             return []
-        lookup = Lookup(self._client)
+        lookup = Lookup(self.client)
         started: list[cri_pb2.Container] = []
         with self._polling.asking():
-            pods = [pod for pod in lookup.pods if self._pods.match(pod)]
+            pods = [pod for pod in lookup.pods if self.pods.match(pod)]
             self._note(pods, lookup.containers)
             sandboxes = {pod.id for pod in pods}
             started = [
@@ -233,13 +229,13 @@ class PodLogs:
         self, lookup: Lookup, containers: Iterable[cri_pb2.Container], *, previous: bool = False
     ) -> Iterator[ContainerLog]:
         for each in sorted(containers, key=lambda each: each.created_at):
-            is_other = self._pods.container not in ("", each.metadata.name)
+            is_other = self.pods.container not in ("", each.metadata.name)
             if is_other or each.state == cri_pb2.CONTAINER_CREATED:
                 continue
             self._known.add(each.id)
             name = lookup.full_name(each)
             try:
-                log = container_log(self._client, each.id, previous=previous)
+                log = container_log(self.client, each.id, previous=previous)
                 yield replace(log, name=name)
             except PycrictlError as error:
-                self._warn(f"{name}: {error.message}")
+                self.warn(f"{name}: {error.message}")
