@@ -1,17 +1,25 @@
-"""Image references: parsing, validity, canonical form and comparison. Pure.
+"""Image references: parsing, validity, canonical form, and which pull is an image's. Pure.
 
 A reference is ``[HOST[:PORT]/]PATH[:TAG][@DIGEST]``. Docker's defaults apply where a part is
 missing (``docker.io``, ``library/``, ``:latest``), as containerd and CRI-O apply them. Both refuse
 what the grammar of ``github.com/distribution/reference`` does not allow.
+
+Whether a pull is that of an image is decided here alone: yes, no, or maybe. containerd names a
+running pull without the registry's port and the tag, by the manifest's digest alone. Its source
+then looks for the images that it may be for, its candidates. What the kubelet says counts as well:
+an image whose pull has failed since a running pull began is not the image of that pull.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from pycrictl.base.units import quote
+from pycrictl.pulls.state import PullState
 
 DEFAULT_HOST: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
@@ -137,17 +145,66 @@ def short_digest(digest: str) -> str:
     return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
 
 
-def is_same_repository(one: Reference, other: Reference) -> bool:
+def _is_same_repository(one: Reference, other: Reference) -> bool:
     """Return whether two references name one repository; a registry's port may be missing."""
     if one.path != other.path or _host(one.host) != _host(other.host):
         return False
     return one.host == other.host or ":" not in one.host or ":" not in other.host
 
 
-def tag_of(reference: Reference) -> str:
-    """Return the tag, or the default where there is none."""
-    return reference.tag or DEFAULT_TAG
-
-
 def _host(host: str) -> str:
     return host.partition(":")[0]
+
+
+# Whether a pull is that of an image
+
+
+class Match(Enum):
+    """Whether a pull is that of an image; ``MAYBE``: it is the pull of one of several."""
+
+    NO = auto()
+    MAYBE = auto()
+    YES = auto()
+
+
+def match(wanted: str, pull: PullState, *, failed_s: float = 0.0) -> Match:
+    """Return whether a pull is that of the image ``wanted``, a reference.
+
+    Args:
+        failed_s: when the kubelet said that its pull of the image had failed (Unix time), 0 if it
+            does not say so.
+    """
+    found = _by_names(wanted, pull)
+    is_older = pull.is_running and 0.0 < pull.began_s < failed_s
+    return Match.NO if found is Match.MAYBE and is_older else found
+
+
+def may_be(wanted: str, name: str) -> bool:
+    """Return whether a pull of this name may be that of the image ``wanted``."""
+    return match(wanted, PullState(image=name)) is not Match.NO
+
+
+def is_among(wanted: str, names: Iterable[str]) -> bool:
+    """Return whether a pull of one of these names may be that of the image ``wanted``."""
+    return any(may_be(wanted, name) for name in names)
+
+
+def _by_names(wanted: str, pull: PullState) -> Match:
+    if wanted == pull.image or canonical(wanted) == canonical(pull.image):
+        return Match.YES
+    want, have = parse(wanted), parse(pull.image)
+    if not _is_same_repository(want, have):
+        return Match.NO
+    if pull.candidates:
+        if canonical(wanted) not in map(canonical, pull.candidates):
+            return Match.NO
+        return Match.MAYBE if len(pull.candidates) > 1 else Match.YES
+    digest = have.digest or pull.digest
+    if want.digest and digest:
+        is_same = digest.startswith(want.digest) or want.digest.startswith(digest)
+        return Match.YES if is_same else Match.NO
+    if have.tag or not have.digest:
+        if (want.tag or DEFAULT_TAG) == (have.tag or DEFAULT_TAG) and not want.digest:
+            return Match.YES
+        return Match.MAYBE if want.digest else Match.NO
+    return Match.MAYBE

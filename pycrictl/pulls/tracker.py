@@ -17,12 +17,13 @@ All times are seconds of one monotonic clock, given as ``now``. Not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
 from pycrictl.pulls.meter import Course, Speed
+from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.state import COMPLETE, FINISHED, LayerState, Phase, PullState, Sums, View
 
 MAX_ERROR: Final = 1024
@@ -106,13 +107,17 @@ class _Pull:
 class Tracker:
     """Keeps the latest state of every pull, and measures and sums them up on demand.
 
+    Args:
+        wanted: the images whose pulls are kept, and pulls that name no image; None for all.
+
     Attributes:
         pulls: the pulls by name, as their source reported them.
         is_known: the source has reported its state.
         dropped: how many reported layers beyond ``max_layers`` were dropped.
     """
 
-    def __init__(self, *, max_layers: int = 2000) -> None:
+    def __init__(self, wanted: Iterable[str] | None = None, *, max_layers: int = 2000) -> None:
+        self._wanted = None if wanted is None else tuple(wanted)
         self.pulls: dict[str, PullState] = {}
         self.is_known = True
         self.dropped = 0
@@ -124,8 +129,20 @@ class Tracker:
         self._unpacking = Speed()
         self._unpacked: set[tuple[str, ...]] = set()
 
+    def wanted(self, pulls: Iterable[PullState]) -> tuple[PullState, ...]:
+        """Return those of the pulls that are, or may be, of a wanted image."""
+        return tuple(
+            pull
+            for pull in pulls
+            if not pull.image
+            or self._wanted is None
+            or any(match(image, pull) is not Match.NO for image in self._wanted)
+        )
+
     def apply(self, pull: PullState, *, now: float) -> None:
-        """Store the state of a pull, instead of the one before."""
+        """Store the state of a wanted pull, instead of the one before."""
+        if not self.wanted([pull]):
+            return
         name = pull.name
         tracked = self._tracked.get(name)
         pull = self._fit(pull, tracked.layers if tracked is not None else {})

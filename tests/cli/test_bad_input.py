@@ -147,13 +147,8 @@ WRONG = (
     ("pull", "no image is named"),
     ("pull -a k1 a", 'invalid value for --annotation: "k1" is not KEY=VALUE'),
     ("pull --creds :x a", "--creds needs a user name before the colon"),
-    ("pull --retry-interval=-1s a", "invalid value for '--retry-interval'"),
     ("pull --max-parallel-image-pulls -1 a", "--max-parallel-image-pulls must be from 0 to"),
     ("pull --max-parallel-image-pulls 10001 a", "--max-parallel-image-pulls must be from 0 to"),
-    (
-        "pull --max-parallel-image-pulls 1 --when-full retry --retry-interval 0s a",
-        "--retry-interval must be positive and --retries not negative",
-    ),
     ("image-pull-progress --interval 0", "invalid value for '--interval': an interval must be"),
     ("image-pull-progress --interval nan", "invalid value for '--interval': an interval must be"),
     ("run js", "no schema is selected"),

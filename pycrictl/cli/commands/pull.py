@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import typer
 
@@ -19,60 +19,11 @@ from pycrictl.cli.pulling import CredentialOptions, LoginOptions, pull_image, sh
 from pycrictl.cli.results import Results
 from pycrictl.pulls.own.image import SharedLimit
 from pycrictl.pulls.own.many import PullOutcome, images_in, pull_many
-from pycrictl.pulls.own.slots import MAX_LIMIT, Retry, default_directory
+from pycrictl.pulls.own.slots import MAX_LIMIT, default_directory
 from pycrictl.runtime.cri.configurations import load_pod
 from pycrictl.show.render import Table, write_table
 
 MAX_PARALLEL: Final = 100
-
-
-@dataclass(frozen=True, slots=True)
-class LimitOptions:
-    """A limit on pulls that all processes of this program on the node share; 0 for none."""
-
-    max_parallel_image_pulls: Annotated[
-        int,
-        options.int_option(
-            "--max-parallel-image-pulls",
-            help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
-            "With a limit, images already present are not pulled again.",
-        ),
-    ] = 0
-    when_full: Annotated[
-        Literal["wait", "retry"],
-        typer.Option("--when-full", help="With a limit: wait in line, or retry a few times."),
-    ] = "wait"
-    retry_interval: Annotated[
-        float,
-        options.duration_option(
-            "--retry-interval",
-            help="With retry: pause between attempts (default: 10s).",
-            show_default=False,
-        ),
-    ] = 10.0
-    retries: Annotated[
-        int, options.int_option("--retries", help="With retry: number of retries.")
-    ] = 3
-
-    def shared(self, app: AppContext) -> SharedLimit | None:
-        if not self.max_parallel_image_pulls:
-            return None
-        if not 0 < self.max_parallel_image_pulls <= MAX_LIMIT:
-            raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
-        if self.retry_interval <= 0 or self.retries < 0:
-            raise UsageError("--retry-interval must be positive and --retries not negative")
-
-        def on_wait(place: int) -> None:
-            where = f"place {place} in line" if place else "trying again"
-            app.env.note(f"waiting for another pull to end: {where}")
-
-        retries = self.when_full == "retry"
-        return SharedLimit(
-            limit=self.max_parallel_image_pulls,
-            directory=default_directory(app.env.environ, os.geteuid()),
-            retry=Retry(self.retry_interval, self.retries) if retries else None,
-            on_wait=on_wait,
-        )
 
 
 @options.with_records
@@ -100,7 +51,14 @@ def pull(
     credentials: CredentialOptions,
     progress: options.Progress = "auto",
     no_manifest: options.NoManifest = False,
-    limit: LimitOptions,
+    max_parallel_image_pulls: Annotated[
+        int,
+        options.int_option(
+            "--max-parallel-image-pulls",
+            help="Limit on parallel pulls by all pycrictl processes on the node; 0: no limit. "
+            "With a limit, images already present are not pulled again.",
+        ),
+    ] = 0,
     from_: Annotated[
         str,
         options.file_option(
@@ -147,14 +105,13 @@ def pull(
         )
         for image in images
     ]
-    shared = limit.shared(app)
     results = Results(app)
-    at_once = min(parallel or limit.max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
+    at_once = min(parallel or max_parallel_image_pulls or 1, MAX_PARALLEL, len(requests))
     keyring = credentials.keyring(app) if auth is None else None
     pull_one = partial(
         pull_image,
         timeout_s=pull_timeout,
-        limit=shared,
+        limit=_shared_limit(app, max_parallel_image_pulls),
         wants_manifests=not no_manifest,
         keyring=keyring,
         persona=app.persona,
@@ -192,6 +149,18 @@ def pull(
         write_table(Table(("IMAGE", "RESULT", "TIME"), rows, min_width=0), app.env.stdout)
         results.has_failed = any(each.error is not None for each in found)
     results.finish()
+
+
+def _shared_limit(app: AppContext, limit: int) -> SharedLimit | None:
+    if not 0 <= limit <= MAX_LIMIT:
+        raise UsageError(f"--max-parallel-image-pulls must be from 0 to {MAX_LIMIT}")
+    if not limit:
+        return None
+
+    def on_wait(place: int) -> None:
+        app.env.note(f"waiting for another pull to end: place {place} in line")
+
+    return SharedLimit(limit, default_directory(app.env.environ, os.geteuid()), on_wait)
 
 
 def _listed(app: AppContext, path: str) -> list[str]:

@@ -20,8 +20,8 @@ from pycrictl.base.servicelog import Log
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher
 from pycrictl.pulls.sources.endings import PollResult
+from pycrictl.pulls.sources.node_watch import open_watcher
 from pycrictl.pulls.sources.pull_names import Expected
-from pycrictl.pulls.sources.sources import open_watcher
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -220,7 +220,7 @@ class LayerPoller:
     def _open(self) -> _RuntimeWatch:
         client = CriClient(self.path, timeout_s=_TIMEOUT_S)
         try:
-            watcher, _ = open_watcher(client, wants_manifests=self.wants_manifests)
+            watcher = open_watcher(client, wants_manifests=self.wants_manifests)
         except BaseException:
             client.close()
             raise

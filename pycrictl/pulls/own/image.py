@@ -22,18 +22,16 @@ from pycrictl.base.errors import (
     Unimplemented,
     UsageError,
 )
-from pycrictl.pulls.own.slots import Retry, pull_slot
-from pycrictl.pulls.reference import flaw
+from pycrictl.pulls.own.slots import pull_slot
+from pycrictl.pulls.reference import Match, flaw, match, may_be
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
 from pycrictl.pulls.registries.registry_client import ManifestRequest, answers
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher
 from pycrictl.pulls.sources.endings import Endings, Pace, Sink
-from pycrictl.pulls.sources.identity import Match, match, may_be
-from pycrictl.pulls.sources.node_watch import open_stream
+from pycrictl.pulls.sources.node_watch import open_stream, open_watcher
 from pycrictl.pulls.sources.pull_names import Expected
-from pycrictl.pulls.sources.sources import ImageTracker, open_watcher
 from pycrictl.pulls.sources.stream_watch import watch_stream
 from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
@@ -64,12 +62,11 @@ class Show(NamedTuple):
 class SharedLimit(NamedTuple):
     """A limit on parallel pulls, shared by all pycrictl processes on the node.
 
-    ``on_wait`` is called with each new place in line, counted from 1; with 0 if there is no line.
+    ``on_wait`` is called with each new place in line, counted from 1.
     """
 
     limit: int
     directory: Path
-    retry: Retry | None
     on_wait: Callable[[int], None]
 
 
@@ -105,7 +102,6 @@ def pull(
             image=redact_text(reference),
             directory=limit.directory,
             timeout_s=timeout_s,
-            retry=limit.retry,
             on_wait=limit.on_wait,
         ):
             if timeout_s is not None:
@@ -206,14 +202,14 @@ class PullDisplay:
     ) -> None:
         self._client = client
         self._sink = sink
-        self._tracker = ImageTracker(images)
+        self._tracker = Tracker(images)
         self._endings = Endings(self._tracker, sink)
         self._watcher: ContentWatcher | CrioWatcher | None = None
         self._expected: dict[str, Expected] = {}
         self._begun: set[str] = set()
         self._line: _Line | None = None
         try:
-            self._watcher, _ = open_watcher(client, wants_manifests=show.wants_manifests)
+            self._watcher = open_watcher(client, wants_manifests=show.wants_manifests)
         except Unimplemented:
             sink.note("this runtime does not show the progress of a pull")
         except PycrictlError as exc:

@@ -26,11 +26,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl.base import noderoot
-from pycrictl.base.errors import DeadlineExceeded, Exhausted, PycrictlError
-from pycrictl.base.units import format_duration, plural, quote
+from pycrictl.base.errors import DeadlineExceeded, PycrictlError
+from pycrictl.base.units import quote
 
 DIRECTORY_VARIABLE: Final = "PYCRICTL_SLOTS_DIR"
 MAX_LIMIT: Final = 10_000
@@ -44,15 +44,6 @@ _POLL_S: Final = 0.2
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid
 _FLOCK: Final = struct.Struct("@hhqqi0q")
-
-Pause = Callable[[float], None]
-
-
-class Retry(NamedTuple):
-    """Retry at a fixed interval instead of waiting in line, then give up."""
-
-    interval_s: float = 10.0
-    retries: int = 3
 
 
 def default_directory(environ: Mapping[str, str], uid: int) -> Path:
@@ -77,46 +68,26 @@ def pull_slot(
     image: str,
     directory: Path,
     timeout_s: float | None = None,
-    retry: Retry | None = None,
     on_wait: Callable[[int], None] = lambda place: None,
-    sleep: Pause = time.sleep,
 ) -> Iterator[None]:
-    """Hold a slot while the block runs; with a limit of 0, none is needed.
+    """Hold a slot while the block runs.
 
     A ``timeout_s`` of 0 means not to wait. While waiting, ``on_wait`` is called with each new
-    place in line, counted from 1; with ``retry`` there is no line, and it is called once with 0.
+    place in line, counted from 1.
     """
-    if limit == 0:
-        yield
-        return
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    hint = f"the limit is {limit}, and other processes on this node hold as many slots"
 
     def pause(seconds: float) -> None:
         left_s = seconds if deadline is None else deadline - time.monotonic()
         if left_s <= 0:
             message = f"no slot for pulling {quote(image)} became free in time"
+            hint = f"the limit is {limit}, and other processes on this node hold as many slots"
             raise DeadlineExceeded(message, code="DeadlineExceeded", hint=hint)
-        sleep(min(seconds, left_s))
+        time.sleep(min(seconds, left_s))
 
     with _opened(directory) as fd:
         if not _take_slot(fd, limit):
-            if retry is None:
-                _wait_in_line(fd, limit, on_wait, pause)
-            else:
-                on_wait(0)
-                for _ in range(retry.retries):
-                    pause(retry.interval_s)
-                    if _take_slot(fd, limit):
-                        break
-                else:
-                    message = (
-                        f"TooManyPullingInParallelErr: no slot for pulling {quote(image)} was free "
-                        f"at {plural(retry.retries, 'retry', 'retries')} every "
-                        f"{format_duration(retry.interval_s)}"
-                    )
-                    code = "ResourceExhausted"
-                    raise Exhausted(message, code=code, details=message, hint=hint)
+            _wait_in_line(fd, limit, on_wait, pause)
         yield
 
 
@@ -135,7 +106,9 @@ def _take_slot(fd: int, limit: int, ticket: int = _LINE.stop) -> bool:
     return False
 
 
-def _wait_in_line(fd: int, limit: int, on_wait: Callable[[int], None], pause: Pause) -> None:
+def _wait_in_line(
+    fd: int, limit: int, on_wait: Callable[[int], None], pause: Callable[[float], None]
+) -> None:
     ticket = max(_held(fd, _LINE.start, _LINE.stop), default=_LINE.start - 1) + 1
     while not _try_lock(fd, ticket):
         ticket += 1

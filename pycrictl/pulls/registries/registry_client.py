@@ -28,7 +28,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.foreign import parsed, text
 from pycrictl.base.tls import client_context, os_error_of
-from pycrictl.pulls.reference import Reference, tag_of
+from pycrictl.pulls.reference import DEFAULT_TAG, Reference
 from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
 from pycrictl.runtime.containerd.store import (
@@ -348,7 +348,7 @@ def _fetch(
             given = question.keyring.find(reference)
     login = question.access.login_for(endpoint, reference, given)
     client = RegistryClient(endpoint, question.access, login.credentials if login else None)
-    version = reference.digest or tag_of(reference)
+    version = reference.digest or reference.tag or DEFAULT_TAG
     answer = client.fetch(f"manifests/{version}", until=until)
     return client.scheme, answer
 

@@ -11,12 +11,14 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pycrictl.base.foreign import parse, parsed
-from pycrictl.pulls.reference import canonical
+from pycrictl.pulls.reference import Match, canonical, match, may_be
+from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.state import LayerState, Phase, PullState
+from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.cri.calls.redact import redact_text
 
 if TYPE_CHECKING:
@@ -216,3 +218,72 @@ def _unquoted(text: str) -> str:
         return str(parse(f'"{text}"'))
     except ValueError:
         return text.replace('\\"', '"')
+
+
+# Causes of failures, including pulls that left no trace in containerd
+
+JOURNAL_S: Final = 0.5
+"""How long a line takes to appear in the journal."""
+
+LOOK_AGAIN_S: Final = 5.0
+"""Pause between checks for failures, as a pull may fail too fast for any poll to see it."""
+
+
+class Causes:
+    """Holds failed pulls back until the journal and the pods tell their causes, and adds others."""
+
+    def __init__(self, failures: Failures, *, clock: Callable[[], float] = time.time) -> None:
+        self._failures = failures
+        self._clock = clock
+        self._began_s = clock()
+        self._held: list[PullState] = []
+        self._look_at: float | None = None
+        self._next_look = 0.0
+        self._shown: dict[str, Failure] = {}
+
+    def add(self, result: PollResult, tracker: Tracker, now: float) -> PollResult:
+        """Return the result of a poll without the endings whose cause is still being sought."""
+        done = [pull for pull in result.ended if not pull.error]
+        held = [pull for pull in result.ended if pull.error]
+        active = [pull for pull in result.active if pull.image]
+        names = {pull.image for pull in active + done}
+        for failure in [one for one in self._shown.values() if _is_outdated(one, active, done)]:
+            del self._shown[failure.image]
+            if failure.image not in names:  # else its layers have replaced it
+                tracker.forget(failure.image)
+        if held:
+            self._held += held
+            self._look_at = self._look_at or now + JOURNAL_S
+        found: list[Failure] = []
+        if now >= self._next_look:
+            self._next_look = now + LOOK_AGAIN_S
+            self._failures.look(self._clock())
+            found = [*self._failures.waiting(), *self._failures.since(self._began_s)]
+        if self._look_at is not None and now >= self._look_at:
+            self._failures.look(self._clock())
+            held, self._held, self._look_at = self._held, [], None
+            causes = self._failures.since(self._began_s - JOURNAL_S)
+            for pull in held:
+                if not pull.image and causes:
+                    found += causes
+                    continue
+                cause = next((one for one in causes if may_be(one.image, pull.image)), None)
+                if cause is not None:
+                    pull = replace(pull, error=cause.text(self._clock()))
+                    tracker.replace_error(pull.image, pull.error)
+                done.append(pull)
+        for failure in found:
+            if not _is_outdated(failure, active):
+                self._shown[failure.image] = failure
+                tracker.apply(failure.pull(self._clock()), now=now)
+        return PollResult(result.active, tuple(done), is_settling=self._look_at is not None)
+
+
+def _is_outdated(
+    failure: Failure, active: Iterable[PullState], done: Iterable[PullState] = ()
+) -> bool:
+    """Return whether the image has been pulled since, or may be being pulled again."""
+    is_pulled = any(
+        match(failure.image, pull, failed_s=failure.at_s) is not Match.NO for pull in active
+    )
+    return is_pulled or any(may_be(failure.image, pull.image) for pull in done)

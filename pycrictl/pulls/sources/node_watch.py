@@ -8,7 +8,7 @@ forms:
    this; ``crio.watcher`` reads the files that its process has open.
 2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
    ``FileLayer`` (``crio.file_layers``). ``pull_names`` finds the image and the pod,
-   ``sources`` and ``failures`` the reason of a failure.
+   ``failures`` the reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``). Sources hand them
    to a ``Tracker`` (``pulls.tracker``), whose ``Course`` adds what time tells: rates, the time
    left, stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics
@@ -25,30 +25,50 @@ With a proxy, the same watcher feeds ``proxy.pulls.layer_poller`` once for all c
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
+    ConnectError,
+    DeadlineExceeded,
     Interrupted,
     Invalid,
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    Unavailable,
     Unimplemented,
     UpgradeRefused,
 )
 from pycrictl.base.units import quote
 from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.pulls.sources.crio.watcher import CrioWatcher
-from pycrictl.pulls.sources.endings import Pace, Sink, WatchOutcome, conclude
-from pycrictl.pulls.sources.failures import Failures
-from pycrictl.pulls.sources.identity import may_be
+from pycrictl.pulls.reference import may_be
+from pycrictl.pulls.registries.access import access_of
+from pycrictl.pulls.registries.endpoint import RegistryAccess
+from pycrictl.pulls.registries.registry_client import ManifestRequest, find_digest
+from pycrictl.pulls.sources.content_watcher import ContentWatcher
+from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio
+from pycrictl.pulls.sources.endings import (
+    REOPEN_PAUSES_S,
+    SETTLE_S,
+    Endings,
+    Pace,
+    PollResult,
+    Sink,
+    WatchOutcome,
+    conclude,
+    failures_in,
+)
+from pycrictl.pulls.sources.failures import Causes, Failures
 from pycrictl.pulls.sources.pull_names import ImageOwners
-from pycrictl.pulls.sources.sources import Causes, ContentWatch, ImageTracker, open_watcher
 from pycrictl.pulls.sources.stream_watch import Unreachable, watch_stream
+from pycrictl.pulls.tracker import Tracker
+from pycrictl.runtime.containerd.daemon import settings_of
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.cri.calls.redact import quote_reference
 from pycrictl.runtime.cri.lists.lookup import Lookup, find_in_pod
 from pycrictl.streams.target import Target, beside, parse_url
@@ -167,7 +187,7 @@ def _watch(
         shown = ", ".join(map(quote_reference, own)) or "the whole pod"
         name = quote(request.container)
         sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
-    tracker = ImageTracker(_both(request.image, own or None))
+    tracker = Tracker(_both(request.image, own or None))
     # The client may be connected to a proxy whose admin socket is not at the usual path.
     open_url = partial(target.open_stream, knowledge.proxy or client)
     try:
@@ -196,7 +216,7 @@ def _watch_inside(
     image, references = request.image, target.images()
     pods = knowledge.pods.pods if knowledge.pods is not None else tuple
     owners = ImageOwners(pods, names_pods=references is None) if knowledge.pods else None
-    watcher, settings = open_watcher(
+    watcher = open_watcher(
         client, owners, wants_manifests=request.wants_manifests, keyring=knowledge.keyring
     )
     if references is None and not image and (target.container or target.pod):
@@ -210,8 +230,7 @@ def _watch_inside(
     causes = None
     if knowledge.read_journal is not None:
         causes = Causes(Failures(knowledge.read_journal, pods))
-    tracker = ImageTracker(_both(image, references))
-    return ContentWatch(watcher, settings, sink, causes).run(tracker, pace)
+    return watch_runtime(watcher, Tracker(_both(image, references)), sink, pace, causes)
 
 
 def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:
@@ -219,3 +238,97 @@ def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:
     if not image or references is None:
         return [image] if image else references
     return [one for one in references if may_be(one, image) or may_be(image, one)]
+
+
+def watch_runtime(
+    watcher: ContentWatcher | CrioWatcher,
+    tracker: Tracker,
+    sink: Sink,
+    pace: Pace,
+    causes: Causes | None,
+) -> WatchOutcome:
+    """Poll a runtime until no wanted pull runs any more, or without end."""
+    quiet_since: float | None = None
+    endings = Endings(tracker, sink)
+    has_seen = False
+    while True:
+        result = _poll(watcher, tracker, sink)
+        now = time.monotonic()
+        if causes is not None:
+            result = causes.add(result, tracker, now)
+        view = tracker.view(now, time.time())
+        running = tracker.wanted(result.active)
+        sink.show(view if view.pulls else replace(view, awaited=running))
+        for pull in result.ended:
+            if not pull.image and pull.error:
+                sink.note(pull.error)
+        if pace.follow:
+            names = {pull.image for pull in result.active}
+            ended = dict.fromkeys(pull.image for pull in result.ended if pull.image)
+            endings.end((image for image in ended if image not in names), now)
+        has_seen = has_seen or bool(running or tracker.wanted(result.ended))
+        if running or result.is_settling:
+            quiet_since = None
+        elif quiet_since is None:
+            quiet_since = now
+        elif not pace.follow and now - quiet_since >= SETTLE_S:
+            return WatchOutcome(seen=has_seen or bool(view.pulls), failures=failures_in(view))
+        time.sleep(pace.interval_s)
+
+
+def _poll(watcher: ContentWatcher | CrioWatcher, tracker: Tracker, sink: Sink) -> PollResult:
+    has_noted = False
+    for pause_s in REOPEN_PAUSES_S:
+        try:
+            return watcher.poll(tracker, time.monotonic())
+        except (Unavailable, ConnectError, DeadlineExceeded) as exc:
+            if not has_noted:
+                sink.note(f"{exc.message}; waiting for it")
+                has_noted = True
+            time.sleep(pause_s)
+    return watcher.poll(tracker, time.monotonic())
+
+
+# What a runtime is watched by
+
+
+def open_watcher(
+    client: CriClient,
+    owners: ImageOwners | None = None,
+    *,
+    wants_manifests: bool = True,
+    keyring: Keyring | None = None,
+) -> ContentWatcher | CrioWatcher:
+    """Return a watcher for containerd or CRI-O; raise ``Unimplemented`` for other runtimes."""
+    native = ContainerdClient(client.path, timeout_s=client.timeout_s)
+    try:
+        version = native.version()
+    except Unimplemented:
+        crio = open_crio(client, owners, wants_manifests=wants_manifests, keyring=keyring)
+        if crio is None:
+            raise
+        return crio
+    settings = settings_of(native)
+    downloads = settings.max_concurrent_downloads
+    return ContentWatcher(
+        native,
+        snapshotter=settings.snapshotter,
+        max_concurrent_downloads=3 if downloads is None else downloads,
+        owners=owners,
+        find_digest=_finder_of_digests(client.endpoint, version, keyring)
+        if wants_manifests
+        else None,
+    )
+
+
+def _finder_of_digests(
+    endpoint: str, version: str, keyring: Keyring | None
+) -> Callable[[str], str | None]:
+    access: list[RegistryAccess] = []
+
+    def find(reference: str) -> str | None:
+        if not access:  # found out only once it is needed
+            access.append(access_of(endpoint, "containerd", version))
+        return find_digest(ManifestRequest(reference, access=access[0], keyring=keyring))
+
+    return find

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.pulls.messages import pulls_in_line
+from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.sources.failures import cause
-from pycrictl.pulls.sources.identity import Match, match
+from pycrictl.pulls.sources.node_watch import open_watcher
 from pycrictl.pulls.sources.pull_names import ImageOwners
-from pycrictl.pulls.sources.sources import ImageTracker, open_watcher
 from pycrictl.pulls.state import PullState
+from pycrictl.pulls.tracker import Tracker
 
 if TYPE_CHECKING:
     from pycrictl.kube.node_pods import NodePods
@@ -58,8 +59,8 @@ def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
 class ContainerdPulls:
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
         owners = ImageOwners(pods.pods) if pods is not None else None
-        self._watcher, _ = open_watcher(client, owners)
-        self._tracker = ImageTracker()
+        self._watcher = open_watcher(client, owners)
+        self._tracker = Tracker()
         self.is_measured = False
 
     def look(self, references: Sequence[str]) -> Pulls:

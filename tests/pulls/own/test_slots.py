@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.base.errors import DeadlineExceeded, Exhausted, PycrictlError
-from pycrictl.pulls.own.slots import Retry, default_directory, pull_slot
+from pycrictl.base.errors import DeadlineExceeded, PycrictlError
+from pycrictl.pulls.own.slots import default_directory, pull_slot
 
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[3]
@@ -156,9 +156,6 @@ def test_a_child_process_does_not_keep_the_slot(directory: Path, tmp_path: Path)
             os.kill(pid, signal.SIGKILL)
 
 
-# Limits, deadlines, retries
-
-
 def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
     with ExitStack() as stack:
         for _ in range(3):
@@ -167,35 +164,6 @@ def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
         assert not is_free(directory, 3)
         assert is_free(directory, 4)
     assert is_free(directory, 1)
-
-
-def test_retries_happen_at_their_times_and_then_it_is_over(directory: Path) -> None:
-    pauses: list[float] = []
-    with (
-        pull_slot(1, image="a", directory=directory),
-        pytest.raises(Exhausted, match=r"^TooManyPullingInParallelErr: .*busybox") as caught,
-        pull_slot(1, image="busybox", directory=directory, retry=Retry(), sleep=pauses.append),
-    ):
-        pass
-    assert pauses == [10, 10, 10]
-    assert caught.value.code == "ResourceExhausted"
-    assert is_free(directory)
-
-
-def test_a_retry_takes_a_slot_that_became_free(directory: Path) -> None:
-    with ExitStack() as holder:
-        holder.enter_context(pull_slot(1, image="a", directory=directory))
-        places: list[int] = []
-        with pull_slot(
-            1,
-            image="a",
-            directory=directory,
-            retry=Retry(5, 1),
-            on_wait=places.append,
-            sleep=lambda seconds: holder.close(),
-        ):
-            assert places == [0]
-            assert not is_free(directory)
 
 
 # The directory

@@ -11,8 +11,8 @@ import pytest
 
 from pycrictl.base.errors import Unavailable
 from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.sources import content_watcher
-from pycrictl.pulls.sources.identity import Match, match
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import Phase
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient

@@ -12,6 +12,9 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.failures import (
+    JOURNAL_S,
+    LOOK_AGAIN_S,
+    Causes,
     Failure,
     Failures,
     awaited,
@@ -19,8 +22,8 @@ from pycrictl.pulls.sources.failures import (
     from_journal,
     from_pods,
 )
-from pycrictl.pulls.sources.sources import JOURNAL_S, LOOK_AGAIN_S, Causes, ImageTracker
 from pycrictl.pulls.state import LayerState, Phase, PullState
+from pycrictl.pulls.tracker import Tracker
 
 WEB = "registry.example/shop/web:1.4"
 NOT_FOUND = (
@@ -161,7 +164,7 @@ class Scene:
         self.wall_s = 1000.0
         failures = Failures(lambda since_s: self.lines, lambda: self.pods)
         self.causes = Causes(failures, clock=lambda: self.wall_s)
-        self.tracker = ImageTracker([image] if image else None)
+        self.tracker = Tracker([image] if image else None)
 
     def add(
         self, now: float, active: tuple[str, ...] = (), ended: tuple[PullState, ...] = ()

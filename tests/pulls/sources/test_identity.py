@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.pulls.sources.identity import Match, match
+from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.state import PullState
 
 WHOLE = "sha256:" + "5d" * 32

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.pulls.reference import Reference, canonical, flaw, parse
-from pycrictl.pulls.sources.identity import may_be
+from pycrictl.pulls.reference import Reference, canonical, flaw, may_be, parse
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import PullState
 

@@ -8,18 +8,17 @@ import pytest
 
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
-from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace, WatchOutcome
-from pycrictl.pulls.sources.sources import ContentWatch, ImageTracker
+from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace
+from pycrictl.pulls.sources.node_watch import watch_runtime
 from pycrictl.pulls.sources.stream_watch import watch_stream
 from pycrictl.pulls.state import Phase, View
-from pycrictl.runtime.containerd.config_toml import PullSettings
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from tests.cli.streaming_server import progress_streams
 from tests.pulls.tracking import Report, Tracker, layers
 from tests.runtime.containerd.fakectd import FakeContainerd
 from tests.runtime.containerd.fixtures import fake
 from tests.runtime.containerd.made import Made
-from tests.support.recorder import DEADLINE_S, Recorder, names
+from tests.support.recorder import Recorder, names
 
 __all__ = ["fake"]
 
@@ -30,51 +29,11 @@ class Enough(Exception):
     """The sink has seen what it waited for."""
 
 
-def watch(
-    fake: FakeContainerd, sink: Recorder, settings: PullSettings, *, follow: bool = False
-) -> WatchOutcome:
-    watcher = ContentWatcher(ContainerdClient(fake.path))
-    pace = Pace(INTERVAL_S, follow=follow)
-    return ContentWatch(watcher, settings, sink).run(ImageTracker(), pace)
-
-
 def run_out(made: Made) -> None:
     """Remove the pull's lease and everything of its image."""
     fake = made.fake
     for table in (fake.leases, fake.blobs, fake.ingests, fake.snapshots):
         table.clear()
-
-
-@pytest.mark.parametrize(
-    ("timeout_s", "idle_s", "expected"),
-    [
-        (300.0, 45.0, "containerd cancels a pull that receives nothing for 5m0s"),
-        (300.0, 5.0, None),
-        (0.0, 45.0, None),
-        (None, 45.0, None),
-    ],
-)
-def test_a_stall_is_told_with_containerds_own_timeout(
-    fake: FakeContainerd, timeout_s: float | None, idle_s: float, expected: str | None
-) -> None:
-    made = Made(fake, "app", ["a"])
-    began_s = time.time() - 60
-    made.begin("lease", at_s=began_s)
-    made.download(0, 10, at_s=time.time() - idle_s)
-
-    def end_after_five(view: View) -> None:
-        if len(sink.views) == 5:
-            run_out(made)
-
-    sink = Recorder(end_after_five)
-    outcome = watch(fake, sink, PullSettings(progress_timeout_s=timeout_s))
-    assert outcome.seen
-    told = [note for note in sink.notes if "image_pull_progress_timeout" in note]
-    # Once, however long the stall lasts.
-    assert told == ([] if expected is None else [f"{expected} (image_pull_progress_timeout)"])
-    shown_s = layers(sink.views[0])[0].idle_s
-    assert shown_s is not None
-    assert idle_s - 0.1 <= shown_s < idle_s + DEADLINE_S
 
 
 def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
@@ -94,8 +53,9 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
             raise Enough
 
     sink = Recorder(play)
+    watcher = ContentWatcher(ContainerdClient(fake.path))
     with pytest.raises(Enough):
-        watch(fake, sink, PullSettings(), follow=True)
+        watch_runtime(watcher, Tracker(), sink, Pace(INTERVAL_S, follow=True), causes=None)
     assert sink.ended == [old.shown_name]
     last = sink.views[sink.ended_after - 1]
     assert [one.phase for one in last.pulls[old.shown_name].layers] == [Phase.FAILED]

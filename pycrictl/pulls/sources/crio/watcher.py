@@ -24,13 +24,13 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError, RuntimeFault
 from pycrictl.base.units import plural
 from pycrictl.node import journal
+from pycrictl.pulls.reference import is_among, may_be
 from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, ask
 from pycrictl.pulls.sources.crio import files
 from pycrictl.pulls.sources.crio.file_layers import FileLayers
 from pycrictl.pulls.sources.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
 from pycrictl.pulls.sources.endings import PollResult
-from pycrictl.pulls.sources.identity import is_among, may_be
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
