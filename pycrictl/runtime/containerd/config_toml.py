@@ -16,12 +16,12 @@ import tomli
 from pycrictl.base import noderoot, processes
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import mapping, text, texts
-from pycrictl.base.units import parse_duration
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
 _KEYS: Final = (
-    *("image_pull_progress_timeout", "max_concurrent_downloads", "snapshotter"),
+    "max_concurrent_downloads",
+    "snapshotter",
     "containerd",  # holds the snapshotter before version 3
 )
 _LOCAL_PULLS: Final = (
@@ -34,12 +34,8 @@ _FILES_LIMIT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """Pull settings; None means containerd's default.
+    """Pull settings; None means containerd's default, ``origin`` is the file they come from."""
 
-    ``progress_timeout_s`` is 0 for no limit, ``origin`` the file that the settings come from.
-    """
-
-    progress_timeout_s: float | None = None
     max_concurrent_downloads: int | None = None
     snapshotter: str = "overlayfs"
     origin: str = ""
@@ -120,15 +116,10 @@ def _merged(table: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def from_file(path: Path) -> PullSettings:
     settings = read_settings(path)
     table = settings.table
-    timeout, downloads = (table.get(key) for key in _KEYS[:2])
-    timeout_s = None
-    if isinstance(timeout, str):
-        with suppress(ValueError):
-            timeout_s = parse_duration(timeout)
+    downloads = table.get("max_concurrent_downloads")
     snapshotter = table.get("snapshotter") or mapping(table.get("containerd")).get("snapshotter")
     origins = [file for key, file in settings.origins.items() if key in _KEYS]
     return PullSettings(
-        progress_timeout_s=timeout_s,
         max_concurrent_downloads=downloads if type(downloads) is int else None,
         snapshotter=text(snapshotter) or "overlayfs",
         origin=origins[-1] if origins else "",

@@ -135,5 +135,5 @@ def test_what_containerd_is_configured_to(lab: Lab, client: ContainerdClient) ->
     assert daemon is not None
     assert daemon.pid == lab.node.pid
     assert config_path(daemon.pid) == lab.node.config_path
-    expected = PullSettings(None, None, "overlayfs", str(lab.node.config_path))
+    expected = PullSettings(None, "overlayfs", str(lab.node.config_path))
     assert from_file(lab.node.config_path) == expected

@@ -20,7 +20,6 @@ VERSION_2 = """
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
   max_concurrent_downloads = 5
-  image_pull_progress_timeout = "1m30s"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
 """
@@ -28,7 +27,6 @@ VERSION_3 = """
 version = 3
 [plugins.'io.containerd.cri.v1.images']
   max_concurrent_downloads = 7
-  image_pull_progress_timeout = "0s"
   snapshotter = "stargz"
 [plugins.'io.containerd.grpc.v1.cri']
   stream_server_port = "0"
@@ -44,9 +42,9 @@ def write(path: Path, text: str) -> Path:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[plugins.cri]\nmax_concurrent_downloads = 4\n", PullSettings(None, 4)),
-        (VERSION_2, PullSettings(90.0, 5, "native")),
-        (VERSION_3, PullSettings(0.0, 7, "stargz")),
+        ("[plugins.cri]\nmax_concurrent_downloads = 4\n", PullSettings(4)),
+        (VERSION_2, PullSettings(5, "native")),
+        (VERSION_3, PullSettings(7, "stargz")),
     ],
 )
 def test_versions(tmp_path: Path, text: str, expected: PullSettings) -> None:
@@ -62,7 +60,7 @@ def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
     write(tmp_path / "conf.d/a.toml", f"{section}max_concurrent_downloads = 8\n")
     last = write(tmp_path / "conf.d/b.toml", f"{section}max_concurrent_downloads = 9\n")
     write(tmp_path / "conf.d/c.conf", f"{section}max_concurrent_downloads = 10\n")
-    assert from_file(main) == PullSettings(0.0, 9, "stargz", str(last))
+    assert from_file(main) == PullSettings(9, "stargz", str(last))
 
 
 def test_an_imported_section_replaces_the_whole_one_in_version_2(tmp_path: Path) -> None:
@@ -71,7 +69,7 @@ def test_an_imported_section_replaces_the_whole_one_in_version_2(tmp_path: Path)
         'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nmax_concurrent_downloads = 8\n',
     )
     main = write(tmp_path / "config.toml", f'imports = ["{imported}"]\n{VERSION_2}')
-    assert from_file(main) == PullSettings(None, 8, origin=str(imported))
+    assert from_file(main) == PullSettings(8, origin=str(imported))
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:
@@ -87,7 +85,6 @@ def test_imports_in_a_circle(tmp_path: Path) -> None:
         "not toml",
         '[plugins]\n"io.containerd.grpc.v1.cri" = 5',
         '[plugins."io.containerd.grpc.v1.cri"]\nmax_concurrent_downloads = "3"',
-        '[plugins."io.containerd.grpc.v1.cri"]\nimage_pull_progress_timeout = "soon"',
         '[plugins."io.containerd.grpc.v1.cri"]\ncontainerd = 5\nsnapshotter = 5',
         'imports = "x"',
     ],
