@@ -148,7 +148,7 @@ FAMILIES: Final = {
         _new("save", "archives", "Save images as an archive"),
         _new("load", "archives", "Load images from an archive"),
         _new("tag", "archives", "Give an image another name"),
-        CommandSpec("rmi", "rmi", "Remove images"),
+        CommandSpec("rmi", "lifecycle", "Remove images"),
         _new(
             "image-pull-progress",
             "image_pull_progress",

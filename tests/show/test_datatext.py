@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,3 +132,9 @@ def test_hidden_characters_are_escaped(around: str) -> None:
         assert not set(text) & set(HIDDEN)
         assert "é" in text
         assert read(text) == document
+
+
+def test_yaml_is_byte_for_byte_that_of_crictl() -> None:
+    """The recording has hostile strings and keys, orders of keys, numbers and nesting."""
+    recorded = json.loads((Path(__file__).parent / "data/go-yaml.json").read_text("utf-8"))
+    assert document_yaml(recorded["document"]).split("\n") == recorded["yaml"].split("\n")

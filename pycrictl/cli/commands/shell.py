@@ -11,7 +11,7 @@ import typer
 
 from pycrictl.base.errors import MissingArgument
 from pycrictl.cli.context import AppContext
-from pycrictl.show.schema import Schema, container_schema, pod_schema
+from pycrictl.show.protodata import Schema, container_schema, pod_schema
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
 """The script of each shell, in the folder ``completions``."""
