@@ -58,7 +58,6 @@ _API, _JOURNAL, _NODES = (Source.API,), (Source.JOURNAL,), (Source.API, Source.N
 
 _CNI: Final = "check the CNI plugin's pods, /etc/cni/net.d and /opt/cni/bin"
 _REFUSED: Final = "is not running: image {image}: the registry refuses"
-_TELLS: Final = "run as root on the node, so that the kubelet's credential tells"
 _PROBE: Final = "check what the probe asks for; {log}"
 _OWN_LIMIT: Final = r"exceeds the (?:total )?limit|exceeds the local ephemeral|exceeded its local"
 _NO_NODE: Final = {
@@ -249,7 +248,9 @@ CAUSES: Final = (
         " {restarts}{evidence}", "let it run on, or make it a Job; {last_log}"),
     Cause("maybe-debug", Topic.CONTAINER, _WARNING, c.may_be_debugger,
         "may be well: {container} has ended ({exit}{evidence}), but may be one that 'kubectl debug'"
-        " added, which the runtime does not tell", _TELLS + " them apart", side=Side.NODE),
+        " added, which the runtime does not tell",
+        "run as root on the node, so that the kubelet's credential tells them apart",
+        side=Side.NODE),
     Cause("crash-loop", Topic.CONTAINER, _SERIOUS, c.keeps_crashing,
         "{is} {container} keeps crashing: {exit}{evidence}", "{last_log}"),
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,
@@ -269,8 +270,6 @@ CAUSES: Final = (
         "is not ready: its readiness gates do not hold: {detail}",
         "whatever is to set these conditions has not done so", _API),
 
-    Cause("maybe-pulling", Topic.UNKNOWN, _WARNING, lambda f, _: f.stray_pulls,
-        "may be waiting for an image: {stray_pull}", _TELLS + " whose pull it is", side=Side.NODE),
     Cause("unknown", Topic.UNKNOWN, _WARNING, lambda f, _: f.sandbox is None,
         "is not running: it has no sandbox yet, and no error is known{unseen}", "{describe}"),
     Cause("unknown", Topic.UNKNOWN, _WARNING,

@@ -16,8 +16,7 @@ from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each,
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts
 from pycrictl.diagnosis.registry import Trial
-from pycrictl.node.kubelet import configuration, find_kubelet
-from pycrictl.node.kubelet_config import find_kubelet_config
+from pycrictl.node.kubelet import configuration, find_kubelet, find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import Keyring

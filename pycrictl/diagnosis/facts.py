@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.kube.cluster_objects import Claim, Node
 from pycrictl.kube.kubelet_log import Sign
-from pycrictl.kube.nodes import Node
 from pycrictl.kube.pods import Pod
-from pycrictl.kube.workloads import Claim
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.state import PullState
 
@@ -82,8 +81,8 @@ class PodFacts:
 
     ``pod`` is what the API server has, ``node`` the pod's node, and ``closed`` are nodes that are
     cordoned or tainted, for a pod without a node. ``unbound`` are the pod's claims without a
-    volume. ``stray_pulls`` are not known to be the pod's, ``problems`` are runtime conditions that
-    do not hold. ``signs`` are what ``journal`` says, the oldest first; both have Events as well.
+    volume. ``problems`` are runtime conditions that do not hold. ``signs`` are what ``journal``
+    says, the oldest first; both have Events as well.
     """
 
     namespace: str
@@ -97,7 +96,6 @@ class PodFacts:
     node: Node | None = None
     closed: tuple[Node, ...] = ()
     unbound: tuple[Claim, ...] = ()
-    stray_pulls: dict[str, PullState] = field(default_factory=dict)
     disks: tuple[Disk, ...] = ()
     problems: tuple[Condition, ...] = ()
     signs: tuple[Sign, ...] = ()

@@ -20,8 +20,7 @@ from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
 from pycrictl.diagnosis.pod import Look, report
-from pycrictl.kube.kubelet_log import about, pod_named, signs_in, waiting_in, whole, without_sandbox
-from pycrictl.kube.node_pods import Origin
+from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.pulls.messages import pulls_in_line
@@ -51,9 +50,6 @@ _STATES: Final = {
 
 KEEP_S: Final = 10.0
 """How long disks, conditions and the journal are cached."""
-
-RECENT_S: Final = 600.0
-"""The kubelet retries creating a sandbox at least every five minutes."""
 
 _OF_PROBES: Final = r"Probe failed|SyncLoop \(probe\)"
 
@@ -175,7 +171,6 @@ class Survey(Asking):
             sandbox=known,
             containers=self._with_kubelets(containers, pod),
             images=images,
-            stray_pulls=dict(pulls.stray) if seen.is_open else {},
             disks=() if seen.is_calm else self._filesystems,
             problems=self._conditions,
             signs=tuple(signs_in(journal)),
@@ -202,7 +197,7 @@ class Survey(Asking):
         }
         known = self._sources.pods
         wanted = {str(one): one for one in known.pods()} if known is not None else {}
-        is_complete = known is not None and known.origin is Origin.API
+        is_complete = known is not None and known.is_from_api
         for sandbox in newest.values():
             pod = wanted.pop(pod_name(sandbox), None)
             is_ready = sandbox.state == cri_pb2.SANDBOX_READY
@@ -210,12 +205,6 @@ class Survey(Asking):
                 yield sandbox, pod
         for pod in wanted.values():
             yield None, pod
-        if not is_complete:
-            there = {pod_name(each) for each in newest.values()} | wanted.keys()
-            since_s = self._wall_s() - RECENT_S
-            for owner in without_sandbox(self._lines, since_s):
-                if owner not in there and (pod := pod_named(self._lines, owner)):
-                    yield None, pod
 
     def _with_journal(self, sandbox: cri_pb2.PodSandbox | None, pod: Pod | None) -> Pod | None:
         """Return a pod that is not from the API server with what the kubelet's log says of it."""
@@ -234,7 +223,7 @@ class Survey(Asking):
             return
         self._missing.clear()
         if self._sources.pods is not None:
-            self._sources.pods.pods()  # sets ``origin``
+            self._sources.pods.pods()  # sets ``is_from_api``
         self._lines = self._journal()
         self._probes = [line for line in self._lines if re.search(_OF_PROBES, line.message)]
         self._look_at_runtime()
@@ -263,8 +252,6 @@ class Survey(Asking):
             sandbox = lookup.find_pod(text)
         except NotFound:
             found = [one for one in pods.pods() if text in (one.name, str(one))] if pods else []
-            if not found and (named := pod_named(self._lines, text)) is not None:
-                found = [named]
             if len({str(one) for one in found}) != 1:
                 raise
             return None, found[0]
@@ -277,7 +264,7 @@ class Survey(Asking):
         pods = self._sources.pods
         reason = "no usable kubelet credential, or no answer; --debug says more"
         named = [Missing("API server", "--no-kube" if pods is None else reason)]
-        if pods is not None and pods.origin is Origin.API:
+        if pods is not None and pods.is_from_api:
             named = []
         return tuple(dict.fromkeys([*named, *self._missing]))
 
@@ -450,7 +437,3 @@ class _Seen(NamedTuple):
     def is_calm(self) -> bool:
         running = (one.state == "running" for one in self.containers)
         return bool(self.containers) and not self.needed and all(running)
-
-    @property
-    def is_open(self) -> bool:
-        return not self.needed and not self.containers

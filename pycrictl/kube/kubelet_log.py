@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from pycrictl.kube.pods import Pod, PodImage
+from pycrictl.kube.pods import PodImage
 from pycrictl.node.journal import JournalLine
 
 MOST_LINES: Final = 200
@@ -17,7 +17,6 @@ MOST_CHARS: Final = 2000
 _SANDBOX: Final = (
     r"PodSandboxMetadata\{Name:(?P<name>[^,]+),Uid:(?P<uid>[^,]*),Namespace:(?P<ns>[^,]+)"
 )
-_KUBELET: Final = r'pods?="(?P<ns>[^"/]+)/(?P<name>[^"/]+)"'
 _ERROR: Final = r'(?P<text>(?:[^"\\]|\\.)*)'
 _CONTAINER: Final = r'containerName="(?P<name>[^"]*)"'
 _SIGNS: Final = (
@@ -147,35 +146,6 @@ def waiting_in(journal: Iterable[JournalLine]) -> dict[str, PodImage]:
                 name, image[1] if image else known, reason, message, role=roles.get(name, "")
             )
     return found
-
-
-def pod_named(journal: Sequence[JournalLine], text: str) -> Pod | None:
-    """Return the pod with a NAME or NAMESPACE/NAME that the journal mentions."""
-    for line in reversed(journal):
-        for pattern in (_SANDBOX, _KUBELET):
-            found = re.search(pattern, line.message)
-            if found and text in (found["name"], f"{found['ns']}/{found['name']}"):
-                uid = found.groupdict().get("uid", "")
-                return Pod(found["ns"], found["name"], uid, "", (), ())
-    return None
-
-
-def without_sandbox(journal: Iterable[JournalLine], since_s: float) -> list[str]:
-    """Return the pods, NAMESPACE/NAME, whose last attempt to create a sandbox failed.
-
-    Attempts before ``since_s`` do not count, as the pod may have been deleted.
-    """
-    failed: dict[str, None] = {}
-    for line in journal:
-        found = re.search(_SANDBOX, line.message)
-        if found is None or line.at_s < since_s or "RunPodSandbox for" not in line.message:
-            continue
-        pod = f"{found['ns']}/{found['name']}"
-        if "returns sandbox id" in line.message:
-            failed.pop(pod, None)
-        elif " failed" in line.message:
-            failed[pod] = None
-    return list(failed)
 
 
 def _names(line: JournalLine, namespace: str, name: str) -> bool:

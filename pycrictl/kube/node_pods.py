@@ -5,25 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
+from pycrictl.kube.cluster_objects import Node, parse_node
 from pycrictl.kube.credential import find_credential
-from pycrictl.kube.nodes import Node, parse_node
 from pycrictl.kube.pods import Pod, list_pods, static_pods
 from pycrictl.node.kubelet import ROOT, find_kubelet, host_name
 
 REFRESH_S: Final = 5.0
 """The age at which the list is refreshed in the background."""
-
-
-class Origin(StrEnum):
-    API = "api"
-    MANIFESTS = "manifests"
-    NOWHERE = "nowhere"
 
 
 class NodePods:
@@ -37,7 +30,7 @@ class NodePods:
     def __init__(
         self, *, is_allowed: bool = True, root: Path = ROOT, timeout_s: float = TIMEOUT_S
     ) -> None:
-        self.origin = Origin.NOWHERE
+        self.is_from_api = False
         self._root = root
         self._api = ApiClient(
             lambda: find_credential(root, timeout_s=timeout_s), timeout_s=timeout_s
@@ -52,7 +45,7 @@ class NodePods:
         if not self._has_looked:
             self._has_looked = True
             self._look()
-        elif self.origin is Origin.API and time.monotonic() - self._asked_at >= REFRESH_S:
+        elif self.is_from_api and time.monotonic() - self._asked_at >= REFRESH_S:
             self._asked_at = time.monotonic()
             if self._refreshing is None or not self._refreshing.is_alive():
                 self._refreshing = threading.Thread(target=self._refresh, daemon=True)
@@ -68,7 +61,7 @@ class NodePods:
 
     def node(self) -> Node | None:
         """Query the node's own object; None if the API server does not answer."""
-        if self.origin is Origin.API:
+        if self.is_from_api:
             try:
                 return parse_node(self._api.get(f"/api/v1/nodes/{self._api.node}"), time.time())
             except PycrictlError as exc:
@@ -82,11 +75,10 @@ class NodePods:
             _debug("the API server does not say which pods the node has: %s", exc.message)
         else:
             self._asked_at = time.monotonic()
-            self.origin = Origin.API
+            self.is_from_api = True
             return
         kubelet = find_kubelet(self._root)
         self._pods = static_pods(kubelet, host_name(kubelet), self._root)
-        self.origin = Origin.MANIFESTS if self._pods else Origin.NOWHERE
 
     def _refresh(self) -> None:
         try:

@@ -15,8 +15,12 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.base.servicelog import Log
 from pycrictl.base.serviceoptions import MAX_COUNT
 from pycrictl.base.units import format_duration, format_moment, quote
-from pycrictl.node.kubelet import find_kubelet
-from pycrictl.node.kubelet_config import KubeletConfig, find_kubelet_config, read_kubelet_config
+from pycrictl.node.kubelet import (
+    KubeletConfig,
+    find_kubelet,
+    find_kubelet_config,
+    read_kubelet_config,
+)
 from pycrictl.proxy.admin import Call
 from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.handover import HandOver

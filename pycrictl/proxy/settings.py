@@ -17,7 +17,7 @@ from pycrictl.base.servicelog import LogFormat, LogLevel
 from pycrictl.base.serviceoptions import Address, Given, Row, maybe
 from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
-from pycrictl.node.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
+from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy.pulls.book import Policy
 
 DEFAULT_PATH: Final = "/etc/pycrictl.toml"

@@ -221,8 +221,6 @@ def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
             yield TextRow("", f"| {line}")
     for one in facts["images"]:
         yield TextRow("Image", _image(one, cause))
-    for name, pull in facts["stray_pulls"].items():
-        yield TextRow("Pull", f"{name}: {pull['text']}")
     for one in facts["problems"]:
         yield TextRow("Runtime", f"{one['condition']} does not hold: {one['message']}")
     for one in facts["disks"]:

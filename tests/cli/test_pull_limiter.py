@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pycrictl.node.kubelet_config import KubeletConfig
+from pycrictl.node.kubelet import KubeletConfig
 from pycrictl.proxy.admin import AdminServer, Call
 from pycrictl.proxy.operators import kubelet_document, status_document
 from pycrictl.proxy.pulls.book import CallState, Policy, PullKey

@@ -270,11 +270,6 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         "cni",
         "cni plugin not initialized",
     ),
-    "a pull that may be its own": (
-        replace(UNKNOWN, stray_pulls={"x": PullState(sums=sums(1, 100))}),
-        "maybe-pulling",
-        "may be waiting for an image",
-    ),
     "nothing is known": (UNKNOWN, "unknown", "no error is known"),
     "evicted": (
         gone(ended(137), api={"phase": "Failed", "reason": "Evicted", "message": LOW}),

@@ -16,7 +16,7 @@ from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
 from pycrictl.diagnosis.pod import Look, document_of, report, survey_document
 from pycrictl.diagnosis.troubles import PULL_TROUBLES
-from pycrictl.kube.nodes import parse_node
+from pycrictl.kube.cluster_objects import parse_node
 from pycrictl.kube.pods import parse_pod
 from pycrictl.show.diagnosis_text import write_pod, write_pods
 from tests.cli.run import Run

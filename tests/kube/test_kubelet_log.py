@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from pycrictl.kube.kubelet_log import MOST_LINES, about, pod_named, without_sandbox
+from pycrictl.kube.kubelet_log import MOST_LINES, about
 from pycrictl.node.journal import JournalLine
 
 SANDBOX = (
@@ -25,18 +23,3 @@ def test_a_pods_own_lines() -> None:
     assert [line.at_s for line in about(LINES, "shop", "x", "u2", ())] == [2.0]
     assert about(LINES, "other", "web", "", ("",)) == ()
     assert len(about(LINES[:1] * 1000, "shop", "web", "", ())) == MOST_LINES
-
-
-@pytest.mark.parametrize(
-    ("text", "name"), [("web", "shop/web"), ("shop/side", "shop/side"), ("other/web", "None")]
-)
-def test_a_pod_that_only_the_journal_knows(text: str, name: str) -> None:
-    assert str(pod_named(LINES, text)) == name
-
-
-def test_pods_without_a_sandbox() -> None:
-    made = SANDBOX.replace("failed, error", "returns sandbox id").replace('error="no"', "")
-    later = JournalLine(4.0, "containerd", made)
-    assert without_sandbox(LINES, 0.0) == ["shop/web"]
-    assert without_sandbox(LINES, 2.0) == []
-    assert without_sandbox([*LINES, later], 0.0) == []

@@ -12,8 +12,7 @@ import pytest
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.kube.apiclient import ApiClient
-from pycrictl.kube.credential import find_credential
-from pycrictl.kube.plugin import Printed, ask_plugin
+from pycrictl.kube.credential import Printed, ask_plugin, find_credential
 from pycrictl.kube.pods import list_pods
 from pycrictl.node.kubelet import Kubelet
 from tests.kube.access import User

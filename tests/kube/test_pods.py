@@ -12,7 +12,7 @@ import pytest
 
 from pycrictl.base.foreign import moment
 from pycrictl.kube import node_pods
-from pycrictl.kube.node_pods import NodePods, Origin
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.kube.pods import PodImage, parse_pod, static_pods
 from pycrictl.node.kubelet import Kubelet
 from tests.kube.apiserver import NODE, PODS, ApiServer, write_kubeconfig
@@ -168,7 +168,7 @@ def test_the_pods_of_the_node(
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(root=tmp_path, timeout_s=20)
     assert [str(pod) for pod in pods.pods()] == ["default/web", "jobs/batch"]
-    assert pods.origin is Origin.API
+    assert pods.is_from_api
     found = pods.find("default", "web")
     assert found is not None
     assert pods.find("elsewhere", "x", found.uid) == found
@@ -202,7 +202,7 @@ def test_a_credential_that_does_not_help(
         assert pods.pods() == found
     assert time.monotonic() - began_at < 2 * LIMIT_S
     assert [pod.namespace for pod in found] == ["kube-system"]
-    assert pods.origin is Origin.MANIFESTS
+    assert not pods.is_from_api
     assert len(caplog.messages) == 1
     assert "PRIVATE" not in caplog.text
 
@@ -210,4 +210,4 @@ def test_a_credential_that_does_not_help(
 def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(is_allowed=False, root=tmp_path)
-    assert (pods.pods(), pods.origin, api.asked) == ((), Origin.NOWHERE, [])
+    assert (pods.pods(), pods.is_from_api, api.asked) == ((), False, [])

@@ -10,8 +10,14 @@ import pytest
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.kube.pods import static_pods
-from pycrictl.node.kubelet import Kubelet, configuration, find_kubelet, host_name, read_document
-from pycrictl.node.kubelet_config import find_kubelet_config
+from pycrictl.node.kubelet import (
+    Kubelet,
+    configuration,
+    find_kubelet,
+    find_kubelet_config,
+    host_name,
+    read_document,
+)
 from tests.support.hostfiles import run_program
 
 

@@ -7,9 +7,9 @@ import pytest
 from pycrictl.base.errors import ConfigError, PycrictlError
 from pycrictl.base.servicelog import LogFormat, LogLevel
 from pycrictl.base.serviceoptions import Address, options
-from pycrictl.node.kubelet import Kubelet
-from pycrictl.node.kubelet_config import (
+from pycrictl.node.kubelet import (
     KUBELET_CONFIG,
+    Kubelet,
     find_kubelet_config,
     read_kubelet_config,
 )

@@ -10,7 +10,7 @@ import typer
 from pycrictl.cli import copying, options
 from pycrictl.cli.completion import cluster_names
 from pycrictl.cli.context import AppContext
-from pycrictl.cluster.kubectl.copies.over_api import in_cluster
+from pycrictl.cluster.kubectl.copies import in_cluster
 from pycrictl.copy.rules import spec
 
 

@@ -13,7 +13,7 @@ from pycrictl.base.serviceoptions import Address, Row, maybe
 from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.names import is_name
 from pycrictl.kube.credential import Credential, own_namespace
-from pycrictl.node.kubelet_config import KubeletConfig, copy_quotas, read_kubelet_config
+from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
 

@@ -15,10 +15,16 @@ from pycrictl.diagnosis.causes import Side
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Missing, Weight
 from pycrictl.diagnosis.pod import Facts, Look, Report, causes_of, report
+from pycrictl.kube.cluster_objects import (
+    Claim,
+    Node,
+    Workload,
+    parse_claim,
+    parse_node,
+    parse_workload,
+)
 from pycrictl.kube.kubelet_log import Sign, sign_of
-from pycrictl.kube.nodes import Node, parse_node
 from pycrictl.kube.pods import Pod, PodImage, parse_pod
-from pycrictl.kube.workloads import Claim, Workload, parse_claim, parse_workload
 from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.sources.failures import REASONS, cause

@@ -11,15 +11,11 @@ from __future__ import annotations
 import ctypes
 import os
 import select
-import shutil
 import signal
-import stat
 import subprocess
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Final
 
 from pycrictl.base.errors import ConnectError, RemoteProtocolError
@@ -38,9 +34,6 @@ TIMEOUT_S: Final = 30.0
 MAX_LIST_BYTES: Final = 64 << 20
 READY_S: Final = 20.0
 """How long kubectl may take to listen; it starts slowly on a busy machine."""
-
-_LEFT_S: Final = 3 * READY_S
-"""The age from which a folder counts as unused."""
 
 _PREFIX: Final = "pycrictl-kubectl-"
 _LONGEST_PATH: Final = 100
@@ -86,7 +79,6 @@ class KubectlProxy:
 
     def _start(self) -> None:
         self._running.close()
-        _sweep(self._parent)
         with (
             tempfile.TemporaryDirectory(prefix=_PREFIX, dir=self._parent) as folder,
             ExitStack() as stack,
@@ -143,17 +135,6 @@ async def fetch(
         if len(found) > MAX_LIST_BYTES:
             raise RemoteProtocolError("the API server's answer is too long")
     return bytes(found)
-
-
-def _sweep(parent: str) -> None:
-    """Remove the folders of programs that were killed before kubectl listened."""
-    for path in Path(parent).glob(f"{_PREFIX}*"):
-        with suppress(OSError):
-            status = path.lstat()
-            is_old = time.time() - status.st_mtime > _LEFT_S
-            # Other users cannot replace a folder of ours by another one.
-            if is_old and stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                shutil.rmtree(path)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,18 +1,202 @@
-"""``kubectl why``: what is wrong with pods, as the API server knows it, by kubectl alone."""
+"""``kubectl why``: what is wrong with pods, as the API server knows it, by kubectl alone.
+
+Objects are listed in pages and then watched, through ``kubectl proxy``. The contract is that of the
+API concepts ("Efficient detection of changes"): a list has a resource version, from which a watch
+continues; only after 410 (Gone) the list is repeated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Self
+import asyncio
+import gc
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import urlencode
 
-from pycrictl.base.errors import NotFound, PycrictlError
-from pycrictl.base.foreign import mapping, mappings, text
-from pycrictl.cluster.kubectl.cluster_lists import ClusterLists, Query
-from pycrictl.cluster.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterState
+from pycrictl.base.errors import NotFound, PycrictlError, RemoteProtocolError, UpgradeRefused
+from pycrictl.base.foreign import mapping, mappings, parse, text
+from pycrictl.cluster.agent.api.names import GROUP_VERSION
+from pycrictl.cluster.kubectl import api_errors
+from pycrictl.cluster.kubectl.cluster_state import PARSERS, WORKLOADS, ClusterState, key_of
+from pycrictl.cluster.kubectl.kubectl_proxy import READ_ONLY, KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
 from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import Look
 from pycrictl.kube.pods import Pod, controller_of
+from pycrictl.streams.loop import new_loop
+
+log = logging.getLogger("pycrictl.kubectl")
+
+PAGE: Final = 500
+"""How many objects a page of a list has, as with kubectl."""
+
+QUIET_S: Final = 0.05
+MOST_S: Final = 2.0
+"""An update ends when no change has arrived for a moment, or after this time."""
+
+AGAIN_S: Final = 2.0
+"""The pause after a watch, which the server ends every few minutes."""
+
+GONE: Final = 410
+"""The status of a watch whose resource version is too old."""
+
+_CORE, _APPS, _BATCH = "/api/v1", "/apis/apps/v1", "/apis/batch/v1"
+_AT: Final = {
+    **dict.fromkeys(("pods", "events", "nodes", "persistentvolumeclaims"), _CORE),
+    **dict.fromkeys(("deployments", "replicasets", "statefulsets", "daemonsets"), _APPS),
+    **dict.fromkeys(("jobs", "cronjobs"), _BATCH),
+    "imagepulls": f"/apis/{GROUP_VERSION}",
+}
+_SOURCES: Final = {"imagepulls": "agents"}
+
+
+class Query(NamedTuple):
+    """A list of objects: all of a resource, or those that fit selectors."""
+
+    resource: str
+    namespace: str = ""
+    fields: str = ""
+    labels: str = ""
+
+    def path(self, **parameters: str) -> str:
+        is_namespaced = self.namespace and self.resource != "nodes"
+        where = f"/namespaces/{self.namespace}" if is_namespaced else ""
+        selectors = {"fieldSelector": self.fields, "labelSelector": self.labels}
+        words = urlencode({**{key: one for key, one in selectors.items() if one}, **parameters})
+        return f"{_AT[self.resource]}{where}/{self.resource}?{words}"
+
+
+class ClusterLists:
+    """Keeps a state of the cluster up to date, in a ``with`` statement in the main thread.
+
+    Entering and ``update`` raise the errors of ``KubectlProxy`` and of the list of pods; resources
+    that cannot be listed otherwise become ``missing`` of the state.
+    """
+
+    def __init__(
+        self,
+        kubectl: Kubectl,
+        environ: Mapping[str, str],
+        state: ClusterState,
+        queries: Sequence[Query],
+    ) -> None:
+        self._proxy = KubectlProxy(kubectl, environ, (READ_ONLY,))
+        self._runner = asyncio.Runner(loop_factory=new_loop)
+        self._state = state
+        self._queries = queries
+        self._versions: dict[Query, str] = {}
+        self._keys: dict[Query, set[str]] = {}
+        self._watches: list[asyncio.Task[None]] = []
+        self._has_changed = False
+
+    def __enter__(self) -> Self:
+        self._proxy.__enter__()
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._runner.close()
+        self._proxy.__exit__(*details)
+
+    def update(self, *, watches: bool) -> None:
+        """List everything the first time; after that, apply what has changed since."""
+        self._runner.run(self._update(watches))
+
+    async def _update(self, watches: bool) -> None:
+        if not self._versions:
+            gc.disable()  # it would visit each new object often, half of the time, and no cycle
+            listing = map(self._list, self._queries)
+            outcomes = await asyncio.gather(*listing, return_exceptions=True)
+            gc.freeze()
+            gc.enable()
+            self._state.missing = list(_missing(zip(self._queries, outcomes, strict=True)))
+        if watches and not self._watches:
+            self._watches = [asyncio.create_task(self._watch(one)) for one in self._versions]
+        loop = asyncio.get_running_loop()
+        end_at = loop.time() + MOST_S
+        while self._watches and loop.time() < end_at:
+            self._has_changed = False
+            await asyncio.sleep(QUIET_S)
+            if not self._has_changed:
+                break
+
+    async def _list(self, query: Query) -> None:
+        rest, keys = "", set()
+        while True:
+            parameters = {"limit": str(PAGE), **({"continue": rest} if rest else {})}
+            document = await self._fetch(query.path(**parameters))
+            for one in mappings(document.get("items")):
+                self._state.put(query.resource, one)
+                keys.add(key_of(one))
+            metadata = mapping(document.get("metadata"))
+            if not (rest := text(metadata.get("continue"))):
+                break
+        for key in self._keys.get(query, set()) - keys:
+            self._state.drop(query.resource, key)
+        self._keys[query] = keys
+        self._state.listed.add(query.resource)
+        self._versions[query] = text(metadata.get("resourceVersion"))
+
+    async def _fetch(self, path: str) -> dict[str, Any]:
+        try:
+            return mapping(parse(await fetch(self._proxy.target(path))))
+        except UpgradeRefused as exc:
+            raise api_errors.of_answer(exc) from exc
+        except ValueError:
+            raise RemoteProtocolError("the API server's answer is not JSON") from None
+
+    async def _watch(self, query: Query) -> None:
+        while True:
+            try:
+                if query not in self._versions:
+                    await self._list(query)
+                await self._follow(query)
+            except (PycrictlError, ValueError) as exc:
+                log.debug("the watch of %s ended: %s", query.resource, exc)
+            await asyncio.sleep(AGAIN_S)
+
+    async def _follow(self, query: Query) -> None:
+        since = {"watch": "true", "allowWatchBookmarks": "true"}
+        path = query.path(**since, resourceVersion=self._versions[query])
+        rest = b""
+        try:
+            async for data in read(self._proxy.target(path)):
+                *lines, rest = (rest + data).split(b"\n")
+                for line in filter(None, lines):
+                    self._apply(query, mapping(parse(line)))
+        except UpgradeRefused as exc:
+            if exc.status == GONE:
+                del self._versions[query]
+
+    def _apply(self, query: Query, event: Mapping[str, Any]) -> None:
+        kind, document = event.get("type"), mapping(event.get("object"))
+        if kind == "ERROR":
+            if document.get("code") == GONE:
+                del self._versions[query]
+            raise RemoteProtocolError(text(document.get("message")) or "the watch failed")
+        self._has_changed = True
+        self._versions[query] = text(mapping(document.get("metadata")).get("resourceVersion"))
+        if kind == "DELETED":
+            self._state.drop(query.resource, key_of(document))
+            self._keys[query].discard(key_of(document))
+        elif kind in ("ADDED", "MODIFIED"):
+            self._state.put(query.resource, document)
+            self._keys[query].add(key_of(document))
+
+
+def _missing(outcomes: Iterable[tuple[Query, BaseException | None]]) -> Iterator[Missing]:
+    """Iterate over the sources that could not be listed, each once; raise other errors."""
+    seen = set()
+    for query, error in outcomes:
+        if error is not None and (query.resource == "pods" or not isinstance(error, PycrictlError)):
+            raise error
+        is_workload = query.resource in WORKLOADS
+        source = "workloads" if is_workload else _SOURCES.get(query.resource, query.resource)
+        if isinstance(error, PycrictlError) and source not in seen:
+            seen.add(source)
+            yield Missing(source, error.message)
+
 
 LOG_LINES: Final = 3
 LOG_LINE_CHARS: Final = 300

@@ -401,20 +401,6 @@ def test_killed(cluster: Cluster, plugin: Plugin) -> None:
     assert not list(plugin.runtime.iterdir())
 
 
-def test_killed_before_kubectl_listens(cluster: Cluster, plugin: Plugin) -> None:
-    """The next run removes a leftover folder, but not a recent one, which may be in use."""
-    cluster.pods = [pod("web")]
-    cluster.streams = [Stream(ALL)]
-    for name in ("left", "young"):
-        (plugin.runtime / f"pycrictl-kubectl-{name}").mkdir(mode=0o700)
-    (plugin.runtime / "pycrictl-kubectl-left" / "s").touch()
-    os.utime(plugin.runtime / "pycrictl-kubectl-left", (1, 1))
-    assert plugin.run("web").code == 0
-    (young,) = plugin.runtime.iterdir()
-    assert young.name.endswith("young")
-    young.rmdir()
-
-
 def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
     cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]

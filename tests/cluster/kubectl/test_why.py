@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from pycrictl.base.foreign import moment
-from pycrictl.cluster.kubectl.cluster_lists import PAGE
 from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
-from pycrictl.cluster.kubectl.why import needs_log
+from pycrictl.cluster.kubectl.why import PAGE, needs_log
 from pycrictl.diagnosis.findings import Finding, Missing, Weight
 from pycrictl.kube.pods import Pod, parse_pod
 from tests.cluster.agent import standing

@@ -16,7 +16,7 @@ import pytest
 
 from pycrictl.base.errors import ConnectError, CopyError, Exhausted, PycrictlError, StreamError
 from pycrictl.cluster.agent.copies.node_copies import LIFETIME_S
-from pycrictl.cluster.kubectl.copies.api import Lost
+from pycrictl.cluster.kubectl.copies import Lost
 from pycrictl.copy import ends
 from pycrictl.copy.archive.measure import Measured
 from pycrictl.copy.rules.outcome import Summary

@@ -12,8 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from pycrictl.cluster.kubectl.copies.api import CopyApi, RetryPolicy
-from pycrictl.cluster.kubectl.copies.over_api import OverApi
+from pycrictl.cluster.kubectl.copies import CopyApi, OverApi, RetryPolicy
 from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.outcome import Summary

@@ -1,1 +1,0 @@
-"""``kubectl container-cp``: copies through the agents' API, resumed after interruptions."""
