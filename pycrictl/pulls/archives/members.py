@@ -24,7 +24,8 @@ from pycrictl.streams.wire.tar.reader import (
     read,
 )
 
-_PIECE_BYTES: Final = 1024 * 1024
+_PIECE_BYTES: Final = 256 * 1024
+"""gRPC keeps many of them on their way."""
 
 
 class Member(NamedTuple):
