@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,8 +15,6 @@ from pycrictl.hosts.several import Several
 from pycrictl.show.records import Record
 
 RETRY_S = 3.0
-OUTPUT_S = 30.0
-"""How long a command for one row may take."""
 
 
 class HostBoards:
@@ -60,19 +57,6 @@ class HostBoards:
     def beside(self, row: BoardRow) -> list[str]:
         """Return the beginning of a command line of this program for the host of a row."""
         return [*self._words, "--host", row.node]
-
-    def output(self, row: BoardRow, *words: str) -> str:
-        """Return what a command for the host of a row prints."""
-        done = subprocess.run(
-            [*self.beside(row), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=OUTPUT_S,
-            check=False,
-        )
-        return done.stdout or done.stderr
 
     def take(self, host: str, record: Record) -> None:
         try:

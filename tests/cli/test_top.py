@@ -47,8 +47,8 @@ def test_once_as_text_and_as_data(fake: FakeServer) -> None:
     assert "cri-o 1.36.0" in head
     assert counts == "PODS 2   1 sick  1 running"
     assert rows == [
-        "! a/bad  app  crashed   exit 3, 1 min ago",
-        "  a/ok   app  running 2 h     cpu 0.3     66.0 MiB   restarts 0",
+        "! a/bad  app  crashed   exit 3, about a minute ago",
+        "  a/ok   app  running 2 hours    cpu 0.3     66.0 MiB   restarts 0",
     ]
     found = json.loads(top(fake, "-o", "json").stdout)
     assert [(one["pod"], one["state"]) for one in found["rows"]] == [

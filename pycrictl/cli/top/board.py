@@ -13,8 +13,7 @@ from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import Report
 from pycrictl.diagnosis.troubles import exit_words, last_reason
-from pycrictl.pulls.messages import sums_in, sums_json
-from pycrictl.pulls.state import PullState, Sums
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document, far, standing
 
 
@@ -53,9 +52,6 @@ _WORDS: Final = {
 _FIRST: Final = (-1_000_000, 0)
 """The severity of a host that is not there."""
 
-_OF_PULL: Final = ("image", "place", "behind", "starts_in_s", "is_begun", "is_running")
-"""What the screen shows of a pull, beside its sums."""
-
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
 
 
@@ -79,7 +75,7 @@ class BoardRow:
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
     ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first. The
-    row waits for ``pull``.
+    row waits for ``pull``, which is None for another host's.
     """
 
     pod: str
@@ -93,7 +89,6 @@ class BoardRow:
     restarts: int = 0
     usage: Usage = NOTHING
     pull: PullState | None = None
-    is_over: bool = False
     node: str = ""
 
     @property
@@ -104,13 +99,14 @@ class BoardRow:
     def name(self) -> str:
         """The pod, or the last part of the image, behind the node if there are several."""
         name = self.pod or self.image.rpartition("/")[2]
-        return f"{self.node}  {name}".rstrip() if self.node else name
+        return f"{self.node} {name}".rstrip() if self.node else name
 
     def document(self) -> dict[str, Any]:
         found = asdict(replace(self, pull=None))
-        del found["severity_key"], found["usage"], found["is_over"], found["node"]
+        del found["severity_key"], found["usage"], found["node"]
         pull = document(self.pull) if self.pull is not None else None
-        return {**found, "pull": pull, "cpu": self.usage.cores, "memory": self.usage.memory_bytes}
+        usage = {"cpu": self.usage.cores, "memory": self.usage.memory_bytes}
+        return {**found, **usage, "pull": pull, "severity": self.severity_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,46 +177,26 @@ def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ..
     return tuple(sorted(rows, key=place))
 
 
-def record_of(board: Board) -> dict[str, Any]:
-    """Return a board as JSON for the client of several hosts, which ``rows_in`` reads."""
+def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
+    """Read the rows of a host's board; ValueError, TypeError or KeyError if it is none."""
     rows = []
-    for row in board.rows:
-        more: dict[str, Any] = {"severity": list(row.severity_key), "is_over": row.is_over}
-        if row.pull is not None:
-            pull = row.pull
-            more["pull"] = {name: getattr(pull, name) for name in _OF_PULL}
-            more["sums"] = sums_json(pull.sums)
-        rows.append({**row.document(), **more})
-    return {**board.document(), "rows": rows}
-
-
-def rows_in(record: Mapping[str, Any], node: str) -> list[BoardRow]:
-    """Read the rows of a host's board; an error of any kind means that it is none."""
-    rows = []
-    for found in record.get("rows") or ():
-        pull = None
-        if found["pull"] is not None:
-            fields = {name: found["pull"][name] for name in _OF_PULL}
-            pull = PullState(**fields, sums=sums_in(found.get("sums")) or Sums())
+    for found in document.get("rows") or ():
         first, second = found["severity"]
         memory = foreign.strict(found["memory"], foreign.whole)
-        rows.append(
-            BoardRow(
-                pod=str(found["pod"]),
-                container=str(found["container"]),
-                id=str(found["id"]),
-                image=str(found["image"]),
-                state=State(found["state"]),
-                what=str(found["what"]),
-                detail=str(found["detail"]),
-                severity_key=(int(first), int(second)),
-                restarts=int(found["restarts"]),
-                usage=Usage(foreign.number(found["cpu"]), memory),
-                pull=pull,
-                is_over=bool(found["is_over"]),
-                node=node,
-            )
+        row = BoardRow(
+            pod=str(found["pod"]),
+            container=str(found["container"]),
+            id=str(found["id"]),
+            image=str(found["image"]),
+            state=State(found["state"]),
+            what=str(found["what"]),
+            detail=str(found["detail"]),
+            severity_key=(int(first), int(second)),
+            restarts=int(found["restarts"]),
+            usage=Usage(foreign.number(found["cpu"]), memory),
+            node=node,
         )
+        rows.append(row)
     return rows
 
 
@@ -239,14 +215,6 @@ def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
         if wanted
         in f"{row.node} {row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
     )
-
-
-def short_age(seconds: float) -> str:
-    """Return a short form of an age: ``12 s``, ``5 min``, ``2 h``, ``3 d``."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
 
 
 def _rows_of_pod(report: Report[PodFacts], usage: Mapping[str, Usage]) -> list[BoardRow]:
@@ -277,7 +245,6 @@ def _row(facts: PodFacts, one: Container, report: Report[PodFacts]) -> BoardRow:
     base = BoardRow(
         *(pod, one.name, one.id, one.image, State.RUNNING, ""),
         restarts=one.restarts,
-        is_over=one.state == "exited",
     )
     image = next((each for each in facts.images if each.reference == one.image), None)
     if not one.state and image is not None and image.pull is not None:
@@ -300,7 +267,7 @@ def _row(facts: PodFacts, one: Container, report: Report[PodFacts]) -> BoardRow:
         severity_key = -own[0].weight, -own[0].rank
         return replace(base, state=State.SICK, what=what, detail=detail, severity_key=severity_key)
     if one.state == "running":
-        what = f"running {short_age(facts.now_s - one.started_s)}"
+        what = f"running {age_in_words(max(facts.now_s - one.started_s, 0.0))}"
         return replace(base, what=what)
     if one.state == "exited":
         ago = age_in_words(max(facts.now_s - one.finished_s, 0.0))
@@ -334,6 +301,6 @@ def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
 def _crash(one: Container, now_s: float) -> str:
     parts = [f"exit {one.exit_code}{exit_words(one.exit_code)}"]
     if one.finished_s and one.state == "exited":
-        parts.append(f"{short_age(now_s - one.finished_s)} ago")
+        parts.append(f"{age_in_words(max(now_s - one.finished_s, 0.0))} ago")
     last = f': "{one.lines[-1].strip()}"' if one.lines else ""
     return ", ".join(parts) + last

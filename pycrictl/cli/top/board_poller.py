@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import ConnectError, PycrictlError, Unimplemented
+from pycrictl.base.errors import PycrictlError, Unimplemented
 from pycrictl.cli.top.board import Board, Limit, Usage, ordered, rows_of
 from pycrictl.diagnosis.pod import Look
 from pycrictl.diagnosis.survey import Sources, Survey
@@ -51,12 +51,6 @@ class BoardPoller:
         self._status: dict[str, Any] | None = None
         self._pulls: list[PullState] = []
         self._board = Board(node, "", wall_s())
-
-    @property
-    def connected(self) -> NodeClients:
-        if self._connection is None:
-            raise ConnectError(self._board.problem or "the runtime is not connected")
-        return self._connection
 
     def look(self) -> Board:
         """Return the current board; if the runtime does not answer, the last one and the reason."""

@@ -6,11 +6,9 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.segment import Segment
@@ -26,7 +24,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Static
 
-from pycrictl.base.errors import PycrictlError
 from pycrictl.cli.top import text
 from pycrictl.cli.top.board import MEASURES, Board, BoardRow, Measure, State, matching, ordered
 from pycrictl.show.displays.phrases import clean
@@ -46,20 +43,6 @@ _STYLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Actions:
-    """The actions available to the screen.
-
-    ``look``, ``why`` and ``inspect`` are called in threads; ``beside`` begins a command line of
-    this program for a row.
-    """
-
-    look: Callable[[], Board]
-    why: Callable[[BoardRow], str]
-    inspect: Callable[[BoardRow], str]
-    beside: Callable[[BoardRow], Sequence[str]]
-
-
 class Rows(ScrollView, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", show=False),
@@ -70,11 +53,10 @@ class Rows(ScrollView, can_focus=True):
         Binding("end", "move(100000)", show=False),
     ]
 
-    def __init__(self, *, is_utf8: bool) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self._rows: tuple[BoardRow, ...] = ()
         self._at = 0
-        self._is_utf8 = is_utf8
         self._layout_of_rows = text.layout_of((), 80)
 
     @property
@@ -90,7 +72,7 @@ class Rows(ScrollView, can_focus=True):
 
     def _measure(self) -> None:
         columns = max(self.size.width, 1)
-        self._layout_of_rows = text.layout_of(self._rows, columns, is_utf8=self._is_utf8)
+        self._layout_of_rows = text.layout_of(self._rows, columns)
         self.virtual_size = Size(columns, len(self._rows))
         self.refresh()
         self.call_after_refresh(self._reveal)
@@ -124,38 +106,45 @@ class Rows(ScrollView, can_focus=True):
         return Strip([Segment(line, style)]).adjust_cell_length(self.size.width, style)
 
 
-class TextPage(ModalScreen[None]):
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,w,i,question_mark", "dismiss")]
-
-    def __init__(self, content: str) -> None:
-        super().__init__()
-        self._content = content
+class Help(ModalScreen[None]):
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "dismiss")]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(Text(self._content))
+            yield Static(Text(text.HELP))
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
 
 
 class TopApp(App[None]):
+    """The screen.
+
+    Args:
+        look: returns what to show; called in a thread.
+        beside: begins a command line of this program for a row.
+        why: ``why`` with its options.
+    """
+
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     Screen { layout: vertical; background: ansi_default; color: ansi_default; }
     #head, #keys { height: auto; }
     #keys { text-style: dim; }
     Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
-    TextPage { background: ansi_default; }
-    TextPage VerticalScroll { height: 1fr; }
+    Help { background: ansi_default; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding(key.names, key.action) for key in text.KEYS]
 
-    def __init__(self, actions: Actions, *, interval_s: float, is_utf8: bool) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Board],
+        beside: Callable[[BoardRow], Sequence[str]],
+        why: Sequence[str],
+        interval_s: float,
+    ) -> None:
         super().__init__(ansi_color=True)
-        self._actions = actions
-        self._interval_s = interval_s
-        self._is_utf8 = is_utf8
+        self._look, self._beside, self._why, self._interval_s = look, beside, why, interval_s
         self._board: Board | None = None
         self._measure: Measure = "cpu"
         self._filter = ""
@@ -164,11 +153,10 @@ class TopApp(App[None]):
         self.ends_by_signals = False
         self.ended_by = 0
         self._is_over = threading.Event()
-        self._is_due = threading.Event()
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
-        yield Rows(is_utf8=self._is_utf8)
+        yield Rows()
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -187,22 +175,20 @@ class TopApp(App[None]):
 
     def on_unmount(self) -> None:
         self._is_over.set()
-        self._is_due.set()
 
     def on_resize(self, _: Resize) -> None:
         self.call_after_refresh(self._draw)
 
     def _look_on(self) -> None:
         while not self._is_over.is_set():
-            board = self._actions.look()
+            board = self._look()
             if self._is_over.is_set():
                 return
             try:
                 self.call_from_thread(self.show_board, board)
             except RuntimeError:  # the app has ended meanwhile
                 return
-            self._is_due.wait(self._interval_s)
-            self._is_due.clear()
+            self._is_over.wait(self._interval_s)
 
     def show_board(self, board: Board) -> None:
         self._board = board
@@ -211,7 +197,7 @@ class TopApp(App[None]):
     def _draw(self) -> None:
         if self._board is None or not self.is_running:
             return
-        lines = text.head_lines(self._board, max(self.size.width, 1), is_utf8=self._is_utf8)
+        lines = text.head_lines(self._board, max(self.size.width, 1))
         self.screen_stack[0].query_one("#head", Static).update(Text("\n".join(lines)))
         rows = ordered(matching(self._board.rows, self._filter), self._measure)
         self.screen_stack[0].query_one(Rows).set_rows(rows)
@@ -236,11 +222,8 @@ class TopApp(App[None]):
 
     # Keys
 
-    def action_look_now(self) -> None:
-        self._is_due.set()
-
     def action_help(self) -> None:
-        self.push_screen(TextPage(text.HELP))
+        self.push_screen(Help())
 
     def action_sort(self) -> None:
         self._measure = MEASURES[(MEASURES.index(self._measure) + 1) % len(MEASURES)]
@@ -272,52 +255,31 @@ class TopApp(App[None]):
         self._draw()
 
     def action_why(self) -> None:
-        if self._row is not None and not self._row.pod:
-            self._say("the pod of this pull is not known")
-        else:
-            self._page(self._actions.why)
+        if (row := self._row) is None:
+            return
+        if not row.pod:
+            self._say("the pod of this row is not known")
+            return
+        self._run(*self._why, row.pod)
 
     def action_inspect(self) -> None:
-        if self._needs_container():
-            self._page(self._actions.inspect)
-
-    def _page(self, ask: Callable[[BoardRow], str]) -> None:
-        row = self._row
-        if row is None:
-            return
-
-        def run() -> None:
-            try:
-                content = ask(row)
-            except PycrictlError as exc:
-                content = exc.message
-            self.call_from_thread(self._show_page, content)
-
-        self._say("asking …" if self._is_utf8 else "asking ...")
-        threading.Thread(target=run, daemon=True).start()
-
-    def _show_page(self, content: str) -> None:
-        self._say("")
-        self.push_screen(TextPage(content))
+        if (row := self._needs_container()) is not None:
+            self._run("inspect", row.id)
 
     def action_log(self) -> None:
         if (row := self._needs_container()) is not None:
-            self._beside("logs", "--follow", "--tail", "100", row.id)
+            self._run("logs", "--follow", "--tail", "100", row.id)
 
     def action_shell(self) -> None:
-        if (row := self._needs_container()) is None:
-            return
-        if row.is_over:
-            self._say("this container is not running; 'l' shows its log, 'w' says why")
-        else:
-            self._beside("exec", "-i", "-t", row.id, "sh", stays=False)
+        if (row := self._needs_container()) is not None:
+            self._run("exec", "-i", "-t", row.id, "sh", stays=False)
 
     def action_layers(self) -> None:
         row = self._row
-        if row is None or row.pull is None:
+        if row is None or not row.image or row.state not in (State.PULLING, State.WAITING):
             self._say("this row is not waiting for a pull")
             return
-        self._beside("image-pull-progress", "--image", row.image)
+        self._run("image-pull-progress", "--image", row.image)
 
     def _needs_container(self) -> BoardRow | None:
         row = self._row
@@ -326,8 +288,9 @@ class TopApp(App[None]):
             return None
         return row
 
-    def _beside(self, *words: str, stays: bool = True) -> None:
-        beside = self._actions.beside(self._row) if self._row is not None else ()
+    def _run(self, *words: str, stays: bool = True) -> None:
+        """Run a command of this program in place of the screen; ``stays`` until Enter is typed."""
+        beside = self._beside(self._row) if self._row is not None else ()
         try:
             with self.suspend():
                 began_s = time.monotonic()
@@ -387,10 +350,3 @@ def _wait_for_enter() -> None:
         pass
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def own_words() -> list[str]:
-    if getattr(sys, "frozen", False):  # a standalone program is its own interpreter
-        return [sys.executable]
-    given = len(sys.argv) - 1
-    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given]]

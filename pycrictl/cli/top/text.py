@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.base.units import format_bytes, ordinal
 from pycrictl.cli.top.board import Board, BoardRow, State
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import far, stall
 from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
 
@@ -30,7 +31,6 @@ KEYS: Final = (
     Key("s", "sort", "s sort", "s          sort healthy rows by CPU, memory, restarts or name"),
     Key("slash", "filter", "/ filter", "/          show only rows with a text; escape shows all"),
     Key("escape", "show_all", "", ""),
-    Key("r", "look_now", "", "r          refresh now"),
     Key("question_mark", "help", "? help", "?          show the keys"),
     Key("q,ctrl+c", "quit", "q quit", "q          quit; Ctrl-Z suspends"),
     Key("ctrl+z", "suspend_process", "", ""),
@@ -48,17 +48,16 @@ class Layout(NamedTuple):
     columns: int
     pod: int
     container: int
-    is_utf8: bool = True
 
 
-def layout_of(rows: Sequence[BoardRow], columns: int, *, is_utf8: bool = True) -> Layout:
+def layout_of(rows: Sequence[BoardRow], columns: int) -> Layout:
     """Return column widths that fit a screen; a narrow one has no column for containers."""
     pod = max((width(row.name) for row in rows if row.pod or row.node), default=0)
     container = max((width(row.container) for row in rows), default=0)
     if columns < _NARROW:
-        return Layout(columns, min(pod, max(columns // 2, 8)), 0, is_utf8)
+        return Layout(columns, min(pod, max(columns // 2, 8)), 0)
     pod = min(pod, max(columns * 32 // 100, 16))
-    return Layout(columns, pod, min(container, max(columns * 14 // 100, 8)), is_utf8)
+    return Layout(columns, pod, min(container, max(columns * 14 // 100, 8)))
 
 
 def row_line(row: BoardRow, layout: Layout) -> str:
@@ -67,17 +66,15 @@ def row_line(row: BoardRow, layout: Layout) -> str:
     head = f"{mark} {fill(cut_middle(name, layout.pod), layout.pod)}  "
     if layout.container:
         head += f"{fill(cut_middle(clean(row.container), layout.container), layout.container)}  "
-    return _encodable(
-        cut(head + _rest(row, layout, layout.columns - width(head)), layout.columns), layout
-    )
+    return cut(head + _rest(row, layout.columns - width(head)), layout.columns)
 
 
-def _rest(row: BoardRow, layout: Layout, room: int) -> str:
+def _rest(row: BoardRow, room: int) -> str:
     pull = row.pull
     if row.state is State.PULLING and pull is not None:
-        return _pulling(row, layout, room)
+        return _pulling(pull, room)
     if row.state is State.RUNNING:
-        return f"{row.what:<15} {_figures(row, room - 16)}".rstrip()
+        return f"{row.what:<18} {_figures(row, room - 19)}".rstrip()
     if row.state is State.WAITING and pull is not None:
         ahead = pull.behind.rpartition("/")[2] if ":" in pull.behind else pull.behind  # an image
         behind = f", behind {ahead}" if ahead else ""
@@ -90,9 +87,7 @@ def _rest(row: BoardRow, layout: Layout, room: int) -> str:
     return told
 
 
-def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
-    pull = row.pull
-    assert pull is not None
+def _pulling(pull: PullState, room: int) -> str:
     sums = pull.sums
     if sums.percent is None:
         return clean(f"pulling   {far(pull)}")
@@ -102,15 +97,12 @@ def _pulling(row: BoardRow, layout: Layout, room: int) -> str:
     left = clock(sums.eta_whole_s) if sums.eta_whole_s is not None else ""
     right = f"{sums.percent:3} %  {rate:>12}  {left:>6}".rstrip()
     size = min(max(room - len("pulling  ") - len(right) - 2, 0), _BAR_CHARS)
-    drawn = f"{bar(sums.percent / 100, size, layout.is_utf8)}  " if size >= 4 else ""
+    drawn = f"{bar(sums.percent / 100, size)}  " if size >= 4 else ""
     return f"pulling  {drawn}{right}"
 
 
-def bar(share: float, size: int, is_utf8: bool) -> str:
-    share = min(max(share, 0.0), 1.0)
-    if not is_utf8:
-        return ("#" * int(share * size)).ljust(size, ".")
-    eighths = int(share * size * 8)
+def bar(share: float, size: int) -> str:
+    eighths = int(min(max(share, 0.0), 1.0) * size * 8)
     drawn = "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
     return drawn.ljust(size)
 
@@ -124,7 +116,7 @@ def _figures(row: BoardRow, room: int) -> str:
     return figures + restarts if len(figures + restarts) <= room else figures
 
 
-def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]:
+def head_lines(board: Board, columns: int) -> list[str]:
     """Return the two lines above the rows, and a third one if the runtime does not answer."""
     clock = time.strftime("%H:%M:%S", time.localtime(board.at_s))
     parts = [board.node, board.runtime]
@@ -142,7 +134,7 @@ def head_lines(board: Board, columns: int, *, is_utf8: bool = True) -> list[str]
     if board.problem:
         since = time.strftime("%H:%M:%S", time.localtime(board.since_s)) if board.since_s else ""
         lines.append(f"! {f'last seen at {since}: ' if since else ''}{clean(board.problem)}")
-    return [_encodable(cut(line, columns), Layout(columns, 0, 0, is_utf8)) for line in lines]
+    return [cut(line, columns) for line in lines]
 
 
 def keys_line(columns: int) -> str:
@@ -152,13 +144,7 @@ def keys_line(columns: int) -> str:
     return cut("  ".join(shown), columns)
 
 
-def lines_of(board: Board, columns: int, *, is_utf8: bool = True) -> Iterable[str]:
-    layout = layout_of(board.rows, columns, is_utf8=is_utf8)
-    yield from head_lines(board, columns, is_utf8=is_utf8)
+def lines_of(board: Board, columns: int) -> Iterable[str]:
+    layout = layout_of(board.rows, columns)
+    yield from head_lines(board, columns)
     yield from (row_line(row, layout) for row in board.rows)
-
-
-def _encodable(line: str, layout: Layout) -> str:
-    if layout.is_utf8:
-        return line
-    return line.replace("…", "~").encode("ascii", "replace").decode()
