@@ -374,7 +374,7 @@ class Load:
     def _abandon(self) -> None:
         """Remove all that this load has written."""
         with suppress(PycrictlError):
-            for resource in self._client.resources(self._lease) or ():
+            for resource in self._client.resources([self._lease]).get(self._lease, ()):
                 if resource.type == "ingests":
                     self._abort(resource.id)
             own_leases.delete(self._client, self._lease, sync=True)
@@ -393,4 +393,4 @@ class Load:
         own_leases.delete(self._client, self._lease)
 
     def _held(self, lease: str) -> set[str]:
-        return {resource.id for resource in self._client.resources(lease) or ()}
+        return {resource.id for resource in self._client.resources([lease]).get(lease, ())}

@@ -228,11 +228,12 @@ class ContentWatcher:
         # This order loses no layer between two responses: an ingest that has vanished is a blob by
         # the time its lease is listed.
         statuses = self.client.statuses()
-        stores, held = StoreState(), dict[str, _Held]()
-        for pull in self._pulls.values():
-            resources = self.client.resources(pull.lease_id)
-            if resources is not None:  # else it has just ended; the next poll reports how
-                held[pull.lease_id] = _sort(resources, stores)
+        stores = StoreState()
+        # Without leases that have just ended; the next poll reports how.
+        held = {
+            lease_id: _sort(resources, stores)
+            for lease_id, resources in self.client.resources(self._pulls).items()
+        }
         _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]

@@ -166,7 +166,7 @@ class ContainerdClient:
         ``requests`` runs in another thread and must not raise.
         """
         messages = (request.SerializeToString() for request in requests)
-        return self._answers("Content.Write", messages, lease, has_limit=False)
+        return self._begin("Content.Write", messages, lease, has_limit=False)
 
     # Images
 
@@ -189,11 +189,14 @@ class ContainerdClient:
         found: Sequence[leases_pb2.Lease] = self.call("Leases.List").leases
         return found
 
-    def resources(self, lease_id: str) -> Sequence[leases_pb2.Resource] | None:
-        """Return what a lease protects from garbage collection; None if the lease is gone."""
-        found: Sequence[leases_pb2.Resource] | None = None
-        with suppress(NotFound):
-            found = self.call("Leases.ListResources", id=lease_id).resources
+    def resources(self, lease_ids: Iterable[str]) -> dict[str, Sequence[leases_pb2.Resource]]:
+        """Return what leases protect from garbage collection, without leases that are gone."""
+        # All at once: gRPC starts a thread whenever a call begins while there is no other.
+        calls = {one: self.stream("Leases.ListResources", id=one) for one in lease_ids}
+        found: dict[str, Sequence[leases_pb2.Resource]] = {}
+        for lease_id, answers in calls.items():
+            with suppress(NotFound):
+                found[lease_id] = next(answers).resources
         return found
 
     # Snapshots
@@ -222,15 +225,15 @@ class ContainerdClient:
             has_limit: whether the client's time limit counts.
         """
         message = _method(method).request_type(**fields).SerializeToString()
-        (answer,) = self._answers(method, message, lease, has_limit=has_limit)
+        (answer,) = self._begin(method, message, lease, has_limit=has_limit)
         return answer
 
     def stream(self, method: str, **fields: Any) -> Generator[Any, None, None]:
-        """Make a call that answers with a stream, like ``call``."""
+        """Begin a call, like ``call``, and return its answers, which may be read later."""
         message = _method(method).request_type(**fields).SerializeToString()
-        return self._answers(method, message, "", has_limit=True)
+        return self._begin(method, message, "", has_limit=True)
 
-    def _answers(
+    def _begin(
         self, method: str, message: bytes | Iterator[bytes], lease: str, *, has_limit: bool
     ) -> Generator[Any, None, None]:
         if self._channel is None:
@@ -246,12 +249,16 @@ class ContainerdClient:
             is_stream=is_stream,
         )
         what = f"asking containerd for {method}"
-        try:
-            yield from map(response_type.FromString, call.messages())
-        except DecodeError:
-            raise RemoteProtocolError(f"{what}: the answer is not valid") from None
-        if call.failure is not None:
-            raise to_error(call.failure, what=what, endpoint=self.endpoint)
+
+        def answers() -> Generator[Any, None, None]:
+            try:
+                yield from map(response_type.FromString, call.messages())
+            except DecodeError:
+                raise RemoteProtocolError(f"{what}: the answer is not valid") from None
+            if call.failure is not None:
+                raise to_error(call.failure, what=what, endpoint=self.endpoint)
+
+        return answers()
 
 
 class Documents:

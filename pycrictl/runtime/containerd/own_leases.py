@@ -77,7 +77,7 @@ def sweep(client: ContainerdClient) -> int:
 
 
 def _remove(client: ContainerdClient, name: str) -> None:
-    for resource in client.resources(name) or ():
+    for resource in client.resources([name]).get(name, ()):
         snapshotter = resource.type.removeprefix(_SNAPSHOTS)
         with suppress(NotFound):
             client.call("Snapshots.Remove", snapshotter=snapshotter, key=resource.id)
