@@ -15,6 +15,7 @@ import select
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 from pycrictl.base.units import escape
@@ -230,3 +231,16 @@ class Environment:
         logger.handlers = [handler]
         logger.setLevel(logging.DEBUG if debug else logging.WARNING)
         logger.propagate = False
+
+
+def raise_file_limit() -> None:
+    """Raise the limit on descriptors as far as allowed.
+
+    A service needs some for each client, and a copy one for each level of a deep tree.
+    """
+    import resource  # noqa: PLC0415 (not needed at every start)
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

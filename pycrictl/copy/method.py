@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import Unimplemented
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
-from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.runtime.cri.lists.lookup import Lookup
 
@@ -92,7 +92,7 @@ def on_this_node(
     client: CriClient, container: ContainerPath, options: CopyOptions
 ) -> Iterator[Method]:
     container_id = _find(client, container)
-    raise_descriptor_limit()
+    raise_file_limit()
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:
         from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
 from pycrictl.copy.service.copies import Copy
@@ -39,7 +40,7 @@ from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
 from pycrictl.proxy.telemetry.recorder import HistoryWriter, PullRecorder
 from pycrictl.proxy.telemetry.tracing import PullTracer
 from pycrictl.proxy.upstream import Upstream, ends
-from pycrictl.streams.loop import end_tasks, raise_file_limit
+from pycrictl.streams.loop import end_tasks
 
 LOGGER: Final = "pycrictl.proxy"
 

@@ -17,9 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import ConnectError, PycrictlError, StreamError, UsageError
 from pycrictl.streams.bytestream import ByteStream
-from pycrictl.streams.loop import end_tasks, in_thread, raise_file_limit
+from pycrictl.streams.loop import end_tasks, in_thread
 from pycrictl.streams.remote_command import Transport, open_transport
 from pycrictl.streams.target import TlsFiles
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened

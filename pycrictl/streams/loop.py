@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import selectors
 import signal
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Any, TypeVar
 
 from pycrictl.base.signals import ENDING, REPEAT_S, ending, undisturbed
@@ -118,11 +117,3 @@ async def in_thread(function: Callable[[], T]) -> T:
 
     threading.Thread(target=call, daemon=True).start()
     return await asyncio.wrap_future(outcome)
-
-
-def raise_file_limit() -> None:
-    """Raise the limit on descriptors as far as allowed: each client, pull or port needs some."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

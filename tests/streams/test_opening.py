@@ -140,16 +140,6 @@ def exchanged(
     return run(scenario())
 
 
-def test_reading_may_be_cancelled() -> None:
-    async def read(exchange: Exchange) -> bytes:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(exchange.read(), 0.01)
-        return await exchange.read() + await exchange.read()
-
-    head = HEAD + b"Content-Length: 3\r\n\r\n"
-    assert exchanged(head, b"abc", use=read, pause_s=0.3) == b"abc"
-
-
 @pytest.mark.parametrize("is_dripping", [False, True])
 def test_no_answer(is_dripping: bool) -> None:
     pieces = [bytes([byte]) for byte in HEAD + b"X: " + b"x" * 1000] if is_dripping else [HEAD]

@@ -14,34 +14,6 @@ from pycrictl.streams.pump import PIECE_BYTES, Input, Output
 from tests.streams.servers import run
 
 
-def test_a_slow_pipe_holds_the_writer_back_and_loses_nothing() -> None:
-    """The event loop must keep running meanwhile: the reader needs it."""
-    reading, writing = os.pipe()
-    data = os.urandom(4 << 20)
-
-    async def copy() -> bytes:
-        with os.fdopen(reading) as source, os.fdopen(writing, "w") as target:
-            stdin, stdout = Input(source), Output(target)
-
-            async def write() -> None:
-                for start in range(0, len(data), 100_000):
-                    await stdout.write(data[start : start + 100_000])
-                await stdout.finish()
-                os.close(os.dup(target.fileno()))
-
-            task = asyncio.create_task(write())
-            await asyncio.sleep(0.05)
-            assert not task.done()
-            got = b""
-            while len(got) < len(data):
-                got += await stdin.read()
-            await task
-            return got
-
-    assert run(copy()) == data
-    assert all(not thread.name.startswith("asyncio") for thread in threading.enumerate())
-
-
 def test_a_pipe_that_nobody_reads() -> None:
     reading, writing = os.pipe()
     os.close(reading)

@@ -2,24 +2,30 @@
 
 An archive from the container is untrusted. One sent to it is unpacked in place, not atomically: on
 failure, files that have arrived stay, and the error says where.
+
+No archive from outside is passed on unchanged: two programs may parse the same bytes differently,
+and the archive that is unpacked must be the one that was checked.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import stat
+import time
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from typing import Final
 
-from pycrictl.base.errors import CopyError, PycrictlError, Unimplemented
+from pycrictl.base.errors import CopyError, PycrictlError, StreamError, Unimplemented
 from pycrictl.base.units import plural, quote
 from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.archive.measure import report_total
-from pycrictl.copy.exec.cleaning import Cleaner
 from pycrictl.copy.exec.remote import CommandResult, Remote
-from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.rules.policy import Rules, Skipped
+from pycrictl.copy.rules import policy
+from pycrictl.copy.rules.outcome import Summary, unkept_note
+from pycrictl.copy.rules.policy import Judge, Rules, Skipped
 from pycrictl.copy.rules.spec import (
     Existing,
     Meeting,
@@ -31,14 +37,11 @@ from pycrictl.copy.rules.spec import (
 )
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import OnSkip, Watch
+from pycrictl.streams.wire.tar.header import NS_PER_S, Entry, EntryType
+from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
+from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 log = logging.getLogger("pycrictl.copy")
-
-_DEAD_AFTER_S: Final = 6.0
-"""How long a ``tar`` that has written to stderr may stall."""
-
-_IDLE_S: Final = 30.0
-"""How long any other ``tar`` may stall."""
 
 _INCOMPLETE: Final = "the copy is incomplete"
 _UNFINISHED: Final = "tar in the container ended before it had read everything"
@@ -164,31 +167,16 @@ class OverExec:
 
 def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: bytes) -> None:
     """Unpack an archive with ``tar``; errors name ``path``."""
-    patience_s = _IDLE_S
-
-    def on_stall(stalled_s: float) -> None:
-        """Give up on a ``tar`` that has stopped reading.
-
-        A runtime may never report the exit of a program that has left much of its input unread, as
-        ``tar`` does on a full disk.
-        """
-        remote.check_running()
-        if stalled_s >= _DEAD_AFTER_S and tar.stderr:
-            raise CommandResult(-1, b"", bytes(tar.stderr)).failure("copy to", path)
-        if stalled_s >= patience_s:
-            raise CopyError(_UNFINISHED)
-
     with remote.stream(*words, stdin=True) as tar:
-        tar.on_stall = on_stall
+        is_read = all(tar.send(piece) for piece in archive)
         try:
-            is_read = all(tar.send(piece) for piece in archive)
-        except BaseException:
-            # It unpacks the data it has received, and exits.
-            patience_s = 0.0
-            with suppress(PycrictlError):
-                tar.ended()
-            raise
-        ended = tar.ended()
+            ended = tar.ended()
+        except StreamError:
+            # A runtime may never report the exit of a program that has left much of its input
+            # unread, as tar does on a full disk.
+            if not tar.stderr:
+                raise
+            ended = CommandResult(-1, b"", bytes(tar.stderr))
     if ended.status:
         raise ended.failure("copy to", path)
     if not is_read:  # the runtime may have lost the status
@@ -223,3 +211,96 @@ def _check_packed(ended: CommandResult, path: bytes, *, is_gnu: bool, on_skip: O
         if name and reason != _CHANGED:  # the other methods do not notice that either
             said = quote(reason.decode(errors="replace"))
             on_skip(Skipped(name, "tar", f"tar says {said}"))
+
+
+class Cleaner:
+    """Turns the bytes of an archive into those of a clean one.
+
+    Args:
+        rules: what the user allows; metadata that is not kept is reset in the new archive.
+        name: the required name of its only file or directory; None: any number of entries.
+        top: the new name of that file or directory.
+        unpacks: whether ``tar`` in a container unpacks it: directories are then writable at first,
+            and repeated at the end with their final mode and time; long names are written in a
+            form that BusyBox reads. Otherwise links that point outside are kept.
+
+    Attributes:
+        of_1970: how many entries have the time 0, which some writers give to all earlier times.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        watch: Watch,
+        *,
+        name: bytes | None,
+        top: bytes,
+        unpacks: bool,
+    ) -> None:
+        self.summary = Summary()
+        self.of_1970 = 0
+        self.judge = Judge(rules, single=name is not None, name=name)
+        self._needs_any = name is not None
+        self._watch = watch
+        self._top = () if top == b"." else (top,)
+        self._unpacks = unpacks
+        self._now_ns = time.time_ns() // NS_PER_S * NS_PER_S
+        self._directories: dict[bytes, Entry] = {}
+        self._last_skipped: Skipped | None = None
+
+    def clean(self, pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+        """Yield the new archive; each piece is valid until the next is requested."""
+        current: Entry | None = None
+        for event in read(pieces):
+            if isinstance(event, EntryStarted):
+                current = self._judged(event.entry)
+                if current is not None:
+                    yield encode_entry(current, busybox=self._unpacks)
+            elif isinstance(event, DataReceived):
+                if current is not None:
+                    self._watch.on_bytes(len(event.data))
+                    yield event.data
+            elif isinstance(event, EntryFinished) and current is not None:
+                yield padding_after(current.size_bytes)
+        if self._needs_any and self.summary == Summary():
+            raise nothing_copied(self._last_skipped)
+        if note := unkept_note(self.judge.unkept):
+            self._watch.note(note)
+        yield from self.directories()
+
+    def directories(self) -> Iterator[bytes]:
+        """Yield the directories in their final state, deepest first, and the end of the archive."""
+        for entry in reversed(self._directories.values()):
+            yield encode_entry(entry, busybox=True)
+        yield END_OF_ARCHIVE
+
+    def _judged(self, entry: Entry) -> Entry | None:
+        """Return the entry to write; None if it is left out."""
+        verdict = self.judge.judge(entry)
+        name = self._renamed(entry.name)
+        if isinstance(verdict, Skipped):
+            if self._unpacks or verdict.rule != "outward-link":
+                self._last_skipped = verdict
+                self._watch.on_skip(verdict)
+                return None
+            self.summary.links += 1
+            return entry._replace(name=name)
+        self.summary.count(verdict)
+        self.of_1970 += entry.mtime_ns == 0
+        kind = verdict.kind
+        link = self._renamed(entry.link) if kind is EntryType.HARDLINK else verdict.target
+        mtime_ns = self._now_ns if verdict.mtime_ns is None else verdict.mtime_ns
+        entry = Entry(
+            name, kind, verdict.size_bytes, verdict.mode, mtime_ns, *verdict.owner or (0, 0), link
+        )
+        if kind is not EntryType.DIRECTORY or not self._unpacks:
+            return entry
+        if name == b".":
+            return None  # it exists already, and stays unchanged
+        self._directories[name] = entry
+        return entry._replace(mode=entry.mode | stat.S_IRWXU)
+
+    def _renamed(self, name: bytes) -> bytes:
+        path = policy.take_apart(name, what=name)
+        below = path if self.judge.top == b"." else path[1:]
+        return b"/".join((*self._top, *below)) or b"."

@@ -8,13 +8,12 @@ from __future__ import annotations
 import asyncio  # noqa: TID253 (this module is loaded only for this method)
 import errno
 import os
-import select
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TextIO
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, NotFound, RuntimeFault, StreamError, Unimplemented
@@ -25,7 +24,7 @@ from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.runtime.cri import sessions
-from pycrictl.streams.loop import new_loop
+from pycrictl.streams.loop import end_tasks, in_thread, new_loop
 from pycrictl.streams.pump import Ends, Input, Output
 from pycrictl.streams.remote_command import Choice, run_command
 from pycrictl.streams.wire.command import ExitReported, Streams
@@ -43,15 +42,14 @@ _MISSING_STATUS: Final = (126, 127)
 _ERRNOS: Final = {os.strerror(number).lower(): number for number in errno.errorcode}
 _ERRNOS["resource busy"] = errno.EBUSY  # musl's wording
 
-_STALL_S: Final = 3.0
-"""The interval at which ``on_stall`` is called while a program stalls."""
+_CHECK_S: Final = 3.0
+_SILENCE_S: Final = 10.0
+"""How long the server may be silent once the program has closed its outputs."""
 
 _END_S: Final = 5.0
 
 _SHORT_S: Final = 60
 """The timeout of programs that only query something."""
-
-T = TypeVar("T")
 
 
 class CommandResult(NamedTuple):
@@ -84,9 +82,11 @@ class Running:
 
     The connection has an event loop in a thread of its own. Leaving the ``with`` block closes it.
 
+    Args:
+        run: connects the program to these ends, and returns its outcome.
+        check: called every few seconds; its errors end the program.
+
     Attributes:
-        on_stall: called repeatedly during a stall, with its length in seconds; its errors are
-            raised in the waiting caller.
         stderr: the start of the program's stderr so far; for a program with input, of its stdout
             as well.
     """
@@ -94,22 +94,20 @@ class Running:
     def __init__(
         self,
         program: str,
-        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        run: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
         *,
         stdin: bool,
+        check: Callable[[], None] = lambda: None,
     ) -> None:
-        self.on_stall: Callable[[float], None] = lambda _: None
         self.stderr = bytearray()
         self._program = program
-        self._noted = ""
         self._outcome: ExitReported | None = None
         self._error: Exception | None = None
         reading, writing = os.pipe()
         self._fd, theirs = (writing, reading) if stdin else (reading, writing)
-        os.set_blocking(self._fd, False)
         self._loop = new_loop()
         pipe = open(theirs, "r" if stdin else "w")  # noqa: PTH123 (a descriptor)
-        self._task = self._loop.create_task(self._run(begin, pipe, stdin=stdin))
+        self._task = self._loop.create_task(self._follow(run, check, pipe, stdin=stdin))
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -123,7 +121,7 @@ class Running:
         self._thread.join(_END_S)  # a hung connection stays until this program ends
 
     def pieces(self) -> Iterator[bytes]:
-        while data := self._retry(select.POLLIN, partial(os.read, self._fd, CHUNK_BYTES)):
+        while data := os.read(self._fd, CHUNK_BYTES):
             yield data
 
     def send(self, data: bytes) -> bool:
@@ -131,7 +129,7 @@ class Running:
         rest = memoryview(data)
         try:
             while rest:
-                rest = rest[self._retry(select.POLLOUT, partial(os.write, self._fd, rest)) :]
+                rest = rest[os.write(self._fd, rest) :]
         except BrokenPipeError:
             return False
         return True
@@ -144,31 +142,15 @@ class Running:
             PycrictlError: the program could not be started.
         """
         self._close()
-        stalled_s = 0.0
-        while self._thread.is_alive():
-            self._thread.join(_STALL_S)
-            stalled_s += _STALL_S
-            if self._thread.is_alive():
-                self.on_stall(stalled_s)
+        self._thread.join()
         if self._error is not None:
             raise self._error
         if self._outcome is None:
-            raise StreamError(self._noted or "the connection ended before the outcome was known")
+            raise StreamError("the connection ended before the outcome was known")
         if self._outcome.exit_code is None:
             message = self._outcome.message
             raise CopyError(f"cannot run {self._program} in the container: {message}")
         return CommandResult(self._outcome.exit_code, b"", bytes(self.stderr))
-
-    def _retry(self, wanted: int, act: Callable[[], T]) -> T:
-        """Read or write as soon as the pipe is ready."""
-        poll, stalled_s = select.poll(), 0.0
-        poll.register(self._fd, wanted)
-        while True:
-            while not poll.poll(_STALL_S * 1000):
-                stalled_s += _STALL_S
-                self.on_stall(stalled_s)
-            with suppress(BlockingIOError):
-                return act()
 
     def _close(self) -> None:
         if self._fd >= 0:
@@ -187,26 +169,35 @@ class Running:
         finally:
             self._loop.close()
 
-    async def _run(
+    async def _follow(
         self,
-        begin: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        run: Callable[[Ends], Coroutine[Any, Any, ExitReported | None]],
+        check: Callable[[], None],
         pipe: TextIO,
         *,
         stdin: bool,
     ) -> ExitReported | None:
         with pipe:
             kept = _Kept(self.stderr)
-            if stdin:
-                return await begin(Ends(kept, kept, Input(pipe), note=self._give_up))
-            output = Output(pipe)
-            ended = await begin(Ends(output, kept, note=self._give_up))
-            await output.finish()
-            return ended
+            output = None if stdin else Output(pipe)
+            running = asyncio.create_task(
+                run(Ends(output or kept, kept, Input(pipe) if stdin else None))
+            )
+            checking = asyncio.create_task(_repeat(check))
+            try:
+                await asyncio.wait((running, checking), return_when=asyncio.FIRST_COMPLETED)
+                outcome = await (running if running.done() else checking)
+                if output is not None:
+                    await output.finish()
+                return outcome
+            finally:
+                await end_tasks((running, checking))
 
-    def _give_up(self, noted: str) -> None:
-        """Cancel a run that will not end by itself, for example if its input cannot be closed."""
-        self._noted = noted
-        self._task.cancel()
+
+async def _repeat(check: Callable[[], None]) -> NoReturn:
+    while True:
+        await asyncio.sleep(_CHECK_S)
+        await in_thread(check)
 
 
 class _Kept(NamedTuple):
@@ -271,17 +262,16 @@ class Remote:
         ask_url = partial(
             sessions.exec_url, self.client, self.container_id, command, stdin=stdin, tty=False
         )
-        begin = partial(
+        run = partial(
             run_command,
             ask_url,
             Streams(stdin=stdin),
             choice=self.choice,
             timeout_s=self.client.timeout_s,
             tls=self.tls,
+            silence_s=_SILENCE_S,
         )
-        program = Running(command[0], begin, stdin=stdin)
-        program.on_stall = lambda _: self.check_running()
-        return program
+        return Running(command[0], run, stdin=stdin, check=self.check_running)
 
 
 def _check_words(command: Sequence[str]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import stat
 from collections.abc import Generator, Sequence
 from contextlib import suppress
@@ -37,10 +36,6 @@ from pycrictl.copy.tree.resolve import (
 
 _MAX_REMOVED_DEPTH: Final = 600
 """Deeper than any tree made here; others may have nested more into it meanwhile."""
-
-_DESCRIPTORS: Final = 4096
-_LEAST_DESCRIPTORS: Final = 64
-"""With fewer, a failed copy might not even be able to remove its own files."""
 
 _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -81,19 +76,6 @@ def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, s
         refuse_kernel_file_system(pinned, shown)
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     return os.open(b"%d" % pinned, flags, dir_fd=own_descriptors())
-
-
-def raise_descriptor_limit() -> None:
-    """Raise this process's limit of descriptors: a deep tree needs one per level."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if 0 <= hard < _LEAST_DESCRIPTORS:
-        raise CopyError(
-            f"a copy needs {_LEAST_DESCRIPTORS} descriptors, and the limit is {hard}",
-            hint="raise it with ulimit -n",
-        )
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def set_owner(pinned: int, uid: int, gid: int) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import CopyError, Unimplemented
 from pycrictl.copy.tree import resolve as resolving
 from pycrictl.copy.tree.resolve import KernelFileSystem, held, resolve
 from pycrictl.copy.tree.rootfs import (
     RENAME_NOREPLACE,
     Directory,
-    raise_descriptor_limit,
     reopen_regular,
 )
 from tests.copy.racer import flipping
@@ -195,7 +195,7 @@ def test_links_are_not_followed_and_only_files_opened(directory: Directory, tmp_
 
 
 def test_what_is_nested_too_deep_is_not_removed(directory: Directory, tmp_path: Path) -> None:
-    raise_descriptor_limit()
+    raise_file_limit()
     fd = os.open(tmp_path, os.O_PATH)
     for _ in range(700):
         os.mkdir("d", dir_fd=fd)

@@ -11,8 +11,7 @@ import pytest
 
 from pycrictl.base.errors import CopyError
 from pycrictl.copy import ends
-from pycrictl.copy.exec import over_exec
-from pycrictl.copy.exec.remote import Remote
+from pycrictl.copy.exec import over_exec, remote
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.copy.trees import UNWATCHED
@@ -79,7 +78,7 @@ def test_tar_that_is_killed(
     start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The runtime does not report the exit of a program that left input unread."""
-    monkeypatch.setattr(over_exec, "_IDLE_S", 3.0)
+    monkeypatch.setattr(remote, "_SILENCE_S", 3.0)
     cp = start_container("exec")
     big = huge(folder / "big")
 
@@ -91,7 +90,7 @@ def test_tar_that_is_killed(
     killer = threading.Thread(target=kill)
     killer.start()
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
-        method = over_exec.OverExec(Remote(client, cp.id))
+        method = over_exec.OverExec(remote.Remote(client, cp.id))
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
             ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()

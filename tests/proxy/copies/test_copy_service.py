@@ -20,8 +20,6 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.base.servicelog import Log
-from pycrictl.copy import ends
-from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.service import copies as service
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import MAX_COPIES, Slots
@@ -35,7 +33,7 @@ from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
 from tests.cluster.agent.copies.small import SmallAgent
 from tests.cluster.kubectl.copies.workstation import Client
 from tests.copy.hostile import FILE, member
-from tests.copy.trees import check_wildcards, contents, listing, stages_in, tree
+from tests.copy.trees import contents, listing, stages_in, tree
 from tests.e2e.node.kubelet import RUNTIME
 from tests.fakecri.server import FakeServer
 from tests.processes import descriptors
@@ -54,7 +52,6 @@ from tests.proxy.copier import (
     spools,
     stream,
 )
-from tests.streams.wire.frames import BINARY, frame
 from tests.support.containers import ID
 from tests.waiting import until, wait_until
 
@@ -305,55 +302,6 @@ def test_what_nobody_goes_on_with_ends(
     asyncio.run(run())
 
 
-def test_a_copy_that_moves_does_not_expire(
-    fake: FakeServer, container: Pretended, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In either direction, however much longer it takes than a URL is valid."""
-    monkeypatch.setattr(service, "SWEEP_S", 0.05)
-    (container.root / "big").write_bytes(bytes(3 * MIB))
-    size, runtime = len(ARCHIVE), fake.path
-    into = cri_pb2.CopyToContainerRequest(
-        container_id=ID, path="/to", size=size, checksum=zlib.crc32(ARCHIVE)
-    )
-    out_of = cri_pb2.CopyFromContainerRequest(container_id=ID, path="/big")
-
-    def slowly(sock: socket.socket, messages: list[bytes]) -> bytes:
-        """Send and receive a little at a time; return the end of what arrives."""
-        found = b""
-        for message in messages:
-            time.sleep(0.5)
-            sock.sendall(frame(BINARY, message, key=bytes(4)))
-        while more := sock.recv(MIB, socket.MSG_WAITALL):
-            found = (found + more)[-1000:]
-            time.sleep(0.5)
-        return found
-
-    async def run() -> None:
-        tokens, slots = Tokens(), Slots[Copy[CallCopy]]()
-        lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
-        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log, lifetime_s=1.0)
-        parts = [b"\0" + ARCHIVE[at : at + 512] for at in range(0, size, 512)]
-        for handle, request, data in (
-            (copies.handle_to, into, [*parts, b"\xff\0"]),
-            (copies.handle_from, out_of, []),
-        ):
-            answer = await handle(CallRequest("", request.SerializeToString()))
-            url = cri_pb2.CopyToContainerResponse.FromString(answer.response or b"").url
-            ticket = tokens.redeem(url.removeprefix("http://"), now=time.monotonic())
-            assert ticket is not None
-            client, sock = socket.socketpair()
-            with client:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, MIB)
-                _, end = await asyncio.gather(
-                    ticket.serve(sock), asyncio.to_thread(slowly, client, data)
-                )
-            assert b'"status": "Success"' in end
-        await copies.stop()
-
-    asyncio.run(run())
-    assert (container.root / "to/f").read_text() == "content"
-
-
 # Refused copies
 
 MOUNT_PROC = """
@@ -378,28 +326,6 @@ def through(
     (client.folder / "relay").symlink_to("agent")
     yield client
     agent.close()
-
-
-def test_wildcards(through: Copier | Client, container: Pretended, tmp_path: Path) -> None:
-    def out(path: str, local: Path) -> None:
-        through.out(path, local)
-
-    check_wildcards(out, container.root / "to", "/to", tmp_path / "here")
-
-
-def test_several_sources(through: Copier | Client, container: Pretended, tmp_path: Path) -> None:
-    """They are one copy into a container; one that is missing is left out and named."""
-    (tmp_path / "a").mkdir()
-    for name in ("a/f", "g"):
-        (tmp_path / name).write_text(name)
-    sources = [os.fsencode(tmp_path / name) for name in ("a", "missing", "g")]
-    method = through if isinstance(through, Copier) else through.method()
-    summary = ends.copy_to(method, sources, b"/to", Rules(), through.watch)
-    assert (summary.files, summary.directories) == (2, 1)
-    assert contents(container.root / "to") == {"a/f": "a/f", "g": "g"}
-    assert [(one.path, one.reason) for one in through.skipped] == [
-        (sources[1], "no such file or directory")
-    ]
 
 
 def test_reasons_are_those_of_the_paths(

@@ -402,29 +402,3 @@ def test_exit_status_that_is_no_number_of_32_bits(code: str) -> None:
     with pytest.raises(RemoteProtocolError) as caught:
         parse_status(EXIT_7.replace(b'"7"', json.dumps(code).encode()))
     assert caught.value.message == "the command's exit status is not a number of 32 bits"
-
-
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.floats(allow_nan=False),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=5,
-)
-causes = values | st.lists(st.fixed_dictionaries({"reason": st.just("ExitCode")}))
-
-
-@given(
-    st.fixed_dictionaries(
-        {"status": st.sampled_from(["Failure", "Success"]) | values},
-        optional={
-            "message": values,
-            "reason": st.just("NonZeroExitCode") | values,
-            "details": values | st.fixed_dictionaries({"causes": causes}),
-        },
-    )
-)
-def test_any_object(status: dict[str, object]) -> None:
-    try:
-        outcome = parse_status(json.dumps(status).encode())
-    except RemoteProtocolError:
-        return
-    assert outcome.exit_code is None or status["status"] == "Success"

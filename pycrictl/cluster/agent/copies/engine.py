@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import FailedPrecondition, NotFound, PycrictlError
 from pycrictl.base.units import quote
 from pycrictl.cluster.agent.copies.requests import CopySpec, Place
@@ -20,7 +21,6 @@ from pycrictl.copy import on_node
 from pycrictl.copy.archive.archives import Incoming
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.transfer import Download
-from pycrictl.copy.tree.rootfs import raise_descriptor_limit
 from pycrictl.copy.tree.walk import Watch
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Engine:
 
     @contextmanager
     def _method(self, place: Place) -> Iterator[on_node.OnNode]:
-        raise_descriptor_limit()
+        raise_file_limit()
         with self._open_client() as client:
             try:
                 yield on_node.OnNode(partial(on_node.locate_here, client, place.container_id))
