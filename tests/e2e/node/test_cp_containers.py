@@ -94,4 +94,4 @@ def test_tar_that_is_killed(
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
             ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()
-    assert info.value.hint == 'anything that had arrived was left in "/tmp/new"'
+    assert 'anything that had arrived was left in "/tmp/new"' in (info.value.hint or "")
