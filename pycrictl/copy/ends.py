@@ -11,7 +11,7 @@ from contextlib import closing
 
 from pycrictl.copy.archive.archives import BeginAnew, StreamArchive, TreeArchive
 from pycrictl.copy.archive.arrival import put
-from pycrictl.copy.archive.measure import Census
+from pycrictl.copy.archive.pack import Census
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules

@@ -24,8 +24,7 @@ from pycrictl.base.foreign import count, mapping, parsed, text
 from pycrictl.base.units import quote, short_id
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import put
-from pycrictl.copy.archive.measure import report_total
-from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.pack import pack, report_total
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running

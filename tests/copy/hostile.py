@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.trees import below
 from tests.streams.wire.archives import member, patch, pax
 

@@ -15,8 +15,7 @@ from pycrictl.base.errors import PycrictlError
 from pycrictl.copy import ends
 from pycrictl.copy.archive.archives import Incoming, TreeArchive
 from pycrictl.copy.archive.arrival import put
-from pycrictl.copy.archive.measure import Measured
-from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.pack import Measured, pack
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules

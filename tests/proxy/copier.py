@@ -21,7 +21,7 @@ from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, STREAM_PROTOCOL, TO_CONTAINER
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.streams.target import parse_url
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.copy.transfer.conftest import Copier as BaseCopier
 from tests.e2e.node.kubelet import RUNTIME

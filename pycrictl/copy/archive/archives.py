@@ -10,8 +10,7 @@ from typing import Protocol
 
 from pycrictl.base.errors import CopyError
 from pycrictl.copy.archive.decompress import decompressed
-from pycrictl.copy.archive.measure import Census, Measured, measure
-from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.pack import Census, Measured, measure, pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind, has_wildcards, take_apart

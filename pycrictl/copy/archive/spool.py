@@ -15,8 +15,7 @@ from typing import Final
 
 from pycrictl.base.errors import CopyError, NoSpace
 from pycrictl.base.units import quote
-from pycrictl.copy.archive.measure import crc32
-from pycrictl.copy.archive.pack import file_pieces
+from pycrictl.copy.archive.pack import crc32, file_pieces
 from pycrictl.copy.tree.content import DEFAULT_FOLDER, SparseWriter
 
 _WINDOW_BYTES: Final = 8 * 1024 * 1024

@@ -21,7 +21,7 @@ from pycrictl.base.errors import CopyError, PycrictlError, StreamError, Unimplem
 from pycrictl.base.units import plural, quote
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import nothing_copied
-from pycrictl.copy.archive.measure import report_total
+from pycrictl.copy.archive.pack import report_total
 from pycrictl.copy.exec.remote import CommandResult, Remote
 from pycrictl.copy.rules import policy
 from pycrictl.copy.rules.outcome import Summary, unkept_note
@@ -37,9 +37,15 @@ from pycrictl.copy.rules.spec import (
 )
 from pycrictl.copy.tree.content import CHUNK_BYTES
 from pycrictl.copy.tree.walk import OnSkip, Watch
-from pycrictl.streams.wire.tar.header import NS_PER_S, Entry, EntryType
+from pycrictl.streams.wire.tar.header import (
+    END_OF_ARCHIVE,
+    NS_PER_S,
+    Entry,
+    EntryType,
+    encode_entry,
+    padding_after,
+)
 from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 log = logging.getLogger("pycrictl.copy")
 

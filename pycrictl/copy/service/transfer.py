@@ -19,8 +19,7 @@ from functools import partial
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
-from pycrictl.copy.archive.measure import Census, Measured, measure
-from pycrictl.copy.archive.pack import PIECE_BYTES, pack
+from pycrictl.copy.archive.pack import PIECE_BYTES, Census, Measured, measure, pack
 from pycrictl.copy.archive.spool import Spool
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary

@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from pycrictl.base.errors import CopyError, RemoteProtocolError
 from pycrictl.base.units import plural
-from pycrictl.copy.archive.measure import crc32, wrong_checksum
-from pycrictl.copy.archive.pack import PIECE_BYTES
+from pycrictl.copy.archive.pack import PIECE_BYTES, crc32, wrong_checksum
 
 if TYPE_CHECKING:
     from pycrictl.streams.wire.websocket import ChannelMessage

@@ -29,8 +29,13 @@ from pycrictl.runtime.containerd.store import (
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
 from pycrictl.runtime.cri.lists.lookup import IMAGES_HINT
-from pycrictl.streams.wire.tar.header import Entry, EntryType
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
+from pycrictl.streams.wire.tar.header import (
+    END_OF_ARCHIVE,
+    Entry,
+    EntryType,
+    encode_entry,
+    padding_after,
+)
 
 ALL_PLATFORMS: Final = "all"
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.copy.archive.measure import measure, report_total
-from pycrictl.copy.archive.pack import pack
+from pycrictl.copy.archive.pack import measure, pack, report_total
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.tree import walk
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source

@@ -20,7 +20,7 @@ from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.pump import Ends
 from pycrictl.streams.wire.command import ExitReported
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.hostile import archive, file, member
 from tests.copy.trees import KEEP, PLAIN, contents, listing, stages_in
 

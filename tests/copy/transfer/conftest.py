@@ -31,7 +31,7 @@ from pycrictl.copy.transfer.messages import (
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.hostile import FILE, member
 from tests.fakecri.server import FakeServer
 

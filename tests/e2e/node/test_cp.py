@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.trees import check_wildcards, contents, listing, stages_in
 from tests.waiting import WAIT_S, wait_until
 

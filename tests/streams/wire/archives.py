@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from pycrictl.streams.wire.tar.header import Entry, encode_block, encode_record
+from pycrictl.streams.wire.tar.header import (
+    END_OF_ARCHIVE,
+    Entry,
+    encode_block,
+    encode_entry,
+    encode_record,
+    padding_after,
+)
 from pycrictl.streams.wire.tar.reader import DataReceived, EntryStarted, read
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE, encode_entry, padding_after
 
 NS = 10**9
 

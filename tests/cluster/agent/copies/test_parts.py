@@ -29,7 +29,7 @@ from pycrictl.cluster.agent.copies.requests import (
     Place,
     refused,
 )
-from pycrictl.copy.archive import measure
+from pycrictl.copy.archive import pack
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, REST_S, Slots, check_folder
@@ -209,7 +209,7 @@ def test_the_work_of_the_node(
     found = bytearray()
     monkeypatch.setattr(download, "write", found.extend)
     # Names are judged by the client: here they would take memory.
-    monkeypatch.setattr(measure, "Judge", lambda *_, **__: pytest.fail("an entry is judged"))
+    monkeypatch.setattr(pack, "Judge", lambda *_, **__: pytest.fail("an entry is judged"))
     engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), download, UNWATCHED)
     assert b"old" in found
     container.pods = {}

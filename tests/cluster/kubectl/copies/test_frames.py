@@ -24,7 +24,7 @@ from pycrictl.copy.transfer.messages import (
     PIECES_PROTOCOL,
 )
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.cluster.agent.copies.small import Write
 from tests.cluster.kubectl.copies.workstation import Workstation
 from tests.copy.hostile import FILE, HOSTILE, build_surroundings, member, snapshot

@@ -18,7 +18,7 @@ from pycrictl.base.errors import ConnectError, CopyError, Exhausted, PycrictlErr
 from pycrictl.cluster.agent.copies.node_copies import LIFETIME_S
 from pycrictl.cluster.kubectl.copies import Lost
 from pycrictl.copy import ends
-from pycrictl.copy.archive.measure import Measured
+from pycrictl.copy.archive.pack import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.service import copies as service
@@ -26,7 +26,7 @@ from pycrictl.copy.service.slots import REST_S
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
+from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.cluster.agent.copies.small import Make, Write
 from tests.cluster.kubectl.copies.workstation import ROOT, Workstation
 from tests.copy.hostile import FILE, member

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from pycrictl.base.errors import RemoteProtocolError, StreamError
-from pycrictl.streams.wire.tar.header import BLOCK_BYTES, Entry, EntryType
+from pycrictl.streams.wire.tar.header import BLOCK_BYTES, END_OF_ARCHIVE, Entry, EntryType
 from pycrictl.streams.wire.tar.reader import (
     MAX_EXTENSION_BYTES,
     MAX_GLOBAL_HEADERS,
@@ -19,7 +19,6 @@ from pycrictl.streams.wire.tar.reader import (
     TarReader,
     read,
 )
-from pycrictl.streams.wire.tar.writer import END_OF_ARCHIVE
 from tests.streams.wire.archives import NS, content_of, member, patch, pax
 
 

@@ -12,11 +12,11 @@ from pycrictl.streams.wire.tar.header import (
     Entry,
     EntryType,
     decode_time,
+    encode_entry,
     encode_record,
     encode_time,
 )
 from pycrictl.streams.wire.tar.reader import EntryStarted, read
-from pycrictl.streams.wire.tar.writer import encode_entry
 from tests.streams.wire.archives import NS, content_of, packed
 
 NAMES = st.binary(min_size=1, max_size=4000).filter(lambda name: b"\0" not in name)
