@@ -6,7 +6,7 @@ import re
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ import pytest
 
 from tests.e2e.node.images import Image
 from tests.e2e.node.kubelet import Pod
-from tests.waiting import wait_until
+from tests.waiting import settled, wait_until
 
 from .endpoint import MIB, Endpoint, Refused, name_of
 from .rules import OPEN, not_implemented, rule
@@ -326,11 +326,24 @@ def ended(watcher: Watcher) -> Recording:
     return recording
 
 
-def seen(endpoint: Endpoint, pulled: list[tuple[str, Pod]], *streams: dict[str, str]) -> list[Any]:
-    """Pull images while streams are open; return the images that each stream reports."""
+def seen(
+    endpoint: Endpoint,
+    pulled: list[tuple[str, Pod]],
+    *streams: dict[str, str],
+    until: Collection[str] = (),
+) -> list[Any]:
+    """Pull images while streams are open; return the images that each stream reports.
+
+    No pull ends before those of ``until`` are reported, or ten seconds have passed.
+    """
     endpoint.hold()
     pulls = [endpoint.kubelet.start_pull(*each) for each in pulled]
     watchers = [Watcher(endpoint.progress_url(**stream)) for stream in streams]
+    told = [watcher.recording for watcher in watchers]
+    settled(
+        lambda: {one.get("image") for each in told for one in each.messages}.issuperset(until),
+        limit_s=10,
+    )
     endpoint.slow(4 * MIB)
     recordings = [ended(watcher) for watcher in watchers]
     endpoint.registry.limit(None)
@@ -366,8 +379,8 @@ def test_two_containers_with_one_image(endpoint: Endpoint) -> None:
 def test_image_volumes(endpoint: Endpoint) -> None:
     pod = begun(endpoint, "volumes")
     references = [endpoint.publish(f"volume{n}", endpoint.layers(MIB // 2)) for n in (1, 2)]
-    found = seen(endpoint, [(reference, pod) for reference in references], {"pod": pod.id})
-    assert found == [set(references)]
+    pulled = [(reference, pod) for reference in references]
+    assert seen(endpoint, pulled, {"pod": pod.id}, until=references) == [set(references)]
 
 
 @rule("P29", "A pull that fails is shown with an `error`, and the stream ends.", FORMAT)

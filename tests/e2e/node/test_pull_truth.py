@@ -107,15 +107,20 @@ def broken(lab: Lab, name: str, seed: int) -> Image:
     return lab.layout.image(name, [lab.base, first, last])
 
 
-def test_a_pull_that_fails_after_its_last_byte_is_not_done(lab: Lab) -> None:
+def test_a_pull_that_fails_after_its_last_byte_is_not_done(lab: Lab, command: list[str]) -> None:
     reference = lab.push(broken(lab, "shop/broken:1", 660))
-    lab.registry.limit(2 * MIB)
+    lab.registry.limit(MIB // 4)
     pull = lab.node.kubelet.start_pull(reference)
+    words = [*command, "image-pull-progress", "--progress", "json", "--interval", "0.1"]
     wait_until(lab.node.store.ingests)
-    run = run_slowly(lab, "image-pull-progress", "--progress", "json", "--interval", "0.1")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        first = run.stdout.readline()  # it watches the pull
+        lab.registry.limit(2 * MIB)
+        lines = [first, *run.stdout]
     assert pull.exception(100) is not None
-    assert run.returncode == 1, run
-    last = {record["layer"]: record["phase"] for record in map(json.loads, run.stdout.splitlines())}
+    assert run.returncode == 1
+    last = {record["layer"]: record["phase"] for record in map(json.loads, lines)}
     assert "failed" in last.values()
 
 

@@ -255,6 +255,8 @@ def alike(text: str) -> str:
     text = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
     text = re.sub(r"\|[\u2588-\u258f ]+\|", "|", text)
     text = re.sub(r"\b[0-9a-f]{12,13}\b", "ID", text)
+    # A pull in line has its start once that is known, and then less room for its name.
+    text = re.sub(r", starts in [\d.]+ ?\w+|registry\.example/", "", text)
     text = re.sub(r"(?:less than a|about an?|\d+) [a-z]+ ago", "AGE", text)
     return " ".join(re.sub(r"\d+(\.\d+)?", "N", text).split())
 
