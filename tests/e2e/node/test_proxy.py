@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import grpc
 import pytest
 
+from pycrictl._proto import cri_pb2
 from pycrictl.proxy import admin
 from tests.cli.run import PROGRAM
 from tests.cli.run import start as run_program
@@ -20,6 +22,7 @@ from tests.proxy.program import Program
 from tests.waiting import wait_until
 
 from .forked import Program as Forked
+from .kubelet import RUNTIME
 from .lab import MIB, Lab
 
 
@@ -210,3 +213,29 @@ def fetched(proxy: Program) -> int:
 def has_pulls(proxy: Program, count: int) -> bool:
     found = status(proxy)
     return len(found["running"]) + len(found["waiting"]) == count
+
+
+def test_own_answers_do_not_upset_the_runtime(lab: Lab, start: Callable[..., Program]) -> None:
+    """A client pings when it receives data, and containerd disconnects after too many pings."""
+    proxy = start()
+    reference = lab.reference(lab.busybox)
+    pod = proxy.kubelet.run_pod("web")
+    proxy.kubelet.pull(reference, pod)
+    container = proxy.kubelet.create_container(pod, reference)
+    proxy.kubelet.start_container(container)
+    run = proxy.channel.unary_unary(
+        RUNTIME + "ExecSync",
+        request_serializer=cri_pb2.ExecSyncRequest.SerializeToString,
+        response_deserializer=cri_pb2.ExecSyncResponse.FromString,
+    )
+
+    def start_command(script: str) -> grpc.Future[cri_pb2.ExecSyncResponse]:
+        request = cri_pb2.ExecSyncRequest(container_id=container, cmd=["sh", "-c", script])
+        return run.future(request, timeout=30)
+
+    waiting = start_command("until [ -e /go ]; do sleep 0.05; done; echo on")
+    for _ in range(300):
+        assert proxy.kubelet.ask("ImagePullProgress", pod_sandbox_id=pod.id).url
+    assert not waiting.done()
+    assert start_command("touch /go").result().exit_code == 0
+    assert waiting.result().stdout == b"on\n"
