@@ -13,6 +13,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import cached_property
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -26,7 +28,7 @@ from pycrictl.base.errors import (
     RemoteProtocolError,
     RuntimeFault,
 )
-from pycrictl.base.foreign import parse, parsed, text
+from pycrictl.base.foreign import mapping, parse, parsed, text
 from pycrictl.base.tls import client_context, load_pair, os_error_of
 from pycrictl.base.units import escape, format_duration, quote
 from pycrictl.kube.credential import Credential
@@ -39,6 +41,7 @@ renewed after four fifths of that."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
+_KUBELET: Final = "system:node:"
 _TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
     401: Denied,
@@ -126,9 +129,16 @@ class ApiClient:
         self._server = ApiServer(load)
         self._timeout_s = timeout_s
 
-    @property
+    @cached_property
     def node(self) -> str:
-        return self._server.current()[0].node
+        """The node, as the API server names its kubelet; for others, or before 1.28, the host."""
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+        found: Any = {}
+        with suppress(Denied, NotFound):
+            found = self.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        user = text(mapping(found, "status", "userInfo").get("username"))
+        is_kubelet = user.startswith(_KUBELET)
+        return user.removeprefix(_KUBELET) if is_kubelet else self._server.current()[0].node
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         return self._call("GET", f"{path}?{urlencode(query)}" if query else path)

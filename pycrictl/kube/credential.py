@@ -12,10 +12,8 @@ and is run as the kubelet runs it: without a terminal, with ``KUBERNETES_EXEC_IN
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -52,11 +50,6 @@ PLUGIN_S: Final = 5.0
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _MAX_CHARS: Final = 1 << 20
-_NODE_USER: Final = b"system:node:"
-_COMMON_NAME: Final = rb"\x06\x03\x55\x04\x03[\x0c\x13\x14\x16]([\x00-\x7f])"
-"""The object identifier 2.5.4.3 in DER, a string's tag, and its length (X.520, X.690)."""
-
-_CERTIFICATE: Final = r"-----BEGIN CERTIFICATE-----([^-]+)-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +57,7 @@ class Credential:
     """An identity for the API server.
 
     Attributes:
+        node: the host's name, or that which a pod is told; see ``ApiClient.node``.
         origin: path of the kubeconfig, or of the folder of a pod's service account.
         server: ``https://HOST[:PORT][/PREFIX]``.
         server_name: required name in the server's certificate; empty for the host name.
@@ -139,10 +133,7 @@ def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str:
 def _credential(
     path: str, document: dict[str, Any], root: Path, host: str, timeout_s: float
 ) -> Credential:
-    """Return the credential for the current context of a kubeconfig (``v1 Config``).
-
-    ``host`` is the node's name if there is no certificate with one.
-    """
+    """Return the credential for the current context of a kubeconfig (``v1 Config``)."""
     context = _chosen(document, "context", document.get("current-context"))
     cluster = _chosen(document, "cluster", context.get("cluster"))
     user = _chosen(document, "user", context.get("user"))
@@ -170,7 +161,7 @@ def _credential(
         token, certificate, key = ask_plugin(plugin, folder, timeout_s)
     return Credential(
         origin=path,
-        node=_node_of(certificate) or host,
+        node=host,
         server=server,
         server_name=text(cluster.get("tls-server-name")),
         authority=pem(cluster, "certificate-authority"),
@@ -196,21 +187,6 @@ def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]
     entries = mappings(document.get(f"{kind}s"))
     found = {str(one.get("name")): one[kind] for one in entries if isinstance(one.get(kind), dict)}
     return found.get(str(name)) or next(iter(found.values()), {})
-
-
-def _node_of(certificate: str) -> str:
-    """Return the node in a certificate's subject ``CN=system:node:NAME``; empty if none."""
-    if not (block := re.search(_CERTIFICATE, certificate)):
-        return ""
-    try:
-        der = binascii.a2b_base64(block[1])
-    except ValueError:
-        return ""
-    for found in re.finditer(_COMMON_NAME, der, re.DOTALL):
-        name = der[found.end() : found.end() + found[1][0]]
-        if name.startswith(_NODE_USER):
-            return name.removeprefix(_NODE_USER).decode("utf-8", "replace")
-    return ""
 
 
 def _unreadable(path: str, exc: OSError) -> ConfigError:

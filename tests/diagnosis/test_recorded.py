@@ -23,6 +23,7 @@ from tests.cli.run import Run
 from tests.diagnosis.recordings import Document, recording
 from tests.fakecri.server import FakeServer
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, serve, write_kubeconfig
+from tests.support.findings import NOISE
 
 Why = Callable[..., Run]
 
@@ -235,10 +236,6 @@ def test_pods_of_a_node_that_is_not_ready_are_below_it() -> None:
         " shop/well-596855dc45-wvxrr"
     )
     assert not more
-
-
-NOISE = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|pycrictl proxy:|rpc error: "
-"""What people need not read: UIDs, whole IDs, and who passed an error on."""
 
 
 @pytest.mark.parametrize("name", ["cluster", *NODES])

@@ -11,6 +11,8 @@ from pycrictl._proto import cri_pb2
 from tests.fakecri.server import FakeServer
 
 NOW = 1_790_000_000.0
+NOISE = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|pycrictl proxy:|rpc error: "
+"""What people need not read: UIDs, whole IDs, and who passed an error on."""
 
 
 @pytest.fixture(autouse=True)

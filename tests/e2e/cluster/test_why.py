@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from tests.cluster.kubectl.plugin import Plugin
 from tests.support.cluster_agents import plugin_beside
 from tests.support.cluster_pulls import run
+from tests.support.findings import NOISE
 from tests.waiting import wait_until
 
 from .cluster import NODE, Cluster
@@ -86,6 +88,7 @@ def plugin(faulty: Cluster, tmp_path: Path) -> Plugin:
 @pytest.mark.parametrize("name", SAYS)
 def test_from_the_cluster(plugin: Plugin, name: str) -> None:
     wait_until(lambda: SAYS[name] in plugin.run(name).stdout.splitlines()[0])
+    assert not re.search(NOISE, plugin.run(name).stdout)
     if name == "rejected":
         assert "controller" not in plugin.run(name).stdout
 
@@ -93,3 +96,5 @@ def test_from_the_cluster(plugin: Plugin, name: str) -> None:
 @pytest.mark.parametrize("name", ON_NODE)
 def test_on_the_node(faulty: Cluster, name: str) -> None:
     wait_until(lambda: ON_NODE[name] in run(faulty, "why", f"default/{name}").splitlines()[0])
+    for words in (["why"], ["why", f"default/{name}"], ["doctor"], ["top", "--once"]):
+        assert not re.search(NOISE, run(faulty, *words)), words
