@@ -17,7 +17,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,7 +86,6 @@ class Load:
         self._title = title
         self._snapshotter = snapshotter
         self._folder = folder
-        self._lease = ""  # until something is to be written
         self._lists: dict[str, bytes] = {}
         self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}
@@ -105,8 +104,6 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
-            if not self._lease:  # all that it names may be here already
-                self._create_lease()
             images = documents.by_name(self._roots(), name)
             for image, root in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
@@ -118,7 +115,7 @@ class Load:
         except BaseException as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
             is_interrupted = isinstance(exc, _INTERRUPTIONS) or type(exc) is StreamError
-            if self._lease and not is_interrupted:
+            if not is_interrupted:
                 self._abandon()
             raise
         self._finish()
@@ -130,6 +127,9 @@ class Load:
         return PullState(image=self._title, layers=layers, began_s=self._began_s)
 
     def _show(self, name: str, size_bytes: int, phase: Phase, progress: int) -> None:
+        """Show a blob that is too large for a document, or was announced as a layer."""
+        if size_bytes <= DOCUMENT_LIMIT_BYTES and name not in self._layers:
+            return
         self._layers[name] = LayerState(
             name=name,
             phase=phase,
@@ -137,6 +137,15 @@ class Load:
             total=size_bytes,
             is_unpacked=bool(self._snapshotter) and phase is not Phase.PRESENT,
         )
+
+    @cached_property
+    def _lease(self) -> str:
+        """The lease, created when it is first needed: the archive may have told names by then."""
+        with suppress(ArchiveError):
+            names = (name for image in documents.listed(self._lists) for name in image.names)
+            self._title = next(names, self._title)
+        labels = {own_leases.LOAD_LABEL: self._title}
+        return own_leases.create(self._client, own_leases.LOAD_PREFIX, labels)
 
     # The files of the archive
 
@@ -160,24 +169,11 @@ class Load:
         elif name != "oci-layout" and member.size_bytes:
             self._blobs[name] = self._write(member)
 
-    def _create_lease(self) -> None:
-        """Create the lease, named by the first image if the archive has told it by now."""
-        with suppress(ArchiveError):
-            names = (name for image in documents.listed(self._lists) for name in image.names)
-            self._title = next(names, self._title)
-        self._lease = own_leases.create(
-            self._client, own_leases.LOAD_PREFIX, {own_leases.LOAD_LABEL: self._title}
-        )
-
     def _write(self, member: Member, digest: str = "") -> Descriptor:
         """Write a file as a blob; ``digest`` is empty if the archive does not tell it."""
-        if not self._lease:
-            self._create_lease()
         size_bytes, title = member.size_bytes, digest or quote(member.name)
-        is_shown = title in self._layers or size_bytes > DOCUMENT_LIMIT_BYTES
         if digest and self._holds(digest, size_bytes):
-            if is_shown:
-                self._show(title, size_bytes, Phase.PRESENT, size_bytes)
+            self._show(title, size_bytes, Phase.PRESENT, size_bytes)
             return Descriptor(digest, size_bytes, "")
         with suppress(OSError):  # seen from a container, it is elsewhere
             if self._folder and size_bytes > (free_bytes := shutil.disk_usage(self._folder).free):
@@ -189,18 +185,17 @@ class Load:
         try:
             for answer in self._sent(member, ref, digest, offset):
                 written = answer.digest
-                if is_shown:
-                    self._show(title, size_bytes, Phase.DOWNLOADING, answer.offset)
+                self._show(title, size_bytes, Phase.DOWNLOADING, answer.offset)
         except FailedPrecondition as exc:
             raise ArchiveError(f"{title} is damaged: its content has another digest") from exc
         except AlreadyExists:
             # Without its digest, or since somebody else has written it meanwhile.
             self._abort(ref)
             self._holds(digest or written, size_bytes)
-        if is_shown:
-            phase = Phase.WAITING if self._snapshotter else Phase.DONE
-            self._show(title, size_bytes, phase, size_bytes)
-        elif size_bytes <= DOCUMENT_LIMIT_BYTES:
+        self._show(
+            title, size_bytes, Phase.WAITING if self._snapshotter else Phase.DONE, size_bytes
+        )
+        if size_bytes <= DOCUMENT_LIMIT_BYTES:
             self._announce(written)
         return Descriptor(digest or written, size_bytes, "")
 
@@ -235,8 +230,10 @@ class Load:
             self._keep(digest, (document.config, *document.layers))
             arrived = {blob.digest for blob in self._blobs.values()}
             for layer in document.layers:
-                if layer.digest not in self._layers and layer.digest not in arrived:
-                    self._show(layer.digest, layer.size_bytes, Phase.WAITING, 0)
+                if layer.digest not in arrived:
+                    self._layers.setdefault(
+                        layer.digest, LayerState(name=layer.digest, total=layer.size_bytes)
+                    )
 
     def _open(self, ref: str, size_bytes: int, digest: str) -> int:
         """Begin or continue an ingest, and return where it goes on.
@@ -280,7 +277,7 @@ class Load:
 
     def _docker_root(self, image: DockerImage) -> Root:
         config = self._blob(image.config)._replace(media_type=documents.CONFIG)
-        layers = tuple(self._docker_layer(name) for name in image.layers)
+        layers = tuple(self._docker_layer(self._blob(name)) for name in image.layers)
         for layer, diff_id in zip(layers, self._diff_ids(config, layers), strict=True):
             if layer.media_type == documents.LAYER and layer.digest != diff_id:
                 raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
@@ -289,8 +286,7 @@ class Load:
         self._write(Member("manifest", len(data), iter((data,))), target.digest)
         return Root(target, image.names)
 
-    def _docker_layer(self, name: str) -> Descriptor:
-        layer = self._blob(name)
+    def _docker_layer(self, layer: Descriptor) -> Descriptor:
         head = self._client.read(layer.digest, size_bytes=4) or b""
         return layer._replace(media_type=documents.layer_type(head))
 
