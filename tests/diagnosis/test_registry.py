@@ -203,7 +203,7 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
             hosts = tmp_path / host / "hosts.toml"
             hosts.parent.mkdir()
             hosts.write_text(f'server = "{url}"\n[host."https://r:abc"]')
-            settings = CriSettings({"registry": {"config_path": str(tmp_path)}}, {})
+            settings = CriSettings({"registry": {"config_path": str(tmp_path)}})
             known = ContainerdAccess(settings, (1, 6))
             monkeypatch.setattr(collect_node, "access_of", lambda *_: known)
         collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])

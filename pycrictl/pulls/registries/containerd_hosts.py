@@ -45,7 +45,7 @@ class ContainerdAccess(RegistryAccess):
         super().__init__(environ, **more)
         self._version = version
         self._registry = mapping(settings.table.get("registry"))
-        self._origin = settings.origins.get("registry", "")
+        self._origin = settings.registry_origin
         path = text(self._registry.get("config_path"))
         if not path and not self._registry.get("mirrors") and version >= (2, 2):
             path = DEFAULT_CONFIG_PATH

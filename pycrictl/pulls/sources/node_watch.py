@@ -309,11 +309,10 @@ def open_watcher(
             raise
         return crio
     settings = settings_of(native)
-    downloads = settings.max_concurrent_downloads
     return ContentWatcher(
         native,
         snapshotter=settings.snapshotter,
-        max_concurrent_downloads=3 if downloads is None else downloads,
+        max_concurrent_downloads=settings.max_concurrent_downloads,
         owners=owners,
         find_digest=_finder_of_digests(client.endpoint, version, keyring)
         if wants_manifests

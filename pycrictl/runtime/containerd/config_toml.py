@@ -1,4 +1,4 @@
-"""containerd's settings for pulls: download limit, progress timeout, registries.
+"""containerd's settings for pulls: download limit, snapshotter, registries.
 
 The file is TOML, of version 2 (containerd 1.x) or 3 (2.x), and may import others.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,26 +19,13 @@ from pycrictl.base.foreign import mapping, text, texts
 
 DEFAULT_PATH: Final = Path("/etc/containerd/config.toml")
 CRI_PLUGINS: Final = ("cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images")
-_KEYS: Final = (
-    "max_concurrent_downloads",
-    "snapshotter",
-    "containerd",  # holds the snapshotter before version 3
-)
+_DOWNLOADS: Final = 3
 _LOCAL_PULLS: Final = (
     "use_local_image_pull",
     "discard_unpacked_layers",
     "image_pull_with_sync_fs",
 )
 _FILES_LIMIT: Final = 64
-
-
-@dataclass(frozen=True, slots=True)
-class PullSettings:
-    """Pull settings; None means containerd's default, ``origin`` is the file they come from."""
-
-    max_concurrent_downloads: int | None = None
-    snapshotter: str = "overlayfs"
-    origin: str = ""
 
 
 def config_path(pid: int | None) -> Path:
@@ -58,15 +45,27 @@ def config_path(pid: int | None) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CriSettings:
-    """The settings of the CRI plugin that its files set.
+    """The settings of the CRI plugin.
 
     Attributes:
-        table: by name, as in the file.
-        origins: the file that sets each of them, the last file last.
+        table: those that its files set, by name, as in the file.
+        registry_origin: the file that sets ``registry``; empty if none does.
     """
 
-    table: dict[str, Any]
-    origins: dict[str, str]
+    table: dict[str, Any] = field(default_factory=dict)
+    registry_origin: str = ""
+
+    @property
+    def max_concurrent_downloads(self) -> int:
+        """How many layers of an image are downloaded at once; 0 for no limit."""
+        found = self.table.get("max_concurrent_downloads")
+        return found if type(found) is int else _DOWNLOADS
+
+    @property
+    def snapshotter(self) -> str:
+        before_3 = mapping(self.table.get("containerd"))
+        found = self.table.get("snapshotter") or before_3.get("snapshotter")
+        return text(found) or "overlayfs"
 
     @property
     def pulls_locally(self) -> bool:
@@ -78,7 +77,7 @@ class CriSettings:
         return (
             any(table.get(key) is True for key in _LOCAL_PULLS)
             or table.get("disable_snapshot_annotations") is False
-            or table.get("max_concurrent_downloads", 3) != 3
+            or table.get("max_concurrent_downloads", _DOWNLOADS) != _DOWNLOADS
             or any(registry.get(key) for key in ("mirrors", "configs", "auths"))
         )
 
@@ -90,18 +89,15 @@ def read_settings(path: Path) -> CriSettings:
     plugin's whole section in older ones.
     """
     table: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    version = 0
+    origin, version = "", 0
     for file, document in _documents(path):
         version = version or document.get("version", 1)
         for plugin in CRI_PLUGINS:
             if section := mapping(document.get("plugins"), plugin):
-                if version != 3:
-                    table, origins = {}, {}
-                table = _merged(table, section)
-                kept = {key: origin for key, origin in origins.items() if key not in section}
-                origins = {**kept, **dict.fromkeys(section, str(file))}
-    return CriSettings(table, origins)
+                table = _merged(table if version == 3 else {}, section)
+                if "registry" in section or "registry" not in table:
+                    origin = str(file) if "registry" in table else ""
+    return CriSettings(table, origin)
 
 
 def _merged(table: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -111,19 +107,6 @@ def _merged(table: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
         if isinstance(table[key], dict) and isinstance(other[key], dict)
     }
     return {**table, **other, **both}
-
-
-def from_file(path: Path) -> PullSettings:
-    settings = read_settings(path)
-    table = settings.table
-    downloads = table.get("max_concurrent_downloads")
-    snapshotter = table.get("snapshotter") or mapping(table.get("containerd")).get("snapshotter")
-    origins = [file for key, file in settings.origins.items() if key in _KEYS]
-    return PullSettings(
-        max_concurrent_downloads=downloads if type(downloads) is int else None,
-        snapshotter=text(snapshotter) or "overlayfs",
-        origin=origins[-1] if origins else "",
-    )
 
 
 def _documents(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

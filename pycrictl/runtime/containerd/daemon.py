@@ -20,7 +20,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.processes import file_of, name_of
 from pycrictl.base.tcp_sockets import ESTABLISHED, LISTEN, TcpSocket, tcp_sockets
-from pycrictl.runtime.containerd.config_toml import PullSettings, config_path, from_file
+from pycrictl.runtime.containerd.config_toml import CriSettings, config_path, read_settings
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 
 _START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
@@ -68,12 +68,12 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
     return Daemon(pid, ticks, started_s)
 
 
-def settings_of(client: ContainerdClient) -> PullSettings:
+def settings_of(client: ContainerdClient) -> CriSettings:
     """Return the settings of a containerd; those at the usual path if its process is not seen."""
     daemon = None
     with suppress(PycrictlError):
         daemon = find_daemon(client)
-    return from_file(config_path(None if daemon is None else daemon.pid))
+    return read_settings(config_path(None if daemon is None else daemon.pid))
 
 
 class CurrentDaemon:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pycrictl.runtime.containerd.config_toml import (
     DEFAULT_PATH,
-    PullSettings,
     config_path,
-    from_file,
+    read_settings,
 )
 
+CRI = '[plugins."io.containerd.grpc.v1.cri"]'
 VERSION_2 = """
 version = 2
 [plugins."io.containerd.grpc.v1.cri"]
@@ -39,17 +38,27 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def found(path: Path) -> tuple[int, str]:
+    settings = read_settings(path)
+    return settings.max_concurrent_downloads, settings.snapshotter
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("[plugins.cri]\nmax_concurrent_downloads = 4\n", PullSettings(4)),
-        (VERSION_2, PullSettings(5, "native")),
-        (VERSION_3, PullSettings(7, "stargz")),
+        ("[plugins.cri]\nmax_concurrent_downloads = 4\n", (4, "overlayfs")),
+        (VERSION_2, (5, "native")),
+        (VERSION_3, (7, "stargz")),
+        ("", (3, "overlayfs")),
+        ("not toml", (3, "overlayfs")),
+        ('[plugins]\n"io.containerd.grpc.v1.cri" = 5', (3, "overlayfs")),
+        (f'{CRI}\nmax_concurrent_downloads = "3"', (3, "overlayfs")),
+        (f"{CRI}\ncontainerd = 5\nsnapshotter = 5", (3, "overlayfs")),
+        ('imports = "x"', (3, "overlayfs")),
     ],
 )
-def test_versions(tmp_path: Path, text: str, expected: PullSettings) -> None:
-    file = write(tmp_path / "config.toml", text)
-    assert from_file(file) == replace(expected, origin=str(file))
+def test_versions_and_defaults(tmp_path: Path, text: str, expected: tuple[int, str]) -> None:
+    assert found(write(tmp_path / "config.toml", text)) == expected
 
 
 def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
@@ -57,41 +66,26 @@ def test_imports_are_merged_in_version_3(tmp_path: Path) -> None:
         tmp_path / "config.toml", f'imports = ["conf.d/*.toml", "/none.toml"]\n{VERSION_3}'
     )
     section = "version = 3\n[plugins.'io.containerd.cri.v1.images']\n"
-    write(tmp_path / "conf.d/a.toml", f"{section}max_concurrent_downloads = 8\n")
-    last = write(tmp_path / "conf.d/b.toml", f"{section}max_concurrent_downloads = 9\n")
+    write(tmp_path / "conf.d/a.toml", f"{section}max_concurrent_downloads = 8\nregistry = {{}}\n")
+    write(tmp_path / "conf.d/b.toml", f"{section}max_concurrent_downloads = 9\n")
     write(tmp_path / "conf.d/c.conf", f"{section}max_concurrent_downloads = 10\n")
-    assert from_file(main) == PullSettings(9, "stargz", str(last))
+    assert found(main) == (9, "stargz")
+    assert read_settings(main).registry_origin == str(tmp_path / "conf.d/a.toml")
 
 
 def test_an_imported_section_replaces_the_whole_one_in_version_2(tmp_path: Path) -> None:
-    imported = write(
-        tmp_path / "extra.toml",
-        'version = 2\n[plugins."io.containerd.grpc.v1.cri"]\nmax_concurrent_downloads = 8\n',
+    imported = write(tmp_path / "extra.toml", f"version = 2\n{CRI}\nmax_concurrent_downloads = 8\n")
+    main = write(
+        tmp_path / "config.toml", f'imports = ["{imported}"]\n{VERSION_2}\n{CRI[:-1]}.registry]\n'
     )
-    main = write(tmp_path / "config.toml", f'imports = ["{imported}"]\n{VERSION_2}')
-    assert from_file(main) == PullSettings(8, origin=str(imported))
+    assert found(main) == (8, "overlayfs")
+    assert read_settings(main).registry_origin == ""
 
 
 def test_imports_in_a_circle(tmp_path: Path) -> None:
     main = write(tmp_path / "config.toml", f'imports = ["*.toml"]\n{VERSION_2}')
     write(tmp_path / "other.toml", 'version = 2\nimports = ["config.toml", 5, ""]\n')
-    assert from_file(main).max_concurrent_downloads == 5
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "not toml",
-        '[plugins]\n"io.containerd.grpc.v1.cri" = 5',
-        '[plugins."io.containerd.grpc.v1.cri"]\nmax_concurrent_downloads = "3"',
-        '[plugins."io.containerd.grpc.v1.cri"]\ncontainerd = 5\nsnapshotter = 5',
-        'imports = "x"',
-    ],
-)
-def test_nothing_configured(tmp_path: Path, text: str) -> None:
-    found = from_file(write(tmp_path / "config.toml", text))
-    assert replace(found, origin="") == PullSettings()
+    assert found(main) == (5, "native")
 
 
 def run_with_arguments(folder: Path, *arguments: str) -> subprocess.Popen[bytes]:
