@@ -190,6 +190,7 @@ class Tracker:
                 now,
                 pace=pace,
                 age_s=_age_s(pull.began_s, wall_s),
+                arriving=pull.arriving,
             )
             pulls[place] = self._with_sums(pull, sums, now)
         changed = [change for pull in pulls for change in self._changes(pull)]
@@ -200,6 +201,7 @@ class Tracker:
             now,
             pace=pace,
             age_s=_age_s(min((one.began_s for one in pulls if one.began_s), default=0.0), wall_s),
+            arriving=sum(one.arriving or 0.0 for one in pulls),
         )
         return View(
             pulls={pull.name: pull for pull in pulls},

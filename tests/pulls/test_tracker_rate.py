@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import pytest
@@ -205,7 +206,8 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
             )
             for n in range(count)
         )  # fmt: skip
-        yield now, PullState(image="a", layers=layers, began_s=1000.0), left_s
+        arriving = None if any(shown) else kib_per_s * 1024.0
+        yield now, PullState(image="a", layers=layers, began_s=1000.0, arriving=arriving), left_s
         now += STEP_S
         weights = {n: 1.0 + 0.02 * (n % 3) for n in open_}
         for n in open_:
@@ -218,11 +220,13 @@ def stepped(kib_per_s: int, count: int, size_mib: int) -> Iterator[tuple[float, 
             moved[n] = now if n not in open_ else moved[n]
 
 
-@pytest.mark.parametrize("count", [1, 3, 20])
-@pytest.mark.parametrize("kib_per_s", [30, 100, 1000])
-def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("kib_per_s", "count", "size_mib"),
+    [*itertools.product([30, 100, 1000], [1, 3, 20], [24]), (30, 3, 8)],
+)
+def test_the_time_left_of_a_slow_pull_in_steps(kib_per_s: int, count: int, size_mib: int) -> None:
     tracker = Tracker()
-    states = list(stepped(kib_per_s, count, 24 // min(count, 12)))
+    states = list(stepped(kib_per_s, count, max(size_mib // min(count, 12), 1)))
     for number, (now, state, left_s) in enumerate(states):
         tracker.apply(state, now=now)
         sums = tracker.view(now, 1000.0 + now).sums

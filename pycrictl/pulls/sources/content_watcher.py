@@ -27,13 +27,14 @@ from typing import Final, NamedTuple
 from pycrictl._proto.containerd import content_pb2, leases_pb2, snapshots_pb2
 from pycrictl.base.errors import DeadlineExceeded, Invalid, PycrictlError
 from pycrictl.base.units import plural
+from pycrictl.pulls.meter import Speed
 from pycrictl.pulls.registries.registry_client import Answers
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
-from pycrictl.runtime.containerd.daemon import CurrentDaemon, since_arrival_s
+from pycrictl.runtime.containerd.daemon import Arrivals, CurrentDaemon, arrivals
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient, Documents, seconds
 from pycrictl.runtime.containerd.own_leases import (
     EXPIRY_LABEL,
@@ -65,7 +66,7 @@ _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease to
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
-_QUIET_PAUSE_S: Final = 3.0
+_ARRIVALS_PAUSE_S: Final = 3.0
 _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
@@ -111,11 +112,21 @@ class _LeasePull:
     def digests(self) -> list[str]:
         return [self.manifest_digest, *filter(None, [self.index_digest])]
 
-    def state(self, quiet_s: float | None = None) -> PullState:
+    @property
+    def downloading(self) -> int:
+        return sum(layer.phase is Phase.DOWNLOADING for layer in self.layers)
+
+    @property
+    def shows_nothing(self) -> bool:
+        """Whether it downloads, but containerd has not yet shown a byte of it."""
+        return self.downloading > 0 and all(one.progress == one.resumed for one in self.layers)
+
+    def state(self, quiet_s: float | None = None, arriving: float | None = None) -> PullState:
         """Return the pull for readers.
 
         Args:
             quiet_s: for how long containerd has received nothing; None if unknown.
+            arriving: the bytes per second that it receives for this pull; None if unknown.
         """
         # If the pull failed with all layers settled, the last one carries the failure.
         failed = self.layers.unsettled or [*self.layers][-1:] if self.error else []
@@ -128,6 +139,7 @@ class _LeasePull:
             pods=self.pods,
             error=self.error,
             began_s=self.started_s,
+            arriving=arriving,
         )
 
     def is_ready(self, now: float) -> bool:
@@ -158,7 +170,9 @@ class ContentWatcher:
         self._pulls: dict[str, _LeasePull] = {}
         self._ended: list[PullState] = []
         self._measured: dict[str, tuple[int, float]] = {}  # size, and when to measure next
-        self._quiet: tuple[float | None, float] = (None, -math.inf)
+        self._arrivals: Arrivals | None = None
+        self._arrivals_at = -math.inf
+        self._arriving = Speed()
 
     def expect(self, expected: Expected) -> None:
         """Announce a pull before it is requested, to have it shown by its name.
@@ -237,6 +251,7 @@ class ContentWatcher:
         _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]
+        self._look_at_arrivals(now)
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
@@ -250,20 +265,44 @@ class ContentWatcher:
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
                 is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
-                pull.shown = pull.state(self._quiet_for(pull, now)) if is_shown else None
+                pull.shown = None
+                if is_shown:
+                    pull.shown = pull.state(self._quiet_s(now), self._arriving_for(pull))
                 if pull.shown is not None and pull.is_ready(now):
                     tracker.apply(pull.shown, now=now)
 
-    def _quiet_for(self, pull: _LeasePull, now: float) -> float | None:
-        """Return for how long containerd has received nothing, if a layer seems to have stalled."""
-        idle = [layer.idle_s for layer in pull.layers if layer.phase is Phase.DOWNLOADING]
-        if not self._daemon.pid or max(idle, default=0.0) < STALLED_S:
+    def _look_at_arrivals(self, now: float) -> None:
+        """Ask the kernel what arrives, while containerd shows less than it knows."""
+        layers = [layer for pull in self._pulls.values() for layer in pull.layers]
+        idle_s = [layer.idle_s for layer in layers if layer.phase is Phase.DOWNLOADING]
+        pause_s = _ARRIVALS_PAUSE_S
+        if not any(pull.shows_nothing for pull in self._pulls.values()):
+            # Only once it may have been quiet for long enough is the kernel asked again.
+            pause_s = max(STALLED_S - (self._arrivals.since_s if self._arrivals else 0.0), pause_s)
+            if max(idle_s, default=0.0) < STALLED_S:
+                self._arrivals, self._arriving = None, Speed()
+                return
+        if self._daemon.pid and now - self._arrivals_at >= pause_s:
+            before, self._arrivals = self._arrivals, arrivals(self._daemon.pid)
+            self._arrivals_at = now
+            if self._arrivals is not None:
+                gained = self._arrivals.gained(before) if before is not None else 0
+                self._arriving.record(gained, now)
+
+    def _quiet_s(self, now: float) -> float | None:
+        """Return for how long containerd has received nothing; None if that was not asked."""
+        if self._arrivals is None:
             return None
-        quiet_s, at = self._quiet
-        # Only once it may have been quiet for long enough is the kernel asked again.
-        if now - at >= max(STALLED_S - (quiet_s or 0.0), _QUIET_PAUSE_S):
-            quiet_s, at = self._quiet = since_arrival_s(self._daemon.pid), now
-        return None if quiet_s is None else quiet_s + now - at
+        return self._arrivals.since_s + now - self._arrivals_at
+
+    def _arriving_for(self, pull: _LeasePull) -> float | None:
+        """Return the bytes per second for a pull of which containerd shows none yet.
+
+        All connections are taken to be equally fast.
+        """
+        if not pull.shows_nothing or (rate := self._arriving.rate) is None:
+            return None
+        return rate * pull.downloading / sum(one.downloading for one in self._pulls.values())
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S

@@ -160,13 +160,28 @@ def _own_pid_namespace() -> int:
     return 0
 
 
-def since_arrival_s(pid: int) -> float | None:
-    """Return for how long a process has received nothing on connections that it opened.
+class Arrivals(NamedTuple):
+    """What a process has received on connections that it opened.
+
+    Attributes:
+        since_s: the time since data last arrived.
+        received: the bytes by connection.
+    """
+
+    since_s: float
+    received: dict[int, int]
+
+    def gained(self, before: Arrivals) -> int:
+        """Return how many bytes have arrived since an earlier look."""
+        return sum(size - before.received.get(inode, 0) for inode, size in self.received.items())
+
+
+def arrivals(pid: int) -> Arrivals | None:
+    """Return what a process has received, as the kernel knows it.
 
     containerd shows the offset of a layer only once a MiB of it is complete, which takes minutes on
-    a slow network; the kernel knows for each connection when data last arrived. None if there is no
-    such connection, or none that can be seen. It costs some milliseconds on a node with a thousand
-    connections, so it is for downloads that seem to have stalled.
+    a slow network. None if there is no such connection, or none that can be seen. It costs some
+    milliseconds on a node with a thousand connections, so it is for downloads that show nothing.
     """
     own = _sockets(pid)
     found: list[TcpSocket] = []
@@ -178,12 +193,11 @@ def since_arrival_s(pid: int) -> float | None:
                 ]
     # Connections that others opened, such as those of ``exec``, are left out by their port.
     served = {one.ends[0][1] for one in found if one.state == LISTEN}
-    idle_s = [
-        one.data_idle_s
-        for one in found
-        if one.state == ESTABLISHED and one.ends[0][1] not in served
-    ]
-    return min(idle_s, default=None)
+    opened = [one for one in found if one.state == ESTABLISHED and one.ends[0][1] not in served]
+    if not opened:
+        return None
+    received = {one.inode: one.received_bytes for one in opened}
+    return Arrivals(min(one.data_idle_s for one in opened), received)
 
 
 def _sockets(pid: int) -> set[int]:

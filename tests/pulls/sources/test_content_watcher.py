@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from pathlib import Path
 
 import grpc
@@ -25,6 +27,7 @@ from tests.waiting import wait_until
 __all__ = ["client", "fake"]
 
 DATA = Path(__file__).parent / "data"
+MIB = 1 << 20
 
 
 @pytest.fixture
@@ -404,6 +407,29 @@ def test_dead_leases_cost_nothing(watch: Watch, fake: FakeContainerd) -> None:
     for at_s in range(5):
         assert not watch.poll(at_s, START_S + 1000 + at_s).active
     assert fake.calls == {"server": 1, "list_leases": 5}
+
+
+def test_what_arrives_is_a_rate_before_the_first_step(watch: Watch, fake: FakeContainerd) -> None:
+    """containerd shows a layer's bytes only once a MiB is complete."""
+    be_the_daemon(fake)
+    made, began_s = Made(fake, "app", ["a", "b"], size_bytes=8 * MIB), time.time()
+    made.begin("lease", at_s=began_s)
+    for number in range(2):
+        made.download(number, 0, at_s=began_s)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()),
+    ):
+        registry, _ = server.accept()
+        for now in (0.0, 3.0, 6.0):
+            watch.poll(now, began_s + now)
+            registry.send(b"x" * 30_000)
+        sums = watch.tracker.view(6.0, began_s + 6.0).sums
+        assert sums.rate == pytest.approx(10_000, rel=0.1)
+        assert sums.eta_s == pytest.approx(16 * MIB / 10_000, rel=0.1)
+        registry.close()
+    made.download(0, MIB, at_s=began_s + 9)
+    assert watch.poll(9.0, began_s + 9).active[0].arriving is None
 
 
 # Cost and faults

@@ -16,10 +16,10 @@ import pytest
 from pycrictl.base.errors import Unavailable
 from pycrictl.runtime.containerd.daemon import (
     CurrentDaemon,
+    arrivals,
     find_daemon,
     listener_pid,
     runtime_pid,
-    since_arrival_s,
 )
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from tests.processes import Listener
@@ -158,19 +158,21 @@ def test_only_what_arrives_on_its_own_connections_counts() -> None:
         ) as client,
     ):
         assert client.stdout is not None
-        assert since_arrival_s(client.pid) is None
+        assert arrivals(client.pid) is None
         with socket.create_connection(("127.0.0.1", int(client.stdout.readline()))) as theirs:
             own, _ = registry.accept()
             own.send(b"x")
             assert client.stdout.readline() == "received\n"
             time.sleep(0.6)
             theirs.send(b"x" * 100)
-            found = since_arrival_s(client.pid)
+            found = arrivals(client.pid)
             assert found is not None
-            assert 0.5 < found < 60
-            wait_until(lambda: own.send(b"x") and (since_arrival_s(client.pid) or found) < found)
+            assert 0.5 < found.since_s < 60
+            assert [*found.received.values()] == [1]
+            own.send(b"xyz")
+            wait_until(lambda: (arrivals(client.pid) or found).gained(found) == 3)
             own.close()
 
 
 def test_a_process_without_connections() -> None:
-    assert since_arrival_s(2**22) is None
+    assert arrivals(2**22) is None
