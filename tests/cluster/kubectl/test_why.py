@@ -11,10 +11,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from pycrictl.base.foreign import moment
 from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.cluster.kubectl.why import PAGE, needs_log
-from pycrictl.diagnosis.findings import Finding, Missing, Weight
+from pycrictl.diagnosis.findings import Finding, Missing
 from pycrictl.kube.pods import Pod, parse_pod
 from tests.cluster.agent import standing
 from tests.cluster.agent.standing import Cluster
@@ -28,7 +27,6 @@ WAITING = {"waiting": {"reason": "ContainerCreating"}}
 RUNNING = {"running": {"startedAt": "2026-11-22T10:00:05Z"}}
 ENDED = {"terminated": {"exitCode": 3, "reason": "Error", "finishedAt": "2026-11-22T10:00:05Z"}}
 AT = "2026-11-22T22:40:00Z"
-PROBED_S = moment(AT) + 60
 
 
 def pod(state: Any = WAITING, status: Any = None, **changes: Any) -> dict[str, Any]:
@@ -47,18 +45,6 @@ def pull(phase: str, **status: Any) -> dict[str, Any]:
     return {"spec": spec, "status": {"phase": phase, **status}}
 
 
-def unscheduled() -> dict[str, Any]:
-    found = pod(node="")
-    found["status"] = {
-        "phase": "Pending",
-        "conditions": [
-            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            | {"message": "0/3 nodes are available: 3 Insufficient cpu."}
-        ],
-    }
-    return found
-
-
 class Evidence(NamedTuple):
     events: Sequence[dict[str, Any]] = ()
     pulls: Sequence[dict[str, Any]] = ()
@@ -71,27 +57,7 @@ KILLED = {
     "lastState": {"terminated": {"exitCode": 137, "reason": "Error", "finishedAt": AT}},
 }
 BACK_OFF = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling"}}
-NO_VOLUME = 'MountVolume.SetUp failed for volume "c" : configmap "x" not found'
 CASES = {
-    "unscheduled": (unscheduled(), Evidence(), "0/3 nodes are available: 3 Insufficient cpu"),
-    "volume": (
-        pod(),
-        Evidence([event("FailedMount", NO_VOLUME)]),
-        'volume "c" cannot be mounted: configmap "x" not found',
-    ),
-    "cni": (
-        pod(),
-        Evidence(
-            [
-                event(
-                    "FailedCreatePodSandBox",
-                    "Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup"
-                    ' network for sandbox "0f": plugin type="bridge" failed (add): no IP addresses',
-                )
-            ]
-        ),
-        "no IP addresses",
-    ),
     "pulling": (
         pod(),
         Evidence(
@@ -110,16 +76,6 @@ CASES = {
         Evidence(logs={"main": ("no such table",)}),
         "exit code 3, 4 restarts; its last line: no such table",
     ),
-    "out-of-memory": (
-        pod({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}),
-        Evidence(),
-        "was OOM-killed: it exceeded its memory limit",
-    ),
-    "liveness": (
-        pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
-        Evidence([event("Unhealthy", "Liveness probe failed: HTTP 503", "spec.containers{main}")]),
-        "as its liveness probe fails (HTTP 503)",
-    ),
     "liveness without a word": (
         pod({"waiting": {"reason": "CrashLoopBackOff"}}, KILLED),
         Evidence([event("Unhealthy", "Liveness probe failed: ", "spec.containers{main}")]),
@@ -134,9 +90,7 @@ def parsed(document: dict[str, Any]) -> Pod:
     return found
 
 
-def findings(
-    document: dict[str, Any], known: Evidence | None = None, now_s: float = NOW_S
-) -> list[Finding]:
+def findings(document: dict[str, Any], known: Evidence | None = None) -> list[Finding]:
     known, state = known or Evidence(), ClusterState()
     state.put("pods", document)
     for resource, documents in (("events", known.events), ("imagepulls", known.pulls)):
@@ -145,7 +99,7 @@ def findings(
     state.listed = {*PARSERS} - {"nodes"}
     uid = document["metadata"]["uid"]
     state.logs = {(uid, name): lines for name, lines in known.logs.items()}
-    (one,) = state.look(now_s, (), is_whole=False).reports
+    (one,) = state.look(NOW_S, (), is_whole=False).reports
     return list(one.findings)
 
 
@@ -156,11 +110,6 @@ def test_a_cause(kind: str) -> None:
     assert cause.kind == kind.partition(" ")[0]
     assert said in cause.text
     assert "pycrictl" not in cause.advice
-
-
-def test_a_pod_that_runs() -> None:
-    found = findings(pod(RUNNING, {"ready": True}, phase="Running"))
-    assert [one.weight for one in found] == [Weight.NOTE]
 
 
 def beside(
@@ -187,24 +136,12 @@ SIDECAR = {"restartPolicy": "Always"}
     [
         (beside("ephemeralContainer", RUNNING), "healthy"),
         (beside("ephemeralContainer", exited(130)), "healthy"),
-        (beside("container", RUNNING), "probe"),
-        (beside("initContainer", RUNNING, main=WAITING, phase="Pending"), "init-running"),
-        (beside("initContainer", RUNNING, **SIDECAR), "probe"),
         (beside("initContainer", exited(143), main=DONE, phase="Succeeded", **SIDECAR), "finished"),
     ],
-    ids=["debugging", "debugged", "not ready", "initializing", "sidecar not ready", "finished"],
+    ids=["debugging", "debugged", "finished"],
 )
 def test_a_container_beside_the_first(document: dict[str, Any], kind: str) -> None:
     assert [one.kind for one in findings(document)] == [kind]
-
-
-@pytest.mark.parametrize(("is_ready", "kind"), [(True, "healthy"), (False, "probe")])
-def test_an_event_of_a_readiness_probe(is_ready: bool, kind: str) -> None:
-    failed = event("Unhealthy", "Readiness probe failed: HTTP 503", "spec.containers{main}")
-    document = pod(RUNNING, {"ready": is_ready}, phase="Running")
-    (cause,) = findings(document, Evidence([failed, failed]), PROBED_S)
-    assert cause.kind == kind
-    assert is_ready or 'readiness probe of container "main" fails (HTTP 503)' in cause.text
 
 
 def test_which_logs_are_wanted() -> None:
