@@ -6,14 +6,18 @@ import io
 import random
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pycrictl.node.logs.logline import LogDecoder
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.show import gotemplate, jsonpath
-from pycrictl.streams.wire.spdy import SpdyChannels
+from pycrictl.streams.remote_command import Transport
+from pycrictl.streams.wire.command import ExitReported, Streams, remote_command
+from pycrictl.streams.wire.portforward import ForwardClosed, port_forward
 from pycrictl.streams.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
+from tests.streams.wire.frames import BINARY, frame
 from tests.streams.wire.recorded import RECORDED
 
 # Streams
@@ -32,18 +36,19 @@ def _whole_and_in_pieces(
     return check
 
 
-def _feed(core: Any, data: bytes, chance: random.Random) -> None:
-    for piece in pieces(data, chance):
-        core.receive_data(piece)
-        core.events_received()
-        core.data_to_send()
-    core.receive_eof()
-
-
-def _spdy(data: bytes, chance: random.Random) -> None:
-    core = SpdyChannels(dict.fromkeys(range(3), (("streamtype", "stdout"),)))
-    _feed(core, data, chance)
-    assert core.is_over
+def _stream(transport: Transport, data: bytes, chance: random.Random) -> None:
+    """Each kind of stream ends, with at most one outcome or an error."""
+    for core in (remote_command(transport, Streams(stdin=True)), port_forward(transport, 80)):
+        events: list[object] = []
+        for piece in pieces(data, chance):
+            core.connection.receive_data(piece)
+            events += core.events_received()
+            core.connection.data_to_send()
+        core.connection.receive_eof()
+        events += core.events_received()
+        assert core.is_over
+        outcomes = [one for one in events if isinstance(one, ExitReported | ForwardClosed)]
+        assert len(outcomes) == 1 or (not outcomes and getattr(core, "error", None) is not None)
 
 
 def _log(data: bytes, chance: random.Random) -> None:
@@ -132,7 +137,21 @@ _SPDY_SEEDS = tuple(
 )
 
 TARGETS: Final = (
-    Target("spdy", _spdy, _SPDY_SEEDS, words=(b"\x80\3\0\1", b"\x80\3\0\2", b"\0\0\0\1")),
+    Target(
+        "spdy",
+        partial(_stream, "spdy"),
+        _SPDY_SEEDS,
+        words=(b"\x80\3\0\1", b"\x80\3\0\2", b"\0\0\0\1", b'{"status":"Success"}'),
+    ),
+    Target(
+        "websocket",
+        partial(_stream, "websocket"),
+        (
+            frame(BINARY, b"\x01out") + frame(BINARY, b'\x03{"status":"Success"}'),
+            frame(BINARY, b"\0P\0") + frame(BINARY, b"\1P\0") + frame(BINARY, b"\0x"),
+        ),
+        words=(b"\x82\2\1x", b"\x82\0", b"\x88\2\3\xe8", b"\x02", b"\x80\x7f", b"\x82\2\5x"),
+    ),
     Target(
         "tar",
         _whole_and_in_pieces(_tar),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.base.errors import RemoteProtocolError, StreamError
 from pycrictl.streams.wire.channels import (
@@ -29,7 +27,7 @@ from pycrictl.streams.wire.command import (
 from tests.streams.wire.frames import BINARY, CLOSE, close_frame, frame, read_frames
 from tests.streams.wire.recorded import RECORDED
 from tests.streams.wire.remote import SpdyServer
-from tests.streams.wire.spdyframes import Data, Frame, GoAway, Ping, RstStream, SynReply, SynStream
+from tests.streams.wire.spdyframes import Data, Frame, Ping, RstStream, SynReply, SynStream
 
 SUCCESS = b'{"metadata":{},"status":"Success"}'
 CAUSE = {"reason": "ExitCode", "message": "7"}
@@ -313,47 +311,6 @@ def test_recorded_by_containerd(
     assert (*outputs, outcome.exit_code) == expected
     if exchange == "missing-command":
         assert "executable file not found" in outcome.message
-
-
-# Any bytes
-
-
-def check_end(command: RemoteCommand, events: list[Event]) -> None:
-    command.connection.receive_eof()
-    events += command.events_received()
-    assert command.is_over
-    reported = sum(isinstance(event, ExitReported) for event in events)
-    assert reported <= 1
-    assert reported or command.error is not None
-
-
-@given(
-    st.lists(st.binary(max_size=20) | st.sampled_from([b"\x03" + SUCCESS, b"\xff\x01", b"\x01x"])),
-)
-def test_no_message_makes_it_raise(messages: list[bytes]) -> None:
-    command = websocket()
-    check_end(command, heard(command, *messages))
-
-
-stream_ids = st.integers(1, 12)
-some_frames = st.one_of(
-    st.builds(SynReply, stream_ids, st.just(()), st.booleans()),
-    st.builds(Data, stream_ids, st.binary(max_size=5) | st.just(SUCCESS), st.booleans()),
-    st.builds(RstStream, stream_ids, st.integers(1, 12)),
-    st.builds(SynStream, stream_ids, st.just(()), st.booleans()),
-    st.builds(GoAway, stream_ids, st.just(1)),
-    st.builds(Ping, stream_ids),
-)
-
-
-@given(
-    st.sampled_from([PIPED, TERMINAL, Streams()]), st.booleans(), st.lists(some_frames, max_size=40)
-)
-def test_no_frames_make_it_raise(streams: Streams, is_ready: bool, frames: list[Frame]) -> None:
-    spdy = Spdy(streams, is_ready=is_ready)
-    events = [event for frame in frames for event in spdy.feed(frame)]
-    assert len(spdy.sent()) <= len(frames) + 1
-    check_end(spdy.command, events)
 
 
 # Outcomes

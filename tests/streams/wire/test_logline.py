@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pycrictl.node.logs.logline import Chunk, Grouping, LogDecoder, LogStream, time_ns_of
-from pycrictl.node.logs.logtime import timestamp_ns
 
 T = b"2024-01-02T03:04:05.123456789Z"
 NOON_NS = 1704196800 * 10**9
@@ -237,32 +236,6 @@ def test_a_torn_line_does_not_hide_the_next(torn: bytes) -> None:
     assert decoder.first_bad is not None
 
 
-@pytest.mark.parametrize(
-    "time",
-    [
-        *(b"2024-13-02T03:04:05+01:00", b"2024-01-02T03.04.05Z", b"2024-02-30T03:04:05Z"),
-        *(b"2024-01-02T24:04:05Z", b"2024-01-02T03:60:05Z", b"2024-01-02T03:04:05+24:00"),
-    ],
-)
-def test_times_that_are_none(time: bytes) -> None:
-    line = cri(b"x", time=time)
-    for decoder in (LogDecoder(), LogDecoder(since_ns=0), LogDecoder(has_timestamps=True)):
-        assert texts(line, decoder=decoder)["stdout"] == line
-        assert decoder.first_bad is not None
-
-
-@pytest.mark.parametrize("zone", [b"Z", b"+00:00", b"-00:00", b"+02:00", b"-09:30"])
-@pytest.mark.parametrize("since", ["12:00:00", "12:00:00.12", "12:00:00.123456789", "23:00:00"])
-def test_since_in_other_zones(zone: bytes, since: str) -> None:
-    moments = ("11:59:59.9", "12:00:00", "12:00:00.1", "12:00:00.12", "12:00:00.123", "13:00:00.5")
-    since_ns = timestamp_ns(f"2024-01-02T{since}".encode() + zone)
-    lines = b"".join(
-        cri(moment.encode(), time=f"2024-01-02T{moment}".encode() + zone) for moment in moments
-    )
-    found = texts(lines, decoder=LogDecoder(since_ns=since_ns))["stdout"].decode().split()
-    assert found == [moment for moment in moments if moment >= since]
-
-
 def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.node.logs.logline.MAX_LINE_BYTES", 100)
     decoder = LogDecoder()
@@ -326,11 +299,3 @@ def test_pieces_may_end_anywhere(
     assert texts(*pieces, decoder=decoder()) == texts(
         *(line + b"\n" for line in WHOLE.splitlines()), decoder=decoder()
     )
-
-
-@given(st.lists(some_lines, max_size=8))
-def test_the_fast_path_and_the_loop_agree(lines: list[bytes]) -> None:
-    """``since_ns=0`` leaves out nothing, but makes the decoder read each line's time."""
-    plain, careful = LogDecoder(), LogDecoder(since_ns=0)
-    assert texts(b"".join(lines), decoder=plain) == texts(*lines, decoder=careful)
-    assert plain.first_bad == careful.first_bad
