@@ -30,13 +30,6 @@ _MAX_PIECES: Final = 1024  # IOV_MAX of Linux
 _Piece = bytes | memoryview
 
 
-class ByteSource(Protocol):
-    """Where a command's input comes from."""
-
-    async def read(self) -> bytes:
-        """Return the next bytes, empty at the end. May be cancelled without losing any."""
-
-
 class ByteSink(Protocol):
     """Where a command's output goes."""
 
@@ -45,7 +38,7 @@ class ByteSink(Protocol):
 
 
 class Input:
-    """Reads a standard stream of any kind; a ``ByteSource``."""
+    """Reads a standard stream of any kind."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -55,6 +48,7 @@ class Input:
             self._poll.register(self._fd, select.POLLIN)
 
     async def read(self) -> bytes:
+        """Return the next bytes, empty at the end. May be cancelled without losing any."""
         if self._fd is None:
             return self._stream.read(PIECE_BYTES).encode()
         while True:
@@ -129,7 +123,7 @@ class Ends:
 
     stdout: ByteSink
     stderr: ByteSink
-    stdin: ByteSource | None = None
+    stdin: Input | None = None
     terminal: Terminal | None = None
     note: Callable[[str], None] = lambda text: None
 
@@ -272,7 +266,7 @@ class Pump:
             self._core.resize(width=width, height=height)
             self._flush()
 
-    async def _send_stdin(self, stdin: ByteSource) -> None:
+    async def _send_stdin(self, stdin: Input) -> None:
         keys = DetachKeys() if self._ends.terminal is not None else None
         while data := await stdin.read():
             if keys is not None:

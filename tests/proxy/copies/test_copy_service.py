@@ -8,7 +8,6 @@ import re
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 import zlib
@@ -30,8 +29,6 @@ from pycrictl.proxy.copies.copy_service import CallCopy, CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
-from tests.cluster.agent.copies.small import SmallAgent
-from tests.cluster.kubectl.copies.workstation import Client
 from tests.copy.hostile import FILE, member
 from tests.copy.trees import contents, listing, stages_in, tree
 from tests.e2e.node.kubelet import RUNTIME
@@ -303,53 +300,6 @@ def test_what_nobody_goes_on_with_ends(
 
 
 # Refused copies
-
-MOUNT_PROC = """
-import ctypes, os
-libc = ctypes.CDLL(None)
-assert libc.setns(os.open("/proc/{}/ns/mnt", os.O_RDONLY), 0) == 0
-assert libc.mount(b"proc", b"/proc", b"proc", 0, None) == 0
-"""
-
-
-@pytest.fixture(params=["the runtime", "an agent"])
-def through(
-    container: Pretended, start: Start, request: pytest.FixtureRequest
-) -> Iterator[Copier | Client]:
-    """A client of a proxy, or of an agent that copies through one."""
-    proxy = start()
-    if request.param == "the runtime":
-        yield Copier(proxy)
-        return
-    agent = SmallAgent(container.root.parent, str(proxy.socket_path))
-    client = Client(container.root.parent)
-    (client.folder / "relay").symlink_to("agent")
-    yield client
-    agent.close()
-
-
-def test_reasons_are_those_of_the_paths(
-    through: Copier | Client, container: Pretended, tmp_path: Path
-) -> None:
-    """Through a proxy they neither name it nor show whole IDs, nor claim that anything stopped."""
-    (container.root / "proc").mkdir()
-    script = MOUNT_PROC.format(container.process.pid)
-    subprocess.run([sys.executable, "-c", script], check=True)
-    no_way = "exec with cat reads such a file, exec -i with tee writes one"
-    for path, why in (
-        ("/missing", 'cannot copy "/missing": no such file or directory'),
-        ("/proc/stat", f'"/proc/stat" is on procfs, which is never copied ({no_way})'),
-    ):
-        with pytest.raises(PycrictlError) as caught:
-            through.out(path, tmp_path / "out")
-        assert caught.value.message == why
-    with pytest.raises(PycrictlError) as caught:
-        through.into("/etc/hostname", "/proc/sys/kernel/hostname")
-    assert caught.value.message.startswith('"/proc/sys/kernel" is on procfs')
-    container.state = cri_pb2.CONTAINER_EXITED
-    with pytest.raises(PycrictlError, match=f'^container "{ID[:13]}" is not running|not running$'):
-        through.out("/missing", tmp_path / "out")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_codes(copier: Copier, container: Pretended) -> None:
