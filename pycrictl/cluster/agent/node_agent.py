@@ -19,10 +19,9 @@ from pycrictl.cluster.agent.agent_settings import AgentSettings
 from pycrictl.cluster.agent.api.names import PORT, SERVICE
 from pycrictl.cluster.agent.asyncapi import FIRST_REST_S, LONGEST_REST_S, AsyncApiClient, Reflector
 from pycrictl.cluster.agent.cluster import Cluster
-from pycrictl.cluster.agent.copies.engine import Engine
-from pycrictl.cluster.agent.copies.handlers import CopyRoutes
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import CopyEnded, NodeCopy
+from pycrictl.cluster.agent.copies.routes import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
 from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
@@ -165,7 +164,7 @@ class Agent:
             disk_limit_bytes=settings.spool_limit_bytes,
             free_bytes=partial(free_bytes, settings.spool_dir),
         )
-        return NodeCopies(settings.spool_dir, Engine(open_client), slots, self._audit)
+        return NodeCopies(settings.spool_dir, open_client, slots, self._audit)
 
     def _audit(self, ended: CopyEnded) -> None:
         self._log.info("copy", **ended.fields)

@@ -52,8 +52,7 @@ from pycrictl.cluster.agent.api.names import (
     pod_not_found,
 )
 from pycrictl.cluster.agent.cluster import Cluster, Scope
-from pycrictl.cluster.agent.copies.forwarding import CopyRequest
-from pycrictl.cluster.agent.copies.handlers import CopyRoutes
+from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.objects import pod_of, wanted
 from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams

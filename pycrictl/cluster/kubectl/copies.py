@@ -3,8 +3,8 @@
 1. This module measures the archive (into a container), and creates a session under a name of its
    own, so that even an interrupted creation can be cancelled.
 2. The API server authorizes ``pods/containercopies`` and forwards to any agent.
-   ``agent.copies.handlers`` checks ``create pods/exec`` as well and forwards to the agent of the
-   pod's node (``forwarding``), which finds the container and checks quotas and disk space. Out of a
+   ``agent.copies.routes`` checks ``create pods/exec`` as well and forwards to the agent of the
+   pod's node, which finds the container and checks quotas and disk space. Out of a
    container, the archive is made in the spool meanwhile.
 3. The bytes go over a WebSocket in pieces with offset and checksum (``copy.transfer.messages``),
    since neither the API server nor ``kubectl proxy`` cuts it after 60 seconds. The receiver

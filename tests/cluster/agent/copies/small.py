@@ -20,11 +20,9 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from pycrictl.cluster.agent.api.answers import refuse
-from pycrictl.cluster.agent.copies.engine import Engine
-from pycrictl.cluster.agent.copies.forwarding import CopyRequest
-from pycrictl.cluster.agent.copies.handlers import answer_here
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
-from pycrictl.cluster.agent.copies.requests import CopyOwner, CopySpec, NodeCopy, Place, Refused
+from pycrictl.cluster.agent.copies.requests import CopyOwner, NodeCopy, Refused
+from pycrictl.cluster.agent.copies.routes import CopyRequest, answer_here
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
@@ -37,15 +35,16 @@ Write = Callable[[memoryview], None]
 Make = Callable[[Write, Watch], None]
 
 
-class MakingEngine(Engine):
-    """An engine that sends archives made by a test, if ``make`` is set."""
+class MadeCopies(NodeCopies):
+    """Copies that send archives made by a test, if its agent's ``make`` is set."""
 
-    make: Make | None = None
+    agent: SmallAgent
 
-    def pack(self, place: Place, spec: CopySpec, download: Download, watch: Watch) -> Summary:
-        if self.make is None:
-            return super().pack(place, spec, download, watch)
-        self.make(download.write, watch)
+    def work(self, copy: Copy[NodeCopy], watch: Watch) -> Summary:
+        make = self.agent.make
+        if make is None or not isinstance(copy.transfer, Download):
+            return super().work(copy, watch)
+        make(copy.transfer.write, watch)
         return Summary()
 
 
@@ -65,8 +64,8 @@ class SmallAgent:
         self.audits: list[str] = []
         self.uid = "uid1"
         self.now_s: float | None = None
-        self.engine = MakingEngine(lambda: CriClient(runtime, timeout_s=10))
-        self.engine.make = make
+        self.make = make
+        self._runtime = runtime
         self._path, self._store = str(folder / "agent"), str(folder / "store")
         self._options = options
         self._loop = asyncio.new_event_loop()
@@ -98,13 +97,14 @@ class SmallAgent:
             free_bytes=partial(free_bytes, self._store),
             clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
         )
-        self.copies = NodeCopies(
+        self.copies = MadeCopies(
             self._store,
-            self.engine,
+            lambda: CriClient(self._runtime, timeout_s=10),
             slots,
             lambda ended: self.audits.append(ended.end.value),
             lifetime_s=self._options.get("lifetime_s", 900.0),
         )
+        self.copies.agent = self
         self.copies.start()
         self._server = web.Server(self._handle, handler_cancellation=True)
         with suppress(FileNotFoundError):

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
-from zlib import crc32
 
 import pytest
 
@@ -16,11 +14,8 @@ from pycrictl.base.errors import (
     ConnectError,
     CopyError,
     Exhausted,
-    FailedPrecondition,
-    NotFound,
 )
 from pycrictl.base.servicelog import pairs
-from pycrictl.cluster.agent.copies.engine import Engine
 from pycrictl.cluster.agent.copies.requests import (
     CopyEnded,
     CopyOwner,
@@ -29,16 +24,12 @@ from pycrictl.cluster.agent.copies.requests import (
     Place,
     refused,
 )
-from pycrictl.copy.archive import pack
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, REST_S, Slots, check_folder
-from pycrictl.copy.service.transfer import Download, Upload
+from pycrictl.copy.service.transfer import Upload
 from pycrictl.copy.transfer.messages import ResumableProtocol
-from pycrictl.runtime.cri.calls.client import CriClient
-from tests.copy.trees import UNWATCHED, Archive
-from tests.fakecri.server import FakeServer
-from tests.proxy.copier import ARCHIVE, MIB, Pretended
+from tests.proxy.copier import MIB
 
 ASKED = Place("shop", "web", "uid1", "main")
 MALLORY, JANE = "mallory", "jane"
@@ -189,31 +180,3 @@ def test_no_advice_that_only_the_node_can_take() -> None:
     ):
         found = refused(error)
         assert (found.code, found.message) == (code, message)
-
-
-@pytest.mark.root
-def test_the_work_of_the_node(
-    fake: FakeServer, container: Pretended, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = Engine(lambda: CriClient(fake.path, timeout_s=10))
-    place = engine.find(ASKED)
-    engine.check(place)
-    to = CopySpec(Direction.TO, b"/to/f", size_bytes=len(ARCHIVE), crc32=crc32(ARCHIVE))
-    for spec in (to, replace(to, path=b"/to", overwrite=False)):
-        archive = Archive([b"", ARCHIVE])  # from a client that pauses at first
-        archive.kind = None
-        engine.place(place, spec, archive, UNWATCHED)
-    assert (container.root / "to/f").exists()
-    (container.root / "to/f").write_text("old")
-    download = Download(ResumableProtocol(is_client=False, is_sender=True), str(tmp_path))
-    found = bytearray()
-    monkeypatch.setattr(download, "write", found.extend)
-    # Names are judged by the client: here they would take memory.
-    monkeypatch.setattr(pack, "Judge", lambda *_, **__: pytest.fail("an entry is judged"))
-    engine.pack(place, CopySpec(Direction.FROM, b"/to/f"), download, UNWATCHED)
-    assert b"old" in found
-    container.pods = {}
-    with pytest.raises(FailedPrecondition, match="was stopped or replaced"):
-        engine.check(place)
-    with pytest.raises(NotFound, match='container "main" of pod "shop/web" has not been made'):
-        engine.find(ASKED)

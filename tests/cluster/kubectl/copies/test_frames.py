@@ -203,7 +203,7 @@ def test_out_of_a_node(work: Workstation) -> None:
                 if data:
                     write(memoryview(data))
 
-            work.agent.engine.make = make
+            work.agent.make = make
             # The archive of "DIR/." has no top-level entry, and neither have those of the corpus.
             work.out("/to/.", work.here / name / "dest")
     assert (work.notes, list(work.there.iterdir())) == ([], [])

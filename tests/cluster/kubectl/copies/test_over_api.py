@@ -358,7 +358,7 @@ def test_a_restart_of_the_agent(work: Workstation) -> None:
 
     def restart() -> None:
         work.agent.stop()
-        work.agent.engine.make = making(lambda: None, archive(bytes(8 * MIB)))
+        work.agent.make = making(lambda: None, archive(bytes(8 * MIB)))
         work.agent.start()
 
     work.retries = 1000  # with short pauses
@@ -381,7 +381,7 @@ def test_an_interruption_after_starting_over(work: Workstation) -> None:
     def restart() -> None:
         nonlocal again
         work.agent.stop()
-        work.agent.engine.make = making(cut)
+        work.agent.make = making(cut)
         again = work.relay.passed
         work.agent.start()
 
