@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pycrictl.base.units import plural
 from pycrictl.cli.top.board import Board, BoardRow, lost_row, ordered, rows_in
@@ -13,6 +13,9 @@ from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.several import Several
 from pycrictl.show.records import Record
+
+if TYPE_CHECKING:
+    from pycrictl.hosts.session import Fields
 
 RETRY_S = 3.0
 
@@ -29,7 +32,7 @@ class HostBoards:
         self,
         ssh: Ssh,
         hosts: Sequence[Host],
-        start: Callable[[Host], Mapping[str, Any]],
+        start: Callable[[Host], Fields],
         words: Sequence[str],
     ) -> None:
         self._labels = [host.label for host in hosts]

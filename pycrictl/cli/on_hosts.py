@@ -105,7 +105,7 @@ class Request(NamedTuple):
 
     words: list[str]
     files: Sequence[tuple[int, str]] = ()
-    variables: Mapping[str, str] = {}
+    variables: Sequence[str] = ()
     input_from: int | None = None
     output_to: str = ""
 
@@ -118,28 +118,30 @@ class _Target(NamedTuple):
     hosts: Sequence[Host]
     global_words: Sequence[str]
 
-    def start(self, request: Request, host: Host) -> dict[str, Any]:
+    def start(self, request: Request, host: Host) -> dict[str, list[str]]:
         """Return what a host is told to run, after it was sent the files."""
         start = session.start_message(self.env.program, host.label, request.words, self.env.environ)
         if request.files or request.variables:
             content = json.dumps({"files": request.files, "environ": request.variables})
-            start["files"] = self.ssh.put(host, content.encode())
+            start["files"] = [self.ssh.put(host, content.encode())]
         return start
 
-    def start_of_several(self, request: Request, host: Host) -> dict[str, Any]:
+    def start_of_several(self, request: Request, host: Host) -> dict[str, list[str]]:
         """Return what one of several hosts is told: to write records."""
         env, start = self.env, self.start(request, host)
-        start["environ"]["COLUMNS"] = str(env.columns or 80)
-        terminals = [env.stdout_is_terminal, env.stderr_is_terminal]
-        is_plain = "events" in request.words  # they do not end, and are lines
-        return {**start, "terminals": terminals, "records": token_hex(), "is_plain": is_plain}
+        start["environ"].append(f"COLUMNS={env.columns or 80}")
+        start["terminals"] = ["1"] * env.stdout_is_terminal + ["2"] * env.stderr_is_terminal
+        start["records"] = [token_hex()]
+        if "events" in request.words:  # they do not end, and are lines
+            start["plain"] = [""]
+        return start
 
     def process(
-        self, host: Host, words: Sequence[str], variables: Mapping[str, str], stdin: int | None
+        self, host: Host, words: Sequence[str], variables: Sequence[str], stdin: int | None
     ) -> session.Process:
         """Start a command without a terminal; the error names the host."""
         start = self.start(Request([*self.global_words, *words]), host)
-        start["environ"] |= variables
+        start["environ"] += variables
         try:
             return session.Process(
                 session.words_of(self.ssh.reach(host), start, is_terminal=False), stdin
@@ -224,7 +226,7 @@ def _alone(target: _Target, request: Request) -> int:
 
     def attempt(stdout: int) -> int:
         is_kept, way = ssh.kept(host) is not None, ssh.reach(host)
-        if way["asks"] and not has_terminal:
+        if "asks" in way and not has_terminal:
             raise HostError("sudo needs a password there", hint="run it where a terminal can ask")
         start = target.start(request, host)
         end = session.run(
@@ -295,7 +297,7 @@ def _forward(target: _Target, line: CommandLine) -> int:
     words = ["port-forward", *options, "--address=127.0.0.1", "--", pod]
     words += [f":{pair.remote}" for pair in pairs]
     begun: list[tuple[str, int]] = []
-    with closing(target.process(host, words, {}, None)) as process:
+    with closing(target.process(host, words, (), None)) as process:
         try:
             for is_error, data in process.pieces():
                 if is_error:
@@ -334,7 +336,7 @@ def _request(
     line = parse()
     request = Request(
         [*global_words, *words],
-        variables={name: env.environ[name] for name in travel.variables if name in env.environ},
+        variables=[f"{n}={env.environ[n]}" for n in travel.variables if n in env.environ],
         input_from=0 if "*" in travel.reads or _typed(line) & {*travel.reads} else None,
     )
     names_files = travel.files or travel.options or travel.input or travel.output

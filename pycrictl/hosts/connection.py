@@ -8,7 +8,6 @@ shells read them first, even fish and csh: no single quotes, backslashes, ``!`` 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from pycrictl import __version__
 from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
@@ -107,11 +106,11 @@ class Ssh:
     def socket(self, host: Host) -> str:
         return session.socket_of(self._environ, host.label, sudo=self._sudo)
 
-    def kept(self, host: Host) -> dict[str, Any] | None:
+    def kept(self, host: Host) -> session.Fields | None:
         """Return how commands are run there (``session.known_way``), if that is known."""
         return session.known_way(self.socket(host)) if self._keeps else None
 
-    def reach(self, host: Host) -> dict[str, Any]:
+    def reach(self, host: Host) -> session.Fields:
         """Return how commands are run there; sends the program if the host needs it."""
         if way := self.kept(host):
             return way
@@ -132,18 +131,19 @@ class Ssh:
             folder = str(Path(path).parent.parent)
             run = run.replace(path, f"env XDG_CACHE_HOME={folder}/cache {path}")
             run = f"sh -c 'trap : HUP TERM PIPE; {run}; s=$?; rm -rf {folder}; exit $s'"
-        way = {"ssh": self._options(host), "name": host.name, "command": run}
-        way |= {"sudo": self._sudo, "asks": asks == "yes"}
+        way = {"ssh": self._options(host), "name": [host.name], "command": [run]}
+        way |= {"sudo": [""]} if self._sudo else {}
+        way |= {"asks": [""]} if asks == "yes" else {}
         if self._keeps:
             with suppress(OSError):
-                way["inode"] = os.lstat(self.socket(host)).st_ino
-                Path(f"{self.socket(host)}.json").write_text(json.dumps(way))
+                way["inode"] = [str(os.lstat(self.socket(host)).st_ino)]
+                Path(f"{self.socket(host)}.way").write_bytes(session.pack(way))
         return way
 
     def status(self, host: Host, end: End) -> int:
         """Return the exit status of a command; HostError if it has not begun, or was cut off."""
         if not end.is_begun:
-            Path(f"{self.socket(host)}.json").unlink(missing_ok=True)
+            Path(f"{self.socket(host)}.way").unlink(missing_ok=True)
             raise failure(end)
         is_lost = end.status == LOST_STATUS and (
             not self._keeps or session.is_lost(self.socket(host))

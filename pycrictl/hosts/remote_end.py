@@ -8,7 +8,6 @@ then gets SIGHUP and, 0.5 s later, SIGKILL.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -16,12 +15,20 @@ import struct
 import sys
 from contextlib import suppress
 
-from pycrictl.hosts.session import BEGUN, CREDENTIALS, HOST_VARIABLE, MARK, SENT_VARIABLES, STOPPED
+from pycrictl.hosts.session import (
+    BEGUN,
+    CREDENTIALS,
+    HOST_VARIABLE,
+    MARK,
+    SENT_VARIABLES,
+    STOPPED,
+    unpack,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn
+    from typing import NoReturn
 
 SILENCE_S = 4.0
 _GRACE_S = 0.5
@@ -34,7 +41,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
         run: runs the command line in ``sys.argv``, in a child process.
         words: the start in hex, and if it is not in the environment, ``SSH_CONNECTION``.
     """
-    start = json.loads(bytes.fromhex(words[0]))
+    start = unpack(bytes.fromhex(words[0]))
     connection = "".join(words[1:]) or os.environ.get("SSH_CONNECTION", "")
     has_terminal = os.isatty(0) and os.isatty(1)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE):
@@ -128,39 +135,41 @@ def _signal(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _become(start: dict[str, Any], run: Callable[[], NoReturn]) -> NoReturn:
+def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoReturn:
     """Turn this process into the command."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for name in (*SENT_VARIABLES, *CREDENTIALS, HOST_VARIABLE):
         os.environ.pop(name, None)
-    os.environ |= start["environ"] | {"PYCRICTL_ON_HOST": start["host"]}
-    sys.argv = [start["program"], *start["argv"]]
-    terminals = start.get("terminals", (False, False))
-    if any(terminals) or "records" in start:
+    os.environ |= dict(pair.split("=", 1) for pair in start.get("environ", ()))
+    os.environ["PYCRICTL_ON_HOST"] = start["host"][0]
+    sys.argv = start["argv"]
+    terminals = start.get("terminals", ())
+    if terminals or "records" in start:
         from pycrictl.show.records import Records, ToldStream
 
-        sys.stderr = ToldStream(2, is_terminal=terminals[1])
-        sys.stdout = ToldStream(1, is_terminal=terminals[0])
-        if "records" in start and not start["is_plain"]:
-            sys.stdout = Records(start["records"], is_terminal=terminals[0])
+        sys.stderr = ToldStream(2, is_terminal="2" in terminals)
+        sys.stdout = ToldStream(1, is_terminal="1" in terminals)
+        if "records" in start and "plain" not in start:
+            sys.stdout = Records(start["records"][0], is_terminal="1" in terminals)
     run()
 
 
-def _take_files(start: dict[str, Any]) -> str:
+def _take_files(start: dict[str, list[str]]) -> str:
     """Write the client's files to a folder of their own, and name them in the command line."""
+    import json
     from pathlib import Path
     from tempfile import mkdtemp
 
-    sent = Path(start["files"])
+    sent = Path(start["files"][0])
     travels = json.loads(sent.read_bytes())
     sent.unlink()
-    start["environ"] |= travels["environ"]
+    start.setdefault("environ", []).extend(travels["environ"])
     scratch = mkdtemp(prefix="pycrictl-")
     for place, text in travels["files"]:
-        path = Path(scratch, f"{place}", Path(start["argv"][place]).name)
+        path = Path(scratch, f"{place}", Path(start["argv"][1 + place]).name)
         path.parent.mkdir()
         path.write_bytes(text.encode("latin-1"))
-        start["argv"][place] = str(path)
+        start["argv"][1 + place] = str(path)
     return scratch

@@ -5,7 +5,6 @@ Imports nothing that costs time: ``run_kept`` comes before the program's own mod
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -17,6 +16,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import Any
+
+    Fields = Mapping[str, Sequence[str]]
+    """Names with any number of texts."""
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
@@ -64,26 +66,40 @@ def folder_of(environ: Mapping[str, str]) -> str:
 
 
 def socket_of(environ: Mapping[str, str], label: str, *, sudo: bool) -> str:
-    """Return the path of a host's control socket; with ``.json``, of what is known of the host."""
+    """Return the path of a host's control socket; with ``.way``, of what is known of the host."""
     key = "\0".join((environ.get(COMMAND_VARIABLE, ""), "sudo" if sudo else "", label)).encode()
     return f"{folder_of(environ)}/{zlib.crc32(key):08x}-{len(key)}"
 
 
-def known_way(socket: str) -> dict[str, Any] | None:
+def pack(fields: Fields) -> bytes:
+    """Return fields as bytes; JSON would take time to load."""
+    lines = [f"{name}={text}" for name, texts in fields.items() for text in texts]
+    return "\0".join(lines).encode(errors="surrogateescape")
+
+
+def unpack(content: bytes) -> dict[str, list[str]]:
+    fields: dict[str, list[str]] = {}
+    for line in content.decode(errors="surrogateescape").split("\0"):
+        name, _, text = line.partition("=")
+        fields.setdefault(name, []).append(text)
+    return fields
+
+
+def known_way(socket: str) -> Fields | None:
     """Return how commands are run on a host, if its control connection is kept.
 
     ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``command`` runs the
-    program there, with places for ``sudo`` and ``start``; ``sudo`` is whether it runs by sudo, and
-    ``asks`` whether that needs a password.
+    program there, with places for ``sudo`` and ``start``; ``sudo`` is there if it runs by sudo, and
+    ``asks`` if that needs a password.
     """
     try:
         status = os.lstat(os.path.dirname(socket))
         if status.st_uid != os.geteuid() or status.st_mode & 0o170077 != 0o040000:
             return None
-        with open(f"{socket}.json", "rb") as file:
-            way: dict[str, Any] = json.loads(file.read())
-        return way if way["inode"] == os.lstat(socket).st_ino else None
-    except (OSError, ValueError, KeyError, TypeError):
+        with open(f"{socket}.way", "rb") as file:
+            way = unpack(file.read())
+        return way if way.get("inode") == [str(os.lstat(socket).st_ino)] else None
+    except OSError:
         return None
 
 
@@ -99,25 +115,25 @@ def is_lost(socket: str) -> bool:
 
 def start_message(
     program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
-) -> dict[str, Any]:
+) -> dict[str, list[str]]:
     """Return what the host's end is told to run.
 
-    More keys: ``files``, the path there of what else travels; ``terminals``, which of the client's
-    standard output and error are; ``records``, a secret word in front of records of output, with
-    ``is_live``.
+    More fields: ``files``, the path there of what else travels; ``terminals``, the descriptors of
+    the client's standard output and error that are; ``records``, a secret word in front of records
+    of output, unless ``plain`` is there.
     """
-    sent = {name: environ[name] for name in SENT_VARIABLES if name in environ}
-    return {"program": program, "argv": [*argv], "host": label, "environ": sent}
+    sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
+    return {"argv": [program, *argv], "host": [label], "environ": sent}
 
 
-def words_of(way: Mapping[str, Any], start: Mapping[str, Any], *, is_terminal: bool) -> list[str]:
+def words_of(way: Fields, start: Fields, *, is_terminal: bool) -> list[str]:
     """Return ssh's command line; the start is an argument, in hex for shells of any kind."""
-    sudo = "" if not way["sudo"] else "sudo -- " if is_terminal else "sudo -n -- "
-    command = way["command"] % {"sudo": sudo, "start": json.dumps(start).encode().hex()}
+    sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
+    command = way["command"][0] % {"sudo": sudo, "start": pack(start).hex()}
     flags = ["-T", "-o", "BatchMode=yes"]
     if is_terminal:
         flags = ["-tt", "-o", "LogLevel=ERROR"]
-    return [*way["ssh"], *flags, "--", way["name"], command]
+    return [*way["ssh"], *flags, "--", *way["name"], command]
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
@@ -145,7 +161,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
         os.write(2, f"pycrictl: cannot write to standard output: {exc.strerror}\n".lower().encode())
         return 1
     if not end.is_begun:
-        os.unlink(f"{socket}.json")
+        os.unlink(f"{socket}.way")
         return None
     if end.status == LOST_STATUS and is_lost(socket):
         os.write(2, f"pycrictl: {label}: the connection has ended\n".encode())
@@ -164,8 +180,8 @@ class End:
 
 
 def run(
-    way: Mapping[str, Any],
-    start: dict[str, Any],
+    way: Fields,
+    start: dict[str, list[str]],
     *,
     is_terminal: bool,
     stdin: int | None = None,
@@ -178,11 +194,12 @@ def run(
         stdout: the descriptor that gets its standard output.
     """
     if is_terminal:
-        return _run_on_terminal(words_of(way, start, is_terminal=True), is_shown=way["asks"])
-    start["terminals"] = [os.isatty(1) and stdout == 1, os.isatty(2)]
-    if True in start["terminals"]:
-        size = os.get_terminal_size(1 if start["terminals"][0] else 2)
-        start["environ"] |= {"COLUMNS": str(size.columns), "LINES": str(size.lines)}
+        return _run_on_terminal(words_of(way, start, is_terminal=True), is_shown="asks" in way)
+    terminals = [number for number in (stdout, 2) if os.isatty(number)]
+    if terminals:
+        size = os.get_terminal_size(terminals[0])
+        start["environ"] += [f"COLUMNS={size.columns}", f"LINES={size.lines}"]
+        start["terminals"] = [str(number) for number in terminals]
     process = Process(words_of(way, start, is_terminal=False), stdin)
     try:
         for is_error, data in process.pieces():

@@ -9,11 +9,11 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.hosts.connection import HostError, Ssh
@@ -23,6 +23,7 @@ from pycrictl.show.records import Record, parsed
 
 if TYPE_CHECKING:
     from pycrictl.hosts.names import Host
+    from pycrictl.hosts.session import Fields
 
 _TICK_S: Final = 0.1
 _PIECE_BYTES: Final = 64 * 1024
@@ -64,7 +65,7 @@ class Several:
         self,
         ssh: Ssh,
         hosts: Sequence[Host],
-        start: Callable[[Host], Mapping[str, Any]],
+        start: Callable[[Host], Fields],
         *,
         most: int,
         input_from: int | None = None,
@@ -106,7 +107,7 @@ class Several:
             status, error, process, word = 0, "", None, b""
             try:
                 way, start = self._ssh.reach(host), self._start(host)
-                words, word = words_of(way, start, is_terminal=False), start["records"].encode()
+                words, word = words_of(way, start, is_terminal=False), start["records"][0].encode()
                 process = Process(words, None if self._input_from is None else -1)
             except PycrictlError as exc:
                 error = exc.message + (f" ({exc.hint})" if exc.hint else "")

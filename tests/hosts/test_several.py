@@ -28,11 +28,12 @@ MOST_BYTES = 60 * 1024 * 1024
 
 _HOSTILE = """\
 #!/usr/bin/python3 -IS
-import json, os, sys
+import os, sys
 if sys.argv[1:] == ["--version"]:
     print("pycrictl version {version}")
     sys.exit()
-word = json.loads(bytes.fromhex(sys.argv[2])).get("records", "").encode()
+start = bytes.fromhex(sys.argv[2]).split(bytes(1))
+word = next((each[8:] for each in start if each.startswith(b"records=")), b"")
 def write(data):
     while data:
         data = data[os.write(1, data):]
