@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import http.client
 import json
-import ssl
 import time
 from typing import Any
 
@@ -65,21 +63,3 @@ def test_the_credential_for_the_api_server_is_read_again(cluster: Cluster) -> No
     kubeconfig = cluster.api.kubeconfig(token="next", client_certificate="", client_key="")
     (cluster.folder / "kubeconfig").write_text(json.dumps(kubeconfig))
     assert cluster.get(PULLS).status == 200
-
-
-def test_the_kubelets_routes_through_the_api_servers_node_proxy(cluster: Cluster) -> None:
-    """The node proxy forwards no ``Authorization``, so the token needs a header of its own."""
-    port = cluster.start().listener.address[1]
-    address = [{"type": "InternalIP", "address": "127.0.0.1"}]
-    node = {"metadata": {"name": "n1"}, "status": {"addresses": address}}
-    cluster.api.objects.add("", "nodes", node)
-    cluster.api.tokens["boss"] = Token(User("boss", ("system:masters",)))
-    path = f"/api/v1/nodes/https:n1:{port}/proxy/imagePullProgress/default/web"
-    context = ssl.create_default_context(cafile=cluster.api.certificates.ca)
-    found = []
-    for headers in ({}, {"X-Pycrictl-Token": "boss"}):
-        connection = http.client.HTTPSConnection("127.0.0.1", cluster.api.port, context=context)
-        connection.request("GET", path, headers={"Authorization": "Bearer boss", **headers})
-        found.append(connection.getresponse().status)
-        connection.close()
-    assert found == [401, 404]

@@ -48,24 +48,6 @@ def test_what_events_say(
     assert told.is_warning == (state is FAILED)
 
 
-def test_an_event_in_the_cluster(cluster: Cluster) -> None:
-    rules = [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
-    cluster.api.grants.append(Grant(OWN, rules))
-    agent = cluster.start(writes_events=True)
-    running = shown(layer("downloading", 40))
-    agent.pulls.keep([replace(running, ended_s=2e9)])
-    cluster.add_pod("web")
-
-    def written() -> list[Any]:
-        return [body for _, path, body in cluster.api.asked if path.endswith("/events")]
-
-    wait_until(written)
-    body = written()[0]
-    assert body["reason"] == "PullProgress"
-    assert body["involvedObject"]["name"] == "web"
-    assert body["message"].startswith(f"Pulling image {IMAGE}: 39 % (40 of 100 B)")
-
-
 def test_an_event_ends_although_nobody_knows_the_pull_any_more(cluster: Cluster) -> None:
     rules = [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
     cluster.api.grants.append(Grant(OWN, rules))
@@ -73,13 +55,16 @@ def test_an_event_ends_although_nobody_knows_the_pull_any_more(cluster: Cluster)
     agent.pulls.keep([replace(shown(layer("downloading", 40)), ended_s=2e9)])
     document = cluster.add_pod("web")
 
-    def messages() -> list[str]:
+    def written() -> list[Any]:
         bodies = [body for _, path, body in cluster.api.asked if "/events" in path]
-        return [body["message"] for body in bodies if body and "message" in body]
+        return [body for body in bodies if body and "message" in body]
 
-    wait_until(messages)
+    wait_until(written)
+    first = written()[0]
+    assert (first["reason"], first["involvedObject"]["name"]) == ("PullProgress", "web")
+    assert first["message"].startswith(f"Pulling image {IMAGE}: 39 % (40 of 100 B)")
     document["status"]["containerStatuses"][0]["state"] = {"running": {}}
     document["status"]["phase"] = "Running"
     cluster.api.objects.add("", "pods", document)
     agent.pulls._ended = {}
-    wait_until(lambda: "was pulled in" in messages()[-1])
+    wait_until(lambda: "was pulled in" in written()[-1]["message"])

@@ -29,9 +29,6 @@ DENIED_S: Final = 15.0
 """How long reviews are cached: of valid tokens, of rights that are allowed, and denials of either.
 No longer than the kubelet's (2 m, 5 m, 30 s)."""
 
-TOKEN_HEADER: Final = "X-Pycrictl-Token"
-"""The header of a token sent through the API server's node proxy, which drops the usual one."""
-
 MAX_CACHED: Final = 1000
 MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_REVIEWS: Final = 16
@@ -143,8 +140,6 @@ class Access:
         self, request: web.BaseRequest, audience: str
     ) -> tuple[User, tuple[str, ...]] | None:
         token = _token_of(request)
-        if not token and not audience:
-            token = request.headers.get(TOKEN_HEADER, "")
         if not token or len(token) > MAX_TOKEN_CHARS:
             return None
         key = f"{audience} {hashlib.sha256(token.encode('utf-8', 'replace')).hexdigest()}"
