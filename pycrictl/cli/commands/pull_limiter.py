@@ -46,7 +46,7 @@ def status(
     output: options.Output = "table",
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
 ) -> None:
-    """Show the limit, the pulls in progress, the queue, and other limits on the node.
+    """Show the limit, the pulls in progress, the queue, and kubelet's own limit.
 
     Example: pycrictl pull-limiter status --watch
     """

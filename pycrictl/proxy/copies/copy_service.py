@@ -59,23 +59,6 @@ class CallCopy(NamedTuple):
     trace: str
 
 
-class Ticket(NamedTuple):
-    """A copy whose URL was opened."""
-
-    copies: Copies[CallCopy]
-    copy: Copy[CallCopy]
-
-    async def serve(self, sock: socket.socket) -> None:
-        deadline = time.monotonic() + time_limit_s(self.copy.size_bytes)
-        await self.copies.attach(self.copy, SocketLink(sock, idle_s=IDLE_S, deadline=deadline))
-        if self.copy.task is not None:
-            await asyncio.shield(self.copy.task)
-
-    def drop(self) -> None:
-        why = UsageError("its URL was not opened as a WebSocket")
-        self.copies.fail(self.copy, why, Event.REFUSED)
-
-
 @dataclass(eq=False)
 class CopyService:
     """Answers the calls, and serves the streams behind their URLs; the ``Door`` of its copies.
@@ -161,8 +144,8 @@ class CopyService:
             asked = kind.FromString(request.message)
             copy = await self._begun(asked, request.trace)
             await self._copies.made(copy)
-            ticket = Ticket(self._copies, copy)
-            url = self.tokens.issue(COPY_PATH, ticket, now=self._loop.time())
+            serve = partial(self._serve, copy)
+            url = self.tokens.issue(COPY_PATH, serve, now=self._loop.time())
         except asyncio.CancelledError:
             if copy is not None:
                 await self._copies.give_up(copy, Event.ABANDONED, "its call was cancelled")
@@ -177,6 +160,19 @@ class CopyService:
                 url=url, size=copy.size_bytes, checksum=copy.crc32
             )
         return Answer(response=response.SerializeToString())
+
+    async def _serve(self, copy: Copy[CallCopy], sock: socket.socket, opening: bytes) -> None:
+        """Make a copy over the connection that opened its URL, and close the connection."""
+        deadline = time.monotonic() + time_limit_s(copy.size_bytes)
+        try:
+            sock.send(opening)
+            await self._copies.attach(copy, SocketLink(sock, idle_s=IDLE_S, deadline=deadline))
+            if copy.task is not None:
+                await asyncio.shield(copy.task)
+        except OSError:  # the client has disconnected
+            why = UsageError("its URL was not opened as a WebSocket")
+            self._copies.fail(copy, why, Event.REFUSED)
+            sock.close()
 
     async def _begun(self, asked: Asked, trace: str) -> Copy[CallCopy]:
         """Make all checks that are possible before copying, and begin the copy.

@@ -4,7 +4,7 @@ It listens on the port in its URLs and, for clients in another network namespace
 
 For a progress stream, a request that upgrades to a WebSocket gets a text message for each record
 and, at the end, a normal close. Any other GET gets the same records as lines of a chunked body,
-which works with ``curl -N``. A copy stream is always a WebSocket, served by its ``Ticket``.
+which works with ``curl -N``. A copy stream is always a WebSocket, served by its token's payload.
 
 A token alone gives permission to open its URL, so it is random (192 bits), works once and soon
 expires. Only its hash is kept: neither a dump of this object nor the duration of a lookup reveals
@@ -21,10 +21,10 @@ import contextlib
 import hashlib
 import secrets
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from websockets import protocol
@@ -56,20 +56,12 @@ _GOODBYE_S: Final = 1.0
 _MAX_MESSAGE_BYTES: Final = 4096  # the content is ignored
 
 TargetT = TypeVar("TargetT")
-
-
-class Ticket(Protocol):
-    """A copy whose URL is opened."""
-
-    async def serve(self, sock: socket.socket) -> None:
-        """Serve the copy on a connection after the handshake, and close the connection."""
-
-    def drop(self) -> None:
-        """Give up the copy, which will not be served."""
+ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
+"""Serves a copy on a connection, after it has sent the end of the handshake."""
 
 
 class StreamServer(HttpServer, Generic[TargetT]):
-    """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, and tickets.
+    """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, or ``ServeCopy``.
 
     ``follow`` yields the records of a progress stream in batches.
     """
@@ -122,7 +114,8 @@ class StreamServer(HttpServer, Generic[TargetT]):
             answer = _handshake(request, STREAM_PROTOCOL)
             if http.early:
                 raise RequestRefused(HTTPStatus.BAD_REQUEST)
-            return _copy(sock, self._tokens.redeem(target, now=now), answer)
+            serve: ServeCopy = self._tokens.redeem(target, now=now)
+            return serve(sock, answer)
         if request.wants_websocket:
             form = _Messages(_handshake(request))
         return self._serve(sock, form, self._tokens.redeem(target, now=now), http.early)
@@ -198,15 +191,6 @@ class StreamServer(HttpServer, Generic[TargetT]):
                 await end_tasks({sender, listener})
             finally:
                 sock.close()
-
-
-async def _copy(sock: socket.socket, ticket: Ticket, answer: bytes) -> None:
-    try:
-        sock.send(answer)
-        await ticket.serve(sock)
-    except OSError:  # the client has disconnected
-        ticket.drop()
-        sock.close()
 
 
 # One-time tokens; pure
