@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
-from pycrictl.base.errors import ConnectError, DeadlineExceeded, PycrictlError
+from pycrictl.base.errors import ConnectError, DeadlineExceeded
 from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each, places_of, unmet
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
     from google.protobuf.message import Message
 
-    from pycrictl.diagnosis.findings import Disk
     from pycrictl.runtime.cri.calls.client import CriClient
 
 MOST_REGISTRIES: Final = 4
@@ -40,16 +38,6 @@ CALL_S: Final = 1.5
 
 _TIME_ERROR: Final = 5
 _TIMEX_BYTES: Final = 512
-
-
-class NodeProxy(Protocol):
-    @property
-    def listen(self) -> str: ...
-
-    @property
-    def upstream(self) -> str: ...
-
-    def status(self) -> Mapping[str, Any]: ...
 
 
 class NodeCollector(Asking):
@@ -79,12 +67,12 @@ class NodeCollector(Asking):
         self,
         connect: Callable[[], tuple[CriClient, CriClient]],
         root: Path,
-        find_proxy: Callable[[], NodeProxy | None],
+        ask_proxy: Callable[[], Mapping[str, Any]],
     ) -> NodeFacts:
         clients: list[CriClient] = []
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
-        self._begin("proxy", lambda: self._ask_proxy(find_proxy))
+        self._begin("proxy", lambda: self._known.update(ask_proxy()))
         self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
@@ -106,7 +94,7 @@ class NodeCollector(Asking):
         except ConnectError as exc:
             known["problem"] = exc.message
             known["is_forbidden"] = "permission denied" in exc.message
-            self._begin_disks(USUAL)
+            self._begin("disks", self._look_at_disks)
             self._begin_registries()
             return
         clients += {client, images}
@@ -116,7 +104,7 @@ class NodeCollector(Asking):
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
             self._runtime = client.endpoint, answer.runtime_name, answer.runtime_version
         if self._silent:
-            self._begin_disks(USUAL)
+            self._begin("disks", self._look_at_disks)
             self._begin_registries()
             return
         self._begin("disks", lambda: self._look_at_disks(images))
@@ -148,28 +136,13 @@ class NodeCollector(Asking):
             self._silent.append(f"{name}: {said.removeprefix(unreachable(client.endpoint))}")
             raise
 
-    def _look_at_disks(self, images: CriClient) -> None:
-        try:
-            answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
-        except PycrictlError:
-            self._begin_disks(USUAL)
-            raise
-        self._begin_disks([*places_of(answer), *OTHERS])
-
-    def _begin_disks(self, places: Iterable[tuple[str, str]]) -> None:
-        """Measure each in a thread of its own, as one that hangs must not hide the others."""
-        places = list(dict.fromkeys(places))
-        found: dict[tuple[str, str], tuple[int, Disk]] = {}
-
-        def measure(place: tuple[str, str]) -> None:
-            if (disk := disk_at(*place)) is not None:
-                found[place] = disk
-                self._known["disks"] = tuple(
-                    once_each(found[one] for one in places if one in found)
-                )
-
-        for place in places:
-            self._begin(f"disk of {place[0]}", partial(measure, place))
+    def _look_at_disks(self, images: CriClient | None = None) -> None:
+        places: Iterable[tuple[str, str]] = USUAL
+        if images is not None:
+            with self._optional("disks"):
+                answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
+                places = [*places_of(answer), *OTHERS]
+        self._known["disks"] = tuple(once_each(filter(None, (disk_at(*one) for one in places))))
 
     def _look_at_host(self, root: Path) -> None:
         kubelet = find_kubelet(root)
@@ -190,11 +163,6 @@ class NodeCollector(Asking):
             socket = Path(noderoot.locate(runtime.removeprefix("unix://")))
             return socket.samefile(used.removeprefix("unix://"))
         return None
-
-    def _ask_proxy(self, find: Callable[[], NodeProxy | None]) -> None:
-        if (proxy := find()) is not None:
-            self._known |= {"proxy": proxy.listen, "proxy_upstream": proxy.upstream}
-            self._known["proxy_limit"] = proxy.status()["limit"]
 
     def _begin_registries(self) -> None:
         if not self._tries_registries:

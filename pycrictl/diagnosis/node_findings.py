@@ -170,7 +170,6 @@ _ADVICE: Final = {
     "tls": "put the registry's CA into certs.d, or renew its certificate",
     "auth": "check the address: this does not speak the registry's protocol",
     "first byte": "check the name of the repository, and the registry's log",
-    "speed": "check the registry's storage: manifests come, layers do not",
 }
 
 

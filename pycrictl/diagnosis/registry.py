@@ -1,8 +1,7 @@
 """Tests the connection from this node to a server of a registry; each request takes two seconds.
 
-The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, time to the
-first byte, and the speed of one bounded range. They go the way of the runtime: through its HTTP
-proxy, with its authorities.
+The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, and the first
+byte of a manifest. They go the way of the runtime: through its HTTP proxy, with its authorities.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from pycrictl.base.errors import ConfigError
-from pycrictl.base.foreign import count, mappings, parsed, text, texts
-from pycrictl.base.units import format_bytes, format_duration
+from pycrictl.base.units import format_duration
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import Keyring, Login
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
@@ -35,10 +33,6 @@ from pycrictl.runtime.cri.calls.redact import redact_text
 STEP_S: Final = 2.0
 CREDENTIALS: Final = "the credentials of "
 """The beginning of the text of a login."""
-
-RANGE_BYTES: Final = 1 << 20
-
-_ANSWER_BYTES: Final = 4 << 20
 
 
 class Step(NamedTuple):
@@ -111,7 +105,6 @@ class Trial:
             raise ValueError(f"not tested: {parts.scheme} proxies are not supported")
         self._host = parts.hostname or ""
         self._port = parts.port or (80 if parts.scheme == "http" else 443)
-        self._version = ""
         self._skew_s: float | None = None
         self._steps: list[Step] = []
         self._current = "dns"
@@ -124,7 +117,6 @@ class Trial:
             "tls": self._tls,
             "auth": self._auth,
             "first byte": self._first_byte,
-            "speed": self._speed,
         }
         for self._current, make in steps.items():
             began = time.monotonic()
@@ -239,8 +231,7 @@ class Trial:
             target = "/"
         else:
             target = f"manifests/{version}" if version else "tags/list"
-        status, _, body = self._get(target)
-        self._version = version or (texts(parsed(body).get("tags")) or [""])[-1]
+        status, _, _ = self._get(target)
         if status in (401, 403):
             return None, "a login is needed"
         if status == 404:
@@ -248,32 +239,5 @@ class Trial:
             return (False, what) if self._must_exist else (None, what)
         return status < 500, f"status {status}"
 
-    def _speed(self) -> tuple[bool | None, str]:
-        if not self._endpoint.repository:
-            return None, "name a repository to have it tested: --registry HOST/REPO"
-        if not self._version:
-            return None, "the repository shows no tags"
-        layer = self._layer(self._version)
-        if not layer:
-            return None, "no layer was found"
-        began = time.monotonic()
-        status, _, content = self._get(f"blobs/{layer}", most=RANGE_BYTES, part=True)
-        if status not in (200, 206):
-            return False, f"the layers are answered with {status}"
-        took_s = max(time.monotonic() - began, 1e-6)
-        return True, f"{format_bytes(len(content) / took_s)}/s over {format_bytes(len(content))}"
-
-    def _layer(self, version: str) -> str:
-        for _ in range(2):  # an index, and then one of its manifests
-            status, _, body = self._get(f"manifests/{version}")
-            document = parsed(body) if status == 200 else {}
-            if layers := mappings(document.get("layers")):
-                largest = max(layers, key=lambda one: count(one.get("size")))
-                return text(largest.get("digest"))
-            if not (manifests := mappings(document.get("manifests"))):
-                break
-            version = text(manifests[0].get("digest"))
-        return ""
-
-    def _get(self, target: str, *, most: int = _ANSWER_BYTES, part: bool = False) -> RegistryAnswer:
-        return self._client.get(target, until=time.monotonic() + STEP_S, most=most, part=part)
+    def _get(self, target: str) -> RegistryAnswer:
+        return self._client.get(target, until=time.monotonic() + STEP_S)

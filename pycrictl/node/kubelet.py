@@ -168,23 +168,15 @@ def find_kubelet_config(kubelet: Kubelet, root: Path = ROOT) -> KubeletConfig:
 
 def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> KubeletConfig:
     """Read kubelet's configuration file; ``read`` is None to read ``path`` as a local file."""
-    from pycrictl.base import yamltree  # noqa: PLC0415 - the same
-
-    name = quote(path, 4096)
+    name = f"kubelet's configuration {quote(path, 4096)}"
     try:
-        root = yamltree.parse(
-            read() if read is not None else config.read_text(noderoot.given(path))
-        )
+        content = read() if read is not None else config.read_text(noderoot.given(path))
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
-        raise ConfigError(f"cannot read kubelet's configuration {name}: {reason}") from None
+        raise ConfigError(f"cannot read {name}: {reason}") from None
     except ConfigError as exc:
-        raise ConfigError(f"kubelet's configuration {name}: {exc.message}") from None
-    except yamltree.Problem as exc:
-        raise ConfigError(f"kubelet's configuration {name}, line {exc.line}: {exc}") from None
-    if root.type != "mapping":
-        raise ConfigError(f"kubelet's configuration {name} is not a mapping")
-    values = {member.key: member.node.value for member in root.members}
+        raise ConfigError(f"{name}: {exc.message}") from None
+    values = parse_document(path, content)
 
     def field(key: str, read: Callable[[object], T], kind: str) -> T | None:
         try:

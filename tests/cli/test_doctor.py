@@ -93,7 +93,7 @@ def test_the_runtime_that_the_kubelet_uses(fake: FakeServer, tmp_path: Path, is_
     run_program(tmp_path, 7, "kubelet", f"--container-runtime-endpoint={endpoint}")
     client = CriClient(fake.path, timeout_s=20)
     collector = NodeCollector(tries_registries=False)
-    facts = collector.collect(lambda: (client, client), tmp_path, lambda: None)
+    facts = collector.collect(lambda: (client, client), tmp_path, dict)
     found = {one.kind for one in examine(facts)}
     assert ("other-runtime" in found) == (not is_same)
 

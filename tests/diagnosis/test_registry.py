@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from pycrictl.base.errors import ConnectError
 from pycrictl.cluster.agent.trust import issuing
 from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
-from pycrictl.diagnosis.registry import RANGE_BYTES, Route, Trial
+from pycrictl.diagnosis.registry import Route, Trial
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
@@ -26,8 +25,6 @@ from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
 from tests.once import made_once
 from tests.streams.servers import Certificates, make_certificates
-
-LAYER = b"x" * (2 * RANGE_BYTES)
 
 
 def try_route(
@@ -55,19 +52,13 @@ def registry(mode: str = "open", context: ssl.SSLContext | None = None) -> Itera
         fake.documents = {
             "/v2/": b"{}",
             "/v2/a/b/tags/list": b'{"tags": ["1"]}',
-            "/v2/a/b/manifests/1": b'{"layers": [{"digest": "sha256:1", "size": 9}]}',
-            "/v2/a/b/blobs/sha256:1": LAYER,
+            "/v2/a/b/manifests/1": b"{}",
         }
         if mode in ("token", "login"):
             fake.wanted = "Bearer t0k3n"
             fake.challenge = f'Bearer realm="{url}/token",service="s"'
         if mode == "token":
             fake.documents["/token"] = json.dumps({"token": "t0k3n"}).encode()
-        if mode == "moved":
-            fake.documents["/store"] = LAYER
-            fake.moved["/v2/a/b/blobs/sha256:1"] = f"{url}/store"
-        if mode == "no layers":
-            del fake.documents["/v2/a/b/blobs/sha256:1"]
         fake.is_dated = mode != "no date"
         fake.is_broken = mode == "broken"
         fake.delay_s = 5.0 if mode == "silent" else 0.0
@@ -87,20 +78,18 @@ def verdicts(route: Route) -> dict[str, bool | None]:
     return {step.name: step.is_good for step in route.steps}
 
 
-GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True, "speed": True}
+GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True}
 
 
 @pytest.mark.parametrize(
     ("mode", "repository", "trouble", "said"),
     [
-        ("open", "a/b", "", " over 1.0 MiB ("),
-        ("token", "a/b", "", " over 1.0 MiB ("),
-        ("moved", "a/b", "", " over 1.0 MiB ("),
+        ("open", "a/b", "", "status 200 ("),
+        ("token", "a/b", "", "status 200 ("),
         ("login", "a/b", "", "a login is needed"),
-        ("no date", "a/b", "", " over 1.0 MiB ("),
-        ("no layers", "a/b", "speed", "the layers are answered with 404"),
+        ("no date", "a/b", "", "status 200 ("),
         ("open", "no/such", "first byte", "it does not have no/such"),
-        ("open", "a/b:1", "", " over 1.0 MiB ("),
+        ("open", "a/b:1", "", "status 200 ("),
         ("open", "a/b:2", "first byte", "it does not have a/b:2"),
         ("broken", "", "auth", "/v2/ is answered with 500"),
         ("silent", "", "auth", "no answer in time"),
@@ -108,12 +97,10 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True,
 )
 def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
     with registry(mode) as url:
-        began_at = time.monotonic()
         route = try_route(url, repository)
-        assert time.monotonic() - began_at < 10
     assert (route.trouble.name if route.trouble else "") == trouble
     assert any(said in step.text for step in route.steps)
-    if mode in ("open", "token", "moved") and not trouble:
+    if mode in ("open", "token") and not trouble:
         assert verdicts(route) == GOOD
         assert abs(route.skew_s or 999) < 60
 
@@ -207,7 +194,7 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
             known = ContainerdAccess(settings, (1, 6))
             monkeypatch.setattr(collect_node, "access_of", lambda *_: known)
         collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])
-        found = collector.collect(connect, tmp_path, lambda: None)
+        found = collector.collect(connect, tmp_path, dict)
     assert [(one.url, one.trouble) for one in found.routes] == [(url, None)]
     (missing,) = (one for one in found.missing if one.source.startswith("registry"))
     assert missing.source == "registry https://r:abc"

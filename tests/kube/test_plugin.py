@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +89,8 @@ def test_a_slow_program_is_ended_with_what_it_has_started(tmp_path: Path) -> Non
     body = "import subprocess\nchild = subprocess.Popen(['sleep', '60'])\n"
     body += "open('child', 'w').write(str(child.pid))\nchild.wait()"
     plugin = program(tmp_path, f"os.chdir({str(tmp_path)!r})\n{body}")
-    began_at = time.monotonic()
     with pytest.raises(ConfigError, match="gave no credential within 3s"):
         ask_plugin(plugin, tmp_path, 3.0)
-    assert time.monotonic() - began_at < 10
     pid = int((tmp_path / "child").read_text())
     wait_until(lambda: not is_alive(pid))
 

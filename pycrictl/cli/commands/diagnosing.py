@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -145,9 +145,13 @@ def doctor(
             return client, client
         return client, open_client(config, "image")
 
-    facts = collector.collect(
-        connect, Path(noderoot.directory()), partial(find_proxy, admin_socket, is_strict=True)
-    )
+    def ask_proxy() -> dict[str, Any]:
+        if (proxy := find_proxy(admin_socket, is_strict=True)) is None:
+            return {}
+        limit = proxy.status()["limit"]
+        return {"proxy": proxy.listen, "proxy_upstream": proxy.upstream, "proxy_limit": limit}
+
+    facts = collector.collect(connect, Path(noderoot.directory()), ask_proxy)
     found = node_document(facts)
     list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_node)
     if found["serious"]:

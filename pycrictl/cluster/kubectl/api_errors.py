@@ -107,16 +107,10 @@ def not_available(text: str) -> PycrictlError:
     )
 
 
-def other_version(versions: list[str], install: str = INSTALL) -> PycrictlError:
-    if VERSION in versions:
-        return Unimplemented(
-            "the agent of this cluster is older than this program and does not offer this",
-            hint=f"upgrade it: {install}",
-        )
-    offered = ", ".join(versions) or "nothing"
+def other_version(install: str = INSTALL) -> PycrictlError:
     return Unimplemented(
-        f"the agent of this cluster offers {offered} of {GROUP}, this program knows {VERSION}",
-        hint="install matching versions of this program and the agent",
+        "the agent of this cluster is older than this program and does not offer this",
+        hint=f"upgrade it: {install}",
     )
 
 

@@ -11,7 +11,7 @@ from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from pycrictl.base.errors import ConnectError, NotFound, PycrictlError, RemoteProtocolError
-from pycrictl.base.foreign import mapping, mappings, parse, text
+from pycrictl.base.foreign import parse
 from pycrictl.cluster.kubectl import api_errors
 
 if TYPE_CHECKING:
@@ -52,13 +52,12 @@ class Kubectl:
     def why_not_served(self, install: str) -> PycrictlError:
         """Return why the API server does not serve the agents' API, or not all of it."""
         try:
-            found = self.documents("get", "--raw", api_errors.OFFERED_AT)
+            self.documents("get", "--raw", api_errors.OFFERED_AT)
         except NotFound:
             return api_errors.not_installed(install)
         except PycrictlError as exc:
             return exc
-        versions = mappings(mapping(found).get("versions"))
-        return api_errors.other_version([text(each.get("version")) for each in versions], install)
+        return api_errors.other_version(install)
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
         """Start a call; its outputs are pipes."""

@@ -129,24 +129,20 @@ class RegistryClient:
             answer = self.get(target, until=until)
         return answer
 
-    def get(
-        self, target: str, *, until: float, most: int = DOCUMENT_LIMIT_BYTES + 1, part: bool = False
-    ) -> RegistryAnswer:
+    def get(self, target: str, *, until: float) -> RegistryAnswer:
         """Get what stands below the repository, or below the root for a target with a slash first.
 
-        At most ``most`` bytes are read; with ``part``, no more are asked for.
+        No more than ``DOCUMENT_LIMIT_BYTES + 1`` are read.
         """
         endpoint = self.endpoint
         where = target if target.startswith("/") else f"/{endpoint.repository}/{target}"
         query = f"?{urlencode({'ns': endpoint.namespace})}" if endpoint.namespace else ""
         headers = {**endpoint.headers, **_authorized(self._authorization)}
-        if part:
-            headers["Range"] = f"bytes=0-{most - 1}"
         schemes = endpoint.schemes if self._scheme is None else (self._scheme,)
         for scheme in schemes:
             url = f"{scheme}://{endpoint.host}{endpoint.path}{where}{query}"
             try:
-                answer = self._send(url, headers, until=until, most=most)
+                answer = self._send(url, headers, until=until)
             except OSError:
                 if scheme == schemes[-1]:
                     raise
@@ -183,7 +179,6 @@ class RegistryClient:
         *,
         until: float,
         form: dict[str, str] | None = None,
-        most: int = DOCUMENT_LIMIT_BYTES + 1,
     ) -> RegistryAnswer:
         """Send a request; a GET follows redirects, but another host gets no authorization."""
         import urllib3  # noqa: PLC0415 - the import takes 50 ms
@@ -213,9 +208,11 @@ class RegistryClient:
                 body = bytearray()
                 for piece in answer.stream(65536):
                     body += piece
-                    if len(body) >= most or time.monotonic() > until:
+                    if len(body) > DOCUMENT_LIMIT_BYTES or time.monotonic() > until:
                         break
-                return RegistryAnswer(answer.status, answer.headers, bytes(body[:most]))
+                return RegistryAnswer(
+                    answer.status, answer.headers, bytes(body[: DOCUMENT_LIMIT_BYTES + 1])
+                )
         except urllib3.exceptions.HTTPError as exc:
             raise os_error_of(exc) from None
 

@@ -69,15 +69,6 @@ def test_the_namespace_is_that_of_kubectls_context(
     assert asked(cluster, "/namespaces/shop/imagepulls")
 
 
-def test_objects_go_to_standard_output(cluster: Cluster, plugin: Plugin) -> None:
-    cluster.pods = [pod("web")]
-    cluster.streams = [Stream(ALL, 0.02)]
-    run = plugin.run("pod/web", "--progress", "json", "--interval", "0.05")
-    assert (run.code, run.stderr) == (0, "")
-    assert {each["layer"] for each in run.objects} == set(LAYERS)
-    assert run.objects[-1]["percent"] == 100
-
-
 def test_options_of_the_connection_are_handed_on(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
     cluster.streams = [Stream(ALL)]
@@ -288,12 +279,6 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
     [
         (["web"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
         (["-A"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
-        (
-            ["web"],
-            {"versions": ("v2",)},
-            "offers v2 of progress.pycrictl.dev, this program knows v1alpha1",
-            "hint: install matching",
-        ),
         (
             ["web", "--as=jane"],
             {},

@@ -285,17 +285,6 @@ def test_kubectl_waits_for_a_pull(node: Node, cluster: Cluster) -> None:
     assert "condition met" in cluster.kubectl.good(*words)
 
 
-def test_a_list_of_an_idle_node_is_quick(node: Node, cluster: Cluster) -> None:
-    time.sleep(SILENCE_S)
-    path = "/apis/progress.pycrictl.dev/v1alpha1/namespaces/default/imagepulls"
-    began = time.monotonic()
-    cluster.kubectl.good("version")
-    own_s = time.monotonic() - began
-    began = time.monotonic()
-    cluster.kubectl.good("get", "--raw", f"{path}?fieldSelector=spec.nodeName=vm")
-    assert time.monotonic() - began < own_s + 1.2
-
-
 def test_a_pull_behind_the_limit_says_so(node: Node, cluster: Cluster) -> None:
     if node.proxy is None:
         pytest.skip("there is no limit without a proxy")

@@ -154,4 +154,4 @@ def test_a_private_image(lab: Lab, private: str, folder: Path) -> None:
         (route,) = json.loads(found.stdout)["facts"]["routes"]
         texts = {step["name"]: step["text"] for step in route["steps"]}
         assert texts["auth"].startswith(f"the credentials of {file} are {said}")
-        assert ("speed" in texts) == (said == "accepted")
+        assert ("first byte" in texts) == (said == "accepted")

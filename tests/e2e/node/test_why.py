@@ -239,7 +239,7 @@ def test_the_doctor_on_a_node(lab: Lab, crictl: Program) -> None:
     facts = found["facts"]
     assert facts["runtime"].startswith("containerd ")
     (route,) = facts["routes"]
-    names = ["dns", "tcp", "tls", "auth", "first byte", "speed"]
+    names = ["dns", "tcp", "tls", "auth", "first byte"]
     steps = [(step["name"], step["is_good"]) for step in route["steps"]]
     assert steps == [(name, None if name == "tls" else True) for name in names]
     assert {disk["use"] for disk in facts["disks"]} >= {"images"}

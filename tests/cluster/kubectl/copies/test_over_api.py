@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -15,14 +16,11 @@ from typing import Any
 import pytest
 
 from pycrictl.base.errors import ConnectError, CopyError, Exhausted, PycrictlError, StreamError
-from pycrictl.cluster.agent.copies.node_copies import LIFETIME_S
 from pycrictl.cluster.kubectl.copies import Lost
 from pycrictl.copy import ends
 from pycrictl.copy.archive.pack import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.service import copies as service
-from pycrictl.copy.service.slots import REST_S
 from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
@@ -236,28 +234,6 @@ def test_the_quota_of_the_disk(work: Workstation) -> None:
     assert agent.audits == ["refused", "failed"]
 
 
-def test_sessions_that_rest(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They give way to others and expire in the end; ``agent/copies/test_parts`` has all cases."""
-    monkeypatch.setattr(service, "SWEEP_S", 0.05)
-    agent = work.start(per_pod=1)
-    agent.now_s = 0.0
-    first = work.api.begin(TO)["metadata"]["name"]
-    with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
-        work.api.begin(TO)
-    agent.now_s = REST_S
-    second = work.api.begin(TO)["metadata"]["name"]
-    assert agent.audits == ["refused", "expired"]
-    for _ in range(3):
-        agent.now_s += 0.9 * LIFETIME_S
-        time.sleep(0.2)  # the sweeps are more frequent
-        work.api.get(second)
-    agent.now_s += LIFETIME_S
-    wait_until(lambda: agent.audits[2:] == ["expired"])
-    for name in (first, second):
-        with pytest.raises(Lost, match="is not known"):
-            work.api.get(name)
-
-
 def test_what_is_not_a_copy(work: Workstation) -> None:
     changes: tuple[dict[str, Any], ...] = (
         {"direction": "Up"},
@@ -397,9 +373,13 @@ def test_an_interruption_after_starting_over(work: Workstation) -> None:
 
 
 def test_the_answer_has_size_and_checksum_unless_it_is_wanted_early(work: Workstation) -> None:
-    work.start(make=making(lambda: time.sleep(0.5)))
+    gate = threading.Event()
+    gate.set()
+    work.start(make=making(gate.wait))
     whole = work.api.begin(FROM, "1" * 32)["status"]
+    gate.clear()
     early = work.api.begin(FROM | {"options": {"early": True}}, "2" * 32)["status"]
+    gate.set()
     assert (whole["phase"], early["phase"]) == ("Transferring", "Measuring")
     assert (whole["size"], whole["checksum"]) == (len(archive()), zlib.crc32(archive()))
     assert early["expectedSize"] == len(archive())
