@@ -1,8 +1,9 @@
 """Forwards local ports to ports of a pod.
 
-Each local connection has its own connection to the runtime, over SPDY as well: containerd reads no
-frame after the data of a stream that it has abandoned, and a client that does not read would block
-the others. A local connection that cannot be forwarded does not affect the others.
+Each local connection has its own connection to the runtime: containerd reads no frame after the
+data of a stream that it has abandoned, and a client that does not read would block the others. It
+is always SPDY, as WebSocket cannot close one direction alone. A local connection that cannot be
+forwarded does not affect the others.
 """
 
 from __future__ import annotations
@@ -21,17 +22,10 @@ from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import ConnectError, PycrictlError, StreamError, UsageError
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.loop import end_tasks, in_thread
-from pycrictl.streams.remote_command import Transport, open_transport
+from pycrictl.streams.remote_command import open_transport
 from pycrictl.streams.target import TlsFiles
 from pycrictl.streams.wire.channels import ChannelEnded, ChannelReceived, ChannelsOpened
-from pycrictl.streams.wire.portforward import (
-    DATA,
-    SPDY_PROTOCOL,
-    WEBSOCKET_PROTOCOL,
-    ForwardClosed,
-    PortForward,
-    port_forward,
-)
+from pycrictl.streams.wire.portforward import DATA, PROTOCOL, ForwardClosed, PortForward
 
 _PAIR: Final = re.compile(r"(?:([0-9]{0,5}):)?([0-9]{1,5})")
 _MAX_PORT: Final = 65535
@@ -132,23 +126,21 @@ _OPENING: Final = 16
 class Forwarder:
     """Forwards the connections of listeners until it is cancelled.
 
-    ``ask_url`` requests a stream URL for these ports from the runtime; it is called in threads.
+    ``ask_url`` requests a stream URL from the runtime; it is called in threads.
     ``timeout_s`` limits connecting to the runtime, and then the runtime's acceptance of each
     connection. ``handled`` is called with the local port of each connection.
     """
 
     def __init__(
         self,
-        ask_url: Callable[[Sequence[int]], str],
+        ask_url: Callable[[], str],
         *,
-        transport: Transport,
         timeout_s: float,
         tls: TlsFiles | None = None,
         handled: Callable[[int], None],
         note: Callable[[str], None],
     ) -> None:
         self._ask_url = ask_url
-        self._transport: Transport = transport
         self._timeout_s = timeout_s
         self._tls = tls
         self._handled = handled
@@ -161,8 +153,8 @@ class Forwarder:
         raise_file_limit()
         servers: list[asyncio.Server] = []
         try:
-            # No connection: the server in the pod would see each one that is opened.
-            await self._ask(listeners[0].remote)
+            # Shows whether it is possible. Without streams, the pod sees nothing of it.
+            (await self._open()).abort()
             for listener in listeners:
                 servers.append(await self._serve(listener))
             ready()
@@ -205,23 +197,15 @@ class Forwarder:
 
     async def _forward_to(self, port: int, local: ByteStream) -> str:
         async with self._opening:
-            connection = await open_transport(
-                self._transport,
-                await self._ask(port),
-                SPDY_PROTOCOL if self._transport == "spdy" else WEBSOCKET_PROTOCOL,
-                timeout_s=self._timeout_s,
-                tls=self._tls,
-            )
+            connection = await self._open()
         try:
-            core = port_forward(self._transport, port)
-            return await _pass(connection, core, local, self._timeout_s)
+            return await _pass(connection, PortForward(port), local, self._timeout_s)
         finally:
             connection.abort()
 
-    async def _ask(self, port: int) -> str:
-        # SPDY names the port when it opens the streams.
-        ports = [] if self._transport == "spdy" else [port]
-        return await in_thread(lambda: self._ask_url(ports))
+    async def _open(self) -> ByteStream:
+        url = await in_thread(self._ask_url)
+        return await open_transport("spdy", url, PROTOCOL, timeout_s=self._timeout_s, tls=self._tls)
 
 
 async def _pass(
@@ -273,9 +257,8 @@ async def _pass(
         except StreamError:
             is_local_lost = True
             connection.abort()
-        if channels.can_end:
-            channels.end(DATA)
-            flush()
+        channels.end(DATA)
+        flush()
 
     receiving, sending = asyncio.create_task(receive()), asyncio.create_task(send())
     receiving.add_done_callback(lambda _: opened.set())

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
+from pycrictl.base.errors import ConnectError, PycrictlError, UpgradeRefused, UsageError
 from pycrictl.streams.forwarder import Forwarder, PortPair, listen, parse_pair
-from pycrictl.streams.remote_command import Transport
-from tests.streams.servers import Handler, accept_upgrade, read_frame, read_head, run, serve
-from tests.streams.wire.frames import BINARY, close_frame, frame
+from tests.streams.servers import Handler, read_head, run, serve
 from tests.streams.wire.spdyframes import Data, Ping, RstStream, SynReply, SynStream
 from tests.waiting import until
 
@@ -29,29 +27,28 @@ class Scene:
 
     Attributes:
         port: the local port.
-        asked: the ports of each request for a URL.
+        asked: the number of requests for a URL.
         refusal: the error to raise in place of a URL, if any.
         running: the task that forwards.
     """
 
-    def __init__(self, address: str, transport: Transport, timeout_s: float = LIMIT_S) -> None:
+    def __init__(self, address: str, timeout_s: float = LIMIT_S) -> None:
         self.notes: list[str] = []
         self.handled: list[int] = []
-        self.asked: list[Sequence[int]] = []
+        self.asked = 0
         self.refusal: PycrictlError | None = None
         self.is_ready = asyncio.Event()
         (listener,) = listen(["127.0.0.1"], [PortPair(0, 80)], note=self.notes.append)
         self.port = listener.port
 
-        def ask_url(ports: Sequence[int]) -> str:
-            self.asked.append(ports)
+        def ask_url() -> str:
+            self.asked += 1
             if self.refusal is not None:
                 raise self.refusal
             return f"http://{address}/portforward/secret"
 
         self.forwarder = Forwarder(
             ask_url,
-            transport=transport,
             timeout_s=timeout_s,
             handled=self.handled.append,
             note=self.notes.append,
@@ -75,11 +72,9 @@ class Scene:
 
 
 @asynccontextmanager
-async def forwarding(
-    handler: Handler, transport: Transport = "spdy", timeout_s: float = LIMIT_S
-) -> AsyncIterator[Scene]:
+async def forwarding(handler: Handler, timeout_s: float = LIMIT_S) -> AsyncIterator[Scene]:
     async with serve(handler) as address:
-        scene = Scene(address, transport, timeout_s)
+        scene = Scene(address, timeout_s)
         await asyncio.wait_for(scene.is_ready.wait(), LIMIT_S)
         try:
             yield scene
@@ -148,7 +143,7 @@ def test_many_connections_over_spdy() -> None:
             words = [b"%d" % number for number in range(30)]
             answers = await asyncio.gather(*(scene.get(word) for word in words))
             assert answers == [b"got " + word for word in words]
-            assert scene.asked == [[]] * 31
+            assert scene.asked == 31
             assert scene.handled == [scene.port] * 30
             assert scene.notes == []
 
@@ -274,6 +269,21 @@ def test_a_client_that_leaves_before_its_connection_is_taken() -> None:
     run(scenario())
 
 
+def test_a_server_without_the_transport() -> None:
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_head(reader)
+        writer.write(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n")
+
+    async def scenario() -> None:
+        async with serve(handle) as address:
+            scene = Scene(address)
+            with pytest.raises(UpgradeRefused, match="403"):
+                await asyncio.wait_for(scene.running, LIMIT_S)
+            assert not scene.is_ready.is_set()
+
+    run(scenario())
+
+
 def test_a_runtime_that_stops_and_returns() -> None:
     """Connections fail meanwhile, and are forwarded again afterwards."""
 
@@ -284,40 +294,6 @@ def test_a_runtime_that_stops_and_returns() -> None:
             assert scene.notes == [f"forwarding {scene.port} -> 80: nobody there"]
             scene.refusal = None
             assert await scene.get(b"x") == b"got x"
-
-    run(scenario())
-
-
-HEADS = frame(BINARY, b"\x00\x50\x00") + frame(BINARY, b"\x01\x50\x00")
-
-
-async def websocket(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Serve one connection: respond to five bytes, then close it."""
-    fields = await read_head(reader)
-    writer.write(accept_upgrade(fields, "Sec-WebSocket-Protocol: v4.channel.k8s.io") + HEADS)
-    data = b""
-    while len(data) < 5:
-        _, message = await read_frame(reader)
-        assert message[:1] == b"\x00"
-        data += message[1:]
-    if data == b"wrong":
-        writer.write(frame(BINARY, b"\x01nobody listens") + close_frame(1000))
-    else:
-        writer.write(frame(BINARY, b"\x00got " + data) + close_frame(1000))
-    await reader.read()
-
-
-def test_each_connection_has_its_own_websocket() -> None:
-    async def scenario() -> None:
-        async with forwarding(websocket, "websocket") as scene:
-            words = [b"%05d" % number for number in range(10)]
-            answers = await asyncio.gather(*(scene.get(word) for word in words))
-            assert answers == [b"got " + word for word in words]
-            assert await scene.get(b"wrong") == b""
-            assert await scene.get(b"after") == b"got after"
-            assert scene.asked == [[80]] * 13
-            (note,) = scene.notes
-            assert note == f"forwarding {scene.port} -> 80: nobody listens"
 
     run(scenario())
 

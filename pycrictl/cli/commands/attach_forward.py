@@ -99,7 +99,7 @@ def port_forward(
         typer.Option(
             "--transport",
             "-r",
-            help="Stream protocol; auto is spdy, which can close one direction alone.",
+            help="Stream protocol; always spdy, which can close one direction alone.",
         ),
     ] = "auto",
 ) -> None:
@@ -113,6 +113,8 @@ def port_forward(
     options.named(pod, "pod sandbox")
     pairs = [parse_pair(text) for text in ports]
     tls_files = tls.files(app.persona)
+    if transport == "websocket":
+        app.env.warn("WebSocket cannot close one direction of a connection; using SPDY")
     out = Lines(app.env.stdout)
 
     def handled(port: int) -> None:
@@ -123,7 +125,6 @@ def port_forward(
         target = Lookup(client).found(options.qualified(pod, namespace=namespace), "pod")
         forwarder = Forwarder(
             partial(sessions.forward_url, client, target.id, shown=target.shown),
-            transport="websocket" if transport == "websocket" else "spdy",
             timeout_s=client.timeout_s,
             tls=tls_files,
             handled=handled,

@@ -45,11 +45,9 @@ def attach_url(
     return _url(client, "Attach", request, f"attaching to container {shown or quote(container_id)}")
 
 
-def forward_url(
-    client: CriClient, pod_id: str, ports: Sequence[int] = (), *, shown: str = ""
-) -> str:
-    """Return the URL of a stream that forwards ports; ``ports`` is needed only for WebSocket."""
-    request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id, port=ports)
+def forward_url(client: CriClient, pod_id: str, *, shown: str = "") -> str:
+    """Return the URL of a stream that forwards ports, which are named on that stream."""
+    request = cri_pb2.PortForwardRequest(pod_sandbox_id=pod_id)
     what = f"forwarding ports of pod sandbox {shown or quote(pod_id)}"
     return _url(client, "PortForward", request, what)
 

@@ -40,10 +40,6 @@ class ChannelMessage(NamedTuple):
     data: memoryview
 
 
-class Dropped(StreamError):
-    """The peer disconnected without a close."""
-
-
 class Messages:
     """Our end of a connection.
 
@@ -190,7 +186,7 @@ class Messages:
                 self.error = StreamError(f"{self._peer} closed the stream with status {status}")
             case EOFError():
                 lost = "dropped the connection without closing the stream"
-                self.error = Dropped(f"{self._peer} {lost}")
+                self.error = StreamError(f"{self._peer} {lost}")
             case PayloadTooBig():
                 limit = f"a message of more than {self._max_bytes} bytes"
                 self.error = RemoteProtocolError(f"{self._peer} sent {limit}")

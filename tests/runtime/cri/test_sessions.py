@@ -27,8 +27,7 @@ def test_the_streams_that_are_asked_for(
     ]
 
 
-def test_the_ports_that_are_asked_for(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("PortForward", cri_pb2.PortForwardResponse(url=URL), repeat=True)
+def test_a_pod_to_forward_to(fake: FakeServer, client: CriClient) -> None:
+    fake.prepare("PortForward", cri_pb2.PortForwardResponse(url=URL))
     assert sessions.forward_url(client, "p") == URL
-    assert sessions.forward_url(client, "p", [80, 81]) == URL
-    assert [list(call.request.port) for call in fake.calls] == [[], [80, 81]]
+    assert [call.request.pod_sandbox_id for call in fake.calls] == ["p"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pycrictl.base import limits
 from pycrictl.base.errors import RemoteProtocolError, StreamError
-from pycrictl.streams.wire.websocket import CLIENT, SERVER, Dropped, Messages, Side, by_channel
+from pycrictl.streams.wire.websocket import CLIENT, SERVER, Messages, Side, by_channel
 from tests.streams.wire.frames import (
     BINARY,
     CLOSE,
@@ -120,7 +120,7 @@ def test_an_end_without_a_close(pieces: list[bytes]) -> None:
     core = fed(*pieces)
     core.receive_eof()
     assert core.is_over
-    assert isinstance(core.error, Dropped)
+    assert type(core.error) is StreamError
     assert str(core.error) == "the peer dropped the connection without closing the stream"
     assert core.data_to_send() == []
 
