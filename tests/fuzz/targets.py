@@ -13,7 +13,7 @@ from pycrictl.node.logs.logline import LogDecoder
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.show import gotemplate, jsonpath
 from pycrictl.streams.remote_command import Transport
-from pycrictl.streams.wire.command import ExitReported, Streams, remote_command
+from pycrictl.streams.wire.command import ExitReported, RemoteCommand, Streams, remote_command
 from pycrictl.streams.wire.portforward import ForwardClosed, PortForward
 from pycrictl.streams.wire.tar.reader import DataReceived, TarReader
 from tests.fuzz.harness import Target, pieces
@@ -38,8 +38,10 @@ def _whole_and_in_pieces(
 
 def _stream(transport: Transport, data: bytes, chance: random.Random) -> None:
     """Each kind of stream ends, with at most one outcome or an error."""
-    command = remote_command(transport, Streams(stdin=True))
-    for core in (command, *([PortForward(80)] if transport == "spdy" else [])):
+    cores: list[RemoteCommand | PortForward] = [remote_command(transport, Streams(stdin=True))]
+    if transport == "spdy":
+        cores.append(PortForward(80))
+    for core in cores:
         events: list[object] = []
         for piece in pieces(data, chance):
             core.connection.receive_data(piece)
