@@ -9,12 +9,12 @@ How ``kubectl get imagepulls -A -w`` is served:
    the front proxy. ``listener`` accepts the connection, ``access`` verifies the certificate
    (``frontproxy``), and this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
-   the objects before; each change gets a version and goes to every ``watching``.
+   the objects before; each change gets a version and goes to every watch.
 3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
    agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
-   ``objects`` joins them with the images of the pods, and ``api.table`` and ``api.answers``
-   write the requested form.
+   ``objects`` joins them with the images of the pods, and ``api.answers`` writes the requested
+   form.
 
 A version is the time in milliseconds and a tag of the agent's node, so versions of all agents have
 one order. A watch that continues a recent list of another agent begins with all objects. If the
@@ -53,12 +53,11 @@ from pycrictl.cluster.agent.api.names import (
 )
 from pycrictl.cluster.agent.cluster import Cluster, Scope
 from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
-from pycrictl.cluster.agent.feed import Feeds
+from pycrictl.cluster.agent.feed import Feeds, WatchResponse
 from pycrictl.cluster.agent.objects import pod_of, wanted
 from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
 from pycrictl.cluster.agent.trust.access import Access
 from pycrictl.cluster.agent.trust.frontproxy import User
-from pycrictl.cluster.agent.watching import WatchResponse
 
 OF_KUBELET: Final = "imagePullProgress"
 """Path prefix of the routes proposed for the kubelet (KEP-5334)."""

@@ -10,10 +10,9 @@ import pytest
 
 from pycrictl.base.foreign import fit
 from pycrictl.base.units import format_moment
-from pycrictl.cluster.agent.api.answers import fits_labels, parse_fields
+from pycrictl.cluster.agent.api.answers import age, cells, fits_labels, parse_fields, table
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
 from pycrictl.cluster.agent.api.names import NAME
-from pycrictl.cluster.agent.api.table import age, cells, table
 from pycrictl.cluster.agent.feed import ObjectStore, VersionGone
 from pycrictl.cluster.agent.objects import PullPhase, is_waiting, objects_of, pulls_of, wanted
 from pycrictl.kube.pods import Pod, parse_pod

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from pycrictl.cluster.agent.api.table import columns
+from pycrictl.cluster.agent.api.answers import columns
 from pycrictl.proxy import settings
 from tests.support.pages import FIRST, README, REST, blocks, statements
 from tests.waiting import wait_until

@@ -15,8 +15,8 @@ import pytest
 
 from pycrictl.base.servicelog import Log
 from pycrictl.base.units import parse_duration
+from pycrictl.cluster.agent.api.answers import cells
 from pycrictl.cluster.agent.api.names import Document
-from pycrictl.cluster.agent.api.table import cells
 from pycrictl.cluster.agent.node_pulls import pulls_in
 from pycrictl.cluster.agent.objects import objects_of
 from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
