@@ -209,14 +209,6 @@ def test_why_it_failed() -> None:
     assert (found["error"], found["kubeletReason"]) == ('Back-off pulling "x"', "ImagePullBackOff")
 
 
-def test_a_pull_of_which_the_tag_is_unknown() -> None:
-    name = "registry.test/team/app@sha256:0123"
-    assert status(pod(), PullState(image=name))["phase"] == "Pulling"
-    assert (
-        status(pod(image="registry.test/team/other:1"), PullState(image=name))["phase"] == "Waiting"
-    )
-
-
 def test_one_object_for_each_image_of_a_pod() -> None:
     document = standing.pod("web")
     containers = [("a", "x:1"), ("b", "y:1"), ("c", "x:1")]
