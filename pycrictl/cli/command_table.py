@@ -95,7 +95,7 @@ LIMITER: Final = (
     _new(
         "history",
         "pull_limiter",
-        "Show the last 10,000 pulls, including those of earlier runs of the proxy, and a summary",
+        "Show the last 10,000 pulls, including those of earlier runs of the proxy",
     ),
 )
 

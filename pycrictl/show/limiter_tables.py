@@ -112,11 +112,13 @@ _HISTORY: Final = (
 
 
 def write_history(document: Mapping[str, Any], out: TextIO) -> None:
-    summary = _sum(document["summary"])
-    if rows := [_past(pull) for pull in document["pulls"]]:
-        write_table(Table(_HISTORY, rows, min_width=0, footer=summary), out)
+    pulls = document["pulls"]
+    if pulls:
+        failed = sum(pull["outcome"] not in ("pulled", "present") for pull in pulls)
+        footer = f"{plural(len(pulls), 'pull')}, {failed} failed"
+        write_table(Table(_HISTORY, [*map(_past, pulls)], min_width=0, footer=footer), out)
     else:
-        write_lines([summary], out)
+        write_lines(["no pulls"], out)
 
 
 def _past(pull: Mapping[str, Any]) -> tuple[str, ...]:
@@ -131,18 +133,6 @@ def _outcome(pull: Mapping[str, Any]) -> str:
     outcome = f"{pull['outcome']} (shared)" if pull["joined"] else pull["outcome"]
     cause = pull["cause"]
     return f"{outcome}: {shorten(cause, _ERROR_CHARS)}" if cause else str(outcome)
-
-
-def _sum(summary: Mapping[str, Any]) -> str:
-    if not summary["count"]:
-        return "no pulls"
-    parts = [f"{plural(summary['count'], 'pull')}, {summary['failed']} failed"]
-    for key, name in (("waitedSeconds", "waited"), ("pulledSeconds", "pulled")):
-        median, p95 = summary[key]["median"], summary[key]["p95"]
-        if median is not None:
-            parts.append(f"{name} {_duration(median)} median, {_duration(p95)} p95")
-    got, reused = format_bytes(summary["gotBytes"]), format_bytes(summary["reusedBytes"])
-    return "; ".join([*parts, f"{got} got, {reused} reused"])
 
 
 def _duration(seconds: float) -> str:

@@ -214,7 +214,7 @@ ATTEMPTS   OUTCOME
 2023-11-14T22:14:50Z   c/d:2   -             0s       1.5s     -         -         -           \
 3          failed: denied\\x1b
 
-3 pulls, 1 failed; waited 2s median, 2s p95; pulled 3s median, 4s p95; 8.0 MiB got, 1.0 KiB reused
+3 pulls, 1 failed
 """
 
 
@@ -269,7 +269,6 @@ def test_the_history(history: str) -> None:
 def test_a_part_of_the_history(history: str, words: list[str], images: list[str]) -> None:
     document = json.loads(shown(history, *words, "-o", "json").stdout)
     assert [pull["image"] for pull in document["pulls"]] == images
-    assert document["summary"]["count"] == len(images)
     assert document == yaml.safe_load(shown(history, *words, "-o", "yaml").stdout)
 
 

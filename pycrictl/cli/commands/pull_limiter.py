@@ -18,7 +18,7 @@ from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.troubles import pull_words
 from pycrictl.proxy import admin
-from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest, summary_of
+from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
 from pycrictl.pulls.sources.failures import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
@@ -123,7 +123,7 @@ def history(
     ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only failed pulls.")] = False,
 ) -> None:
-    """Show the last 10,000 pulls, including those of earlier runs of the proxy, and a summary.
+    """Show the last 10,000 pulls, including those of earlier runs of the proxy.
 
     Example: pycrictl pull-limiter history --since 24h --failed
     """
@@ -143,8 +143,7 @@ def history(
         and image in record.image
         and not (failed and record.outcome.is_good)
     ]
-    pulls = [record.document() for record in records]
-    document = {"pulls": pulls, "summary": summary_of(records)}
+    document = {"pulls": [record.document() for record in records]}
     if chosen.is_table:
         limiter_tables.write_history(document, app.env.stdout)
     else:

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -151,30 +150,6 @@ def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) ->
 def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
     """Return the last records, the oldest first; none if there is no history."""
     return list(deque(_read(folder), maxlen=kept))
-
-
-def summary_of(records: Sequence[PullRecord]) -> dict[str, Any]:
-    """Return counts, medians, 95th percentiles, and bytes, which count once for a shared pull."""
-    own = [record for record in records if not record.is_joined]
-    return {
-        "count": len(records),
-        "failed": sum(not record.outcome.is_good for record in records),
-        "waitedSeconds": _spread([record.waited_s for record in records]),
-        "pulledSeconds": _spread(
-            [record.pulled_s for record in records if record.outcome is CallOutcome.PULLED]
-        ),
-        "gotBytes": sum(record.got_bytes or 0 for record in own),
-        "reusedBytes": sum(record.reused_bytes or 0 for record in own),
-    }
-
-
-def _spread(values: list[float]) -> dict[str, float | None]:
-    values.sort()
-
-    def at(share: float) -> float | None:
-        return values[max(math.ceil(share * len(values)) - 1, 0)] if values else None
-
-    return {"median": at(0.5), "p95": at(0.95)}
 
 
 def _opened(folder: Path, file_bytes: int) -> int:
