@@ -90,17 +90,6 @@ def test_a_new_file_is_private_in_a_new_folder(file: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_mode_and_links_stay(file: Path, tmp_path: Path) -> None:
-    file.write_text("timeout: 1\n")
-    file.chmod(0o640)
-    link = tmp_path / "link.yaml"
-    link.symlink_to(file)
-    configfile.change(str(link), {"timeout": "2"})
-    assert link.is_symlink()
-    assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == ("timeout: 2\n", 0o640)
-    assert {path.name for path in tmp_path.iterdir()} == {"crictl.yaml", "link.yaml"}
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -285,14 +285,6 @@ def test_a_runtime_that_shows_no_progress_still_pulls(fake: FakeServer) -> None:
     assert run.stderr == "this runtime does not show the progress of a pull\n"
 
 
-def test_secrets_stay_out_of_the_debug_log(fake: FakeServer) -> None:
-    fake.prepare("PullImage", pulled())
-    run = Run("-D", "-r", fake.endpoint, "pull", "--creds", "user:hunter2", "a")
-    assert run.code == 0
-    assert "PullImage" in run.stderr
-    assert "hunter2" not in run.stderr
-
-
 SECRET_REFERENCE = "https://u:topsecret@reg.example/x:1"
 
 

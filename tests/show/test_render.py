@@ -36,13 +36,6 @@ def table_text(table: Table, *, header: bool = True) -> str:
     return written(lambda out: render.write_table(table, out, header=header))
 
 
-def test_columns_are_twenty_wide_or_three_wider_than_the_longest_cell() -> None:
-    table = Table(("A", "B", "C"), [("x" * 17, "y" * 18, "z" * 40), ("", "é", "")])
-    assert table_text(table) == (
-        f"A{' ' * 19}B{' ' * 20}C\n{'x' * 17}   {'y' * 18}   {'z' * 40}\n{' ' * 20}é{' ' * 20}\n"
-    )
-
-
 def test_names_cannot_steer_the_terminal() -> None:
     table = Table(("A", "B"), [(HOSTILE, HOSTILE)])
     assert table_text(table) == f"A{' ' * (len(ESCAPED) + 2)}B\n{ESCAPED}   {ESCAPED}\n"
