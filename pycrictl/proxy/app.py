@@ -29,7 +29,7 @@ from pycrictl.proxy.pulls.progress_streams import (
     PullProgress,
 )
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import PullTarget, RuntimeLookup, answers, version
+from pycrictl.proxy.runtime_lookup import RuntimeLookup, answers, version
 from pycrictl.proxy.serve.http_server import PageServer
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.server import JITTER, CriServer
@@ -107,7 +107,7 @@ class App:
         )
         tracer = PullTracer(settings.tracing_endpoint, log=log)
         # Towards clients
-        self.streams = StreamServer[PullTarget](self.tokens, progress.follow, emit, log)
+        self.streams = StreamServer(self.tokens, progress.follow, emit, log)
         own = {
             PULL_PATH: tracer.watched(self.limiter.handle),
             IMAGE_PULL_PROGRESS: progress.handle,

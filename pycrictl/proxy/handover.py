@@ -51,7 +51,7 @@ from pycrictl.proxy.events import Emit, Event, HandedOver, HandOverFailed, PullE
 from pycrictl.proxy.pulls.book import CallState, PullCall, QueuedPull
 from pycrictl.proxy.pulls.limiter import PullLimiter
 from pycrictl.proxy.pulls.queue import PullQueue
-from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
+from pycrictl.proxy.runtime_lookup import PodKey
 from pycrictl.proxy.serve.listen import OwnSocket
 from pycrictl.proxy.serve.stream_server import StreamServer
 from pycrictl.proxy.server import CriServer
@@ -110,7 +110,7 @@ class HandOver:
     settings: ProxySettings
     environ: Mapping[str, str]
     limiter: PullLimiter
-    streams: StreamServer[PullTarget]
+    streams: StreamServer
     server: CriServer
     emit: Emit
     log: Log

@@ -221,16 +221,6 @@ def test_the_image_for_aarch64(released: Path, tmp_path: Path) -> None:
             assert shown.stdout.startswith(f"Usage: pycrictl {name} "), shown.stderr
 
 
-def test_one_tag_is_for_both_machines(released: Path, tmp_path: Path) -> None:
-    layout = Layout(built(released, f"*-{__version__}-image.tar"), tmp_path)
-    for tag in (__version__, f"{__version__}-root"):
-        images = layout.read(layout.tagged()[tag])["manifests"]
-        assert [each["platform"]["architecture"] for each in images] == ["amd64", "arm64"]
-        for each in images:
-            config, _ = described(layout, each)
-            assert config["architecture"] == each["platform"]["architecture"]
-
-
 def described(layout: Layout, image: dict[str, Any]) -> tuple[Any, Any]:
     """Return the configuration of an image, and the list of contents attached to it."""
     attached = layout.read(layout.tagged()[f"{image['digest'].replace(':', '-')}.sbom"])

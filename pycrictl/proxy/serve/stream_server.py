@@ -24,7 +24,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from websockets import protocol
@@ -55,12 +55,11 @@ STUCK_S: Final = 60.0
 _GOODBYE_S: Final = 1.0
 _MAX_MESSAGE_BYTES: Final = 4096  # the content is ignored
 
-TargetT = TypeVar("TargetT")
 ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 """Serves a copy on a connection, after it has sent the end of the handshake."""
 
 
-class StreamServer(HttpServer, Generic[TargetT]):
+class StreamServer(HttpServer):
     """Serves the URLs of ``tokens``, whose payloads are targets of ``follow``, or ``ServeCopy``.
 
     ``follow`` yields the records of a progress stream in batches.
@@ -69,7 +68,7 @@ class StreamServer(HttpServer, Generic[TargetT]):
     def __init__(
         self,
         tokens: Tokens,
-        follow: Callable[[TargetT], AsyncGenerator[list[str], None]],
+        follow: Callable[[Any], AsyncGenerator[list[str], None]],
         emit: Emit,
         log: Log,
     ) -> None:
@@ -78,8 +77,8 @@ class StreamServer(HttpServer, Generic[TargetT]):
         self._follow = follow
         self._emit = emit
         self.address = Address("", 0)
-        self._progress: dict[asyncio.Task[str], TargetT] = {}
-        self._is_elsewhere: Callable[[TargetT], bool] = lambda target: False
+        self._progress: dict[asyncio.Task[str], Any] = {}
+        self._is_elsewhere: Callable[[Any], bool] = lambda target: False
 
     def start(self, address: Address) -> None:
         listener = listening(address)
@@ -96,7 +95,7 @@ class StreamServer(HttpServer, Generic[TargetT]):
         """Listen again on the port that ``pause`` released."""
         self.listen(listening(self.address))
 
-    def leave(self, is_elsewhere: Callable[[TargetT], bool]) -> None:
+    def leave(self, is_elsewhere: Callable[[Any], bool]) -> None:
         """End progress streams that another process continues, both open and future ones."""
         self._is_elsewhere = is_elsewhere
         for task, target in self._progress.items():
@@ -136,7 +135,7 @@ class StreamServer(HttpServer, Generic[TargetT]):
             raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
 
     async def _serve(
-        self, sock: socket.socket, form: _Lines | _Messages, target: TargetT, early: bytes
+        self, sock: socket.socket, form: _Lines | _Messages, target: Any, early: bytes
     ) -> None:
         loop = asyncio.get_running_loop()
         began_at, end, records = loop.time(), "stopped", 0

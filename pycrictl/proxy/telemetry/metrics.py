@@ -94,7 +94,7 @@ class Metrics:
         copies: CopyService,
         slots: Slots[Any],
         tokens: Tokens,
-        streams: StreamServer[Any],
+        streams: StreamServer,
     ) -> None:
         self._upstream = upstream
         self._slots = slots

@@ -41,7 +41,7 @@ class Source:
         self.tokens = Tokens()
         self.open = 0
         self.batches = 0
-        self.server: StreamServer[str] = StreamServer(
+        self.server: StreamServer = StreamServer(
             self.tokens, self.follow, emit, Log("pycrictl.proxy.test")
         )
 
@@ -63,7 +63,7 @@ class Source:
             self.open -= 1
 
 
-def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> list[StreamEnded]:
+def serve(test: Callable[[StreamServer, Source], Awaitable[None]]) -> list[StreamEnded]:
     """Run a test; return the ends of streams."""
     ended: list[Any] = []
 
@@ -84,7 +84,7 @@ def serve(test: Callable[[StreamServer[str], Source], Awaitable[None]]) -> list[
     return ended
 
 
-async def exchange(server: StreamServer[str], request: str) -> bytes:
+async def exchange(server: StreamServer, request: str) -> bytes:
     reader, writer = await asyncio.open_connection(*server.address)
     writer.write(request.encode())
     try:
@@ -93,9 +93,7 @@ async def exchange(server: StreamServer[str], request: str) -> bytes:
         writer.close()
 
 
-def get(
-    server: StreamServer[str], url: str, fields: Sequence[str] = (), *, method: str = "GET"
-) -> str:
+def get(server: StreamServer, url: str, fields: Sequence[str] = (), *, method: str = "GET") -> str:
     lines = [f"{method} {urlsplit(url).path} HTTP/1.1", *fields, "", ""]
     if not any(field.startswith("Host") for field in fields):
         lines.insert(1, f"Host: {server.address.authority}")
@@ -105,7 +103,7 @@ def get(
 def test_the_port_is_released_more_than_once(tmp_path: Path) -> None:
     """A hand-over may fail, and the next one needs the port as well."""
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         server.listen_in(tmp_path)
         for _ in range(2):
             await server.pause()
@@ -123,7 +121,7 @@ def test_the_port_is_released_more_than_once(tmp_path: Path) -> None:
 def test_a_websocket_gets_a_message_for_each_record(tmp_path: Path, is_beside: bool) -> None:
     """Also on a Unix socket: a pod with its own network cannot reach the node's loopback."""
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         server.listen_in(tmp_path)
         target = parse_url(source.url("good"))
         if is_beside:
@@ -153,7 +151,7 @@ def test_streams_of_a_program_that_has_handed_over(tmp_path: Path) -> None:
 
 
 def test_a_token_works_once() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         url = source.url("good")
         assert b" 200 " in await exchange(server, get(server, url))
         answer = await exchange(server, get(server, url))
@@ -188,7 +186,7 @@ def test_a_token_works_once() -> None:
     ids=str,
 )
 def test_what_is_refused_leaves_the_token_good(status: int, change: dict[str, Any]) -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         url = source.url("good")
         answer = await exchange(server, get(server, change.pop("target", url), **change))
         assert answer.startswith(f"HTTP/1.1 {status} ".encode())
@@ -199,7 +197,7 @@ def test_what_is_refused_leaves_the_token_good(status: int, change: dict[str, An
 
 
 def test_garbage_is_dropped() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         assert await exchange(server, "\x16\x03\x01" * 10 + "\r\n\r\n") != b""
         assert (await exchange(server, "x" * 100_000)).startswith(b"HTTP/1.1 400 ")
 
@@ -207,7 +205,7 @@ def test_garbage_is_dropped() -> None:
 
 
 def test_a_request_of_its_own_origin_may_come_in_pieces() -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         host = f"localhost:{server.address.port}"
         fields = [f"Host: {host}", f"Origin: http://{host}"]
@@ -224,7 +222,7 @@ def test_a_request_of_its_own_origin_may_come_in_pieces() -> None:
 def test_who_sends_no_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEAD_S", 0.3)
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address)
         with pytest.raises(ConnectionResetError):
             await reader.read()
@@ -237,7 +235,7 @@ def test_who_sends_no_request_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> N
 def test_who_has_waited_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 8)
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         silent = [await asyncio.open_connection(*server.address) for _ in range(20)]
         for reader, _ in silent[:12]:
             with pytest.raises(ConnectionResetError):
@@ -257,7 +255,7 @@ def test_who_has_waited_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> N
 def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STREAM_CONNECTIONS", 4)
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         writers = []
         for _ in range(4):
             reader, writer = await asyncio.open_connection(*server.address)
@@ -288,7 +286,7 @@ _CLOSE = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
     """Also if it only sends a close frame and waits for the server to disconnect."""
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         if kind == "websocket":
             target = source.url("endless")
             reader = MessageReader({})
@@ -312,7 +310,7 @@ def test_a_client_that_goes_ends_its_stream(kind: str) -> None:
 def test_who_never_reads_stops_the_source_and_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pycrictl.proxy.serve.stream_server.STUCK_S", 0.3)
 
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         reader, writer = await asyncio.open_connection(*server.address, limit=1024)
         writer.write(get(server, source.url("flood")).encode())
         await until(lambda: source.open > 0)
@@ -327,7 +325,7 @@ def test_who_never_reads_stops_the_source_and_is_dropped(monkeypatch: pytest.Mon
 
 
 def test_stopping_ends_streams_without_a_normal_end(caplog: pytest.LogCaptureFixture) -> None:
-    async def test(server: StreamServer[str], source: Source) -> None:
+    async def test(server: StreamServer, source: Source) -> None:
         answer = asyncio.create_task(exchange(server, get(server, source.url("endless"))))
         await until(lambda: source.open > 0)
         await server.stop()

@@ -48,7 +48,7 @@ EVENTS: tuple[Event, ...] = (
 
 def metrics() -> Metrics:
     tokens = Tokens()
-    streams = StreamServer[str](tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
+    streams = StreamServer(tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
     copies = cast(Any, SimpleNamespace(snapshot=list))
     return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)
 
