@@ -12,8 +12,8 @@ from pycrictl.base.errors import PycrictlError
 from pycrictl.kube.apiclient import TIMEOUT_S, ApiClient
 from pycrictl.kube.cluster_objects import Node, parse_node
 from pycrictl.kube.credential import find_credential
-from pycrictl.kube.pods import Pod, list_pods, static_pods
-from pycrictl.node.kubelet import ROOT, find_kubelet, host_name
+from pycrictl.kube.pods import Pod, list_pods
+from pycrictl.node.kubelet import ROOT
 
 REFRESH_S: Final = 5.0
 """The age at which the list is refreshed in the background."""
@@ -22,16 +22,14 @@ REFRESH_S: Final = 5.0
 class NodePods:
     """The pods of this node.
 
-    If the first call to the API server fails, one line is logged for ``--debug``, the manifests of
-    static pods are read, and the API server is not called again. Without ``is_allowed``
-    (``--no-kube``), no call is made and no manifest is read.
+    If the first call to the API server fails, one line is logged for ``--debug``, and it is not
+    called again. Without ``is_allowed`` (``--no-kube``), no call is made.
     """
 
     def __init__(
         self, *, is_allowed: bool = True, root: Path = ROOT, timeout_s: float = TIMEOUT_S
     ) -> None:
         self.is_from_api = False
-        self._root = root
         self._api = ApiClient(
             lambda: find_credential(root, timeout_s=timeout_s), timeout_s=timeout_s
         )
@@ -76,9 +74,6 @@ class NodePods:
         else:
             self._asked_at = time.monotonic()
             self.is_from_api = True
-            return
-        kubelet = find_kubelet(self._root)
-        self._pods = static_pods(kubelet, host_name(kubelet), self._root)
 
     def _refresh(self) -> None:
         try:

@@ -1,33 +1,21 @@
 """The pods of this node: their images, their waiting reasons, their pull secrets.
 
 With a kubelet's credential, the API server lists only the pods of its own node (``spec.nodeName``).
-Manifests of static pods are the second source; they contain no status. Documents are untrusted:
-parts without the expected shape are left out.
+Documents are untrusted: parts without the expected shape are left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.base.errors import ConfigError, RemoteProtocolError
+from pycrictl.base.errors import RemoteProtocolError
 from pycrictl.base.foreign import count, flag, mapping, mappings, moment, text, texts
-from pycrictl.node.kubelet import ROOT, Kubelet, below, configuration, read_document
 
 if TYPE_CHECKING:
     from pycrictl.kube.apiclient import ApiClient
 
-MANIFESTS: Final = (
-    "/etc/kubernetes/manifests",
-    "/var/lib/rancher/k3s/agent/pod-manifests",
-    "/var/lib/rancher/rke2/agent/pod-manifests",
-)
-MAX_MANIFESTS: Final = 1000
-
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 _LISTS: Final = (
     ("initContainers", "initContainerStatuses", "init"),
@@ -93,7 +81,6 @@ class Pod(NamedTuple):
     """A pod as the API server knows it.
 
     Attributes:
-        uid: empty for a static pod known from its manifest.
         phase: empty for a pod that is not from the API server.
         images: in the order in which the kubelet pulls them.
         reason, message: why the kubelet ended it, such as ``Evicted``.
@@ -150,16 +137,6 @@ def list_pods(client: ApiClient) -> tuple[Pod, ...]:
     if not isinstance(answer, dict):
         raise RemoteProtocolError("the API server did not return a list of pods")
     return tuple(filter(None, map(parse_pod, mappings(answer.get("items")))))
-
-
-def static_pods(kubelet: Kubelet, node: str, root: Path = ROOT) -> tuple[Pod, ...]:
-    """Return the pods in the kubelet's manifests, with the node's name appended to theirs."""
-    settings = configuration(kubelet, root)
-    named = kubelet.manifests or settings.get("staticPodPath")
-    for folder in (named,) if isinstance(named, str) and named else MANIFESTS:
-        if found := tuple(_manifests(folder, node, root)):
-            return found
-    return ()
 
 
 def parse_pod(document: Mapping[str, Any]) -> Pod | None:
@@ -286,17 +263,3 @@ def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> 
     names = [text(one.get("name")) for one in mappings(spec.get("containers"))]
     named = text(mapping(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
     return named if named in names else next(iter(names), "")
-
-
-def _manifests(folder: str, node: str, root: Path) -> Iterator[Pod]:
-    try:
-        names = sorted(entry.name for entry in below(root, folder).iterdir())
-    except OSError:
-        return
-    for name in names[:MAX_MANIFESTS]:
-        if name.startswith(".") or not name.endswith(_SUFFIXES):
-            continue
-        with suppress(OSError, ConfigError):
-            pod = parse_pod(read_document(f"{folder}/{name}", root))
-            if pod is not None:
-                yield pod._replace(name=f"{pod.name}-{node}", uid="", phase="")

@@ -36,7 +36,6 @@ class Kubelet(NamedTuple):
     kubeconfig: str = ""
     config: str = ""
     hostname: str = ""
-    manifests: str = ""
     runtime_endpoint: str = ""
     image_endpoint: str = ""
     root_dir: str = ""
@@ -66,7 +65,6 @@ def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
         path("kubeconfig"),
         path("config"),
         flags.get("hostname-override", ""),
-        path("pod-manifest-path"),
         flags.get("container-runtime-endpoint", ""),
         flags.get("image-service-endpoint", ""),
         path("root-dir"),

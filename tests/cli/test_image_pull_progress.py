@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.pulls.sources import stream_watch
 from tests.cli.run import Run, start
 from tests.cli.streaming_server import progress_streams
 from tests.fakecri import FakeServer, Status
+from tests.kube.apiserver import NODE, make_node_certificates, serve, write_kubeconfig
 from tests.support.proxy_story import IMAGE, LAYERS, PODS, STORY, WEB, pod, record, url
 
 
@@ -184,14 +186,17 @@ OTHER = "registry.example/side:2"
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Path:
-    """The root of a node with the manifest of the static pod ``web``."""
-    for name in ("proc/1", "proc/self", "etc/kubernetes/manifests", "run"):
-        (tmp_path / name).mkdir(parents=True)
+def node(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The root of a node whose API server has the pod ``web``, however busy this machine is."""
+    patient = partial(NodePods, timeout_s=20.0)
+    monkeypatch.setattr("pycrictl.cli.commands.image_pull_progress.NodePods", patient)
     containers = [{"name": "app", "image": IMAGE}, {"name": "side", "image": OTHER}]
-    manifest = {"kind": "Pod", "metadata": {"name": "web"}, "spec": {"containers": containers}}
-    (tmp_path / "etc/kubernetes/manifests/web.json").write_text(json.dumps(manifest))
-    return tmp_path
+    metadata = {"name": "web", "namespace": "default", "uid": "u1"}
+    with serve(make_node_certificates(run_folder)) as api:
+        spec = {"nodeName": NODE, "containers": containers}
+        api.pods = {"items": [{"metadata": metadata, "spec": spec}]}
+        write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
+        yield tmp_path
 
 
 @pytest.mark.parametrize(
@@ -200,14 +205,13 @@ def node(tmp_path: Path) -> Path:
 def test_a_container_that_is_not_there_yet_but_in_the_pods_spec(
     fake: FakeServer, node: Path, name: str, shown: set[str]
 ) -> None:
-    typed = f"web-{os.uname().nodename.lower()}"  # as the kubelet names static pods
-    listed = [pod(WEB, typed)]
+    listed = [pod(WEB, "web")]
     with progress_streams([*STORY, *({**each, "image": OTHER} for each in STORY)]) as server:
         fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=listed), repeat=True)
         fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
         fake.prepare("ImagePullProgress", url(server.url))
         words = ["--host-root", str(node), "-r", fake.endpoint, "image-pull-progress"]
-        run = Run(*words, typed, "-c", name, "--progress", "json")
+        run = Run(*words, "web", "-c", name, "--progress", "json")
     assert run.code == 0, run.stderr
     assert {each["image"] for each in objects(run)} == shown
     image, *others = shown

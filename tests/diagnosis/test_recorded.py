@@ -6,6 +6,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from pycrictl.diagnosis.findings import Weight
 from pycrictl.diagnosis.pod import Look, document_of, report, survey_document
 from pycrictl.diagnosis.troubles import PULL_TROUBLES
 from pycrictl.kube.cluster_objects import parse_node
+from pycrictl.kube.node_pods import NodePods
 from pycrictl.kube.pods import parse_pod
 from pycrictl.show.diagnosis_text import write_pod, write_pods
 from tests.cli.run import Run
@@ -280,6 +282,8 @@ def node(fake: FakeServer, api: ApiServer, tmp_path: Path, monkeypatch: pytest.M
     write_kubeconfig(api.kubeconfig(inline=True), root)
     known.write_journalctl(programs)
     monkeypatch.setenv("PATH", str(programs))
+    patient = partial(NodePods, timeout_s=20.0)  # this machine may be busy
+    monkeypatch.setattr("pycrictl.cli.commands.diagnosing.NodePods", patient)
 
     def call(*words: str) -> Run:
         words = ("--host-root", str(root), "-r", fake.endpoint, "why", *words)

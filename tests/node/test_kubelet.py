@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import ConfigError
-from pycrictl.kube.pods import static_pods
 from pycrictl.node.kubelet import (
     Kubelet,
     configuration,
@@ -27,9 +26,9 @@ def test_the_command_line_of_the_running_kubelet(tmp_path: Path) -> None:
     run_program(tmp_path, 3)  # a thread of the kernel
     (tmp_path / "proc/self").mkdir()
     words = "--kubeconfig=/etc/x.conf --config /etc/k.yaml --v 4 --hostname-override=Worker-1"
-    run_program(tmp_path, 100, "/usr/bin/kubelet", *words.split(), "--pod-manifest-path=beside")
+    run_program(tmp_path, 100, "/usr/bin/kubelet", *words.split())
     found = find_kubelet(tmp_path)
-    assert found == Kubelet(100, "/etc/x.conf", "/etc/k.yaml", "Worker-1", "")
+    assert found == Kubelet(100, "/etc/x.conf", "/etc/k.yaml", "Worker-1")
     assert host_name(found) == "worker-1"
 
 
@@ -61,10 +60,9 @@ def test_what_a_kubelet_names_is_a_regular_file_of_a_mebibyte(tmp_path: Path, ki
     else:
         with named.open("wb") as file:
             file.truncate(1 << 40)
-    run_program(tmp_path, 7, "kubelet", "--config=/etc/k.yaml", "--pod-manifest-path=/etc")
+    run_program(tmp_path, 7, "kubelet", "--config=/etc/k.yaml")
     kubelet = find_kubelet(tmp_path)
     assert configuration(kubelet, tmp_path) == {}
-    assert static_pods(kubelet, "n", tmp_path) == ()
     with pytest.raises(ConfigError, match=r"k\.yaml"):
         find_kubelet_config(kubelet, tmp_path)
 
@@ -77,9 +75,9 @@ def test_no_kubelet(tmp_path: Path) -> None:
 def test_the_configuration(tmp_path: Path) -> None:
     folder = tmp_path / "var/lib/kubelet"
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("kind: KubeletConfiguration\nstaticPodPath: /srv/pods\n")
-    assert configuration(Kubelet(), tmp_path)["staticPodPath"] == "/srv/pods"
-    assert configuration(Kubelet(config="/missing"), tmp_path)["staticPodPath"] == "/srv/pods"
+    (folder / "config.yaml").write_text("kind: KubeletConfiguration\n")
+    assert configuration(Kubelet(), tmp_path) == {"kind": "KubeletConfiguration"}
+    assert configuration(Kubelet(config="/missing"), tmp_path)
     (folder / "config.yaml").write_text("- a list")
     assert configuration(Kubelet(), tmp_path) == {}
 
