@@ -12,6 +12,7 @@ from pycrictl.base.errors import StreamError
 from pycrictl.streams.bytestream import HELD_BYTES, READ_BYTES, ByteStream, dial
 from pycrictl.streams.target import parse_url
 from tests.streams.servers import Handler, run, serve
+from tests.waiting import until
 
 MUCH = bytes(range(256)) * (1 << 16)
 
@@ -84,7 +85,7 @@ def test_what_came_before_a_break_is_read_first() -> None:
     async def scenario() -> bytes:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
-            await asyncio.sleep(0.05)
+            await until(lambda: connection._held_bytes)
             await connection.write(b"x")
             await connection._lost.wait()
             first = await connection.read()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-import time
 
 import pytest
 
@@ -103,10 +102,8 @@ def test_nobody_waits_for_a_thread_that_hangs() -> None:
 
     async def call() -> None:
         signal.raise_signal(signal.SIGINT)
-        await in_thread(lambda: release.wait(60))
+        await in_thread(release.wait)
 
-    began_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         run_in_loop(call())
     release.set()
-    assert time.monotonic() - began_s < 30

@@ -200,7 +200,6 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
     head = member(b"d/", b"5", mode=0o755) + member(b"d/slow", FILE, size=2**39)
     writing.send(TO_CONTAINER, head + bytes(MIB))
     wait_until(lambda: len(copier.copies) == 2 and bool(stages_in(container.root)))
-    begin = time.monotonic()
     if way == "terminate":
         copier.proxy.terminate()
         assert copier.proxy.wait() == 0
@@ -208,7 +207,6 @@ def test_a_proxy_that_ends(container: Pretended, start: Start, way: str) -> None
         assert stages_in(container.root) == []
     else:
         copier.proxy.kill9()
-    assert time.monotonic() - begin < 20  # calls alone may take 30 s
     for one in (writing, reading):
         with pytest.raises((PycrictlError, AssertionError)):
             outcome_of(one)
