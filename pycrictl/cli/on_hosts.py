@@ -11,11 +11,9 @@ import json
 import math
 import os
 import re
-import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from functools import cache, partial
-from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
@@ -23,20 +21,19 @@ import typer
 from pycrictl.base.config import FILE_LIMIT_BYTES
 from pycrictl.base.environ import ON_HOST
 from pycrictl.base.errors import ConfigError, ConnectError, ExitCode, UsageError
-from pycrictl.base.replacing import replacing
 from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
 from pycrictl.hosts.connection import HostError, Ssh
 from pycrictl.hosts.names import Host, hosts_of
-from pycrictl.hosts.program import Programs
 from pycrictl.hosts.session import CREDENTIALS
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.context import AppContext
+    from pycrictl.hosts.program import Programs
 
 OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", "connect_timeout"),)
 """The global options that are not handed on to hosts."""
@@ -131,7 +128,7 @@ class _Target(NamedTuple):
         env, start = self.env, self.start(request, host)
         start["environ"].append(f"COLUMNS={env.columns or 80}")
         start["terminals"] = ["1"] * env.stdout_is_terminal + ["2"] * env.stderr_is_terminal
-        start["records"] = [token_hex()]
+        start["records"] = [os.urandom(32).hex()]
         if "events" in request.words:  # they do not end, and are lines
             start["plain"] = [""]
         return start
@@ -178,7 +175,7 @@ def run(
     is_alone = len(hosts) == 1
     ssh = Ssh(
         env.environ,
-        cache(partial(Programs, params["program"], env.environ)),
+        cache(partial(_programs, params["program"], env.environ)),
         timeout_s=params["connect_timeout"],
         sudo=params["sudo"],
         keeps=not params["no_keep"],
@@ -219,6 +216,12 @@ def run(
     return _together(target, request, name, parse, params["max_parallel_hosts"])
 
 
+def _programs(named: str, environ: Mapping[str, str]) -> Programs:
+    from pycrictl.hosts.program import Programs  # noqa: PLC0415 - only on first contact
+
+    return Programs(named, environ)
+
+
 def _alone(target: _Target, request: Request) -> int:
     env, ssh, (host,) = target.env, target.ssh, target.hosts
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
@@ -242,6 +245,8 @@ def _alone(target: _Target, request: Request) -> int:
     try:
         if not request.output_to:
             return attempt(1)
+        from pycrictl.base.replacing import replacing  # noqa: PLC0415 - takes time to load
+
         with replacing(request.output_to) as file:
             if code := attempt(file.fileno()):
                 raise typer.Exit(code)
@@ -287,7 +292,14 @@ def _end(end: int | str) -> str:
 
 def _forward(target: _Target, line: CommandLine) -> int:
     """Run ``port-forward`` on a host for any free ports there, to which ssh forwards ours."""
-    from pycrictl.streams.forwarder import parse_pair  # noqa: PLC0415 - only for port-forward
+    import socket  # noqa: PLC0415 - only for port-forward
+
+    from pycrictl.streams.forwarder import parse_pair  # noqa: PLC0415 - the same
+
+    def free_port(address: str) -> int:
+        with socket.socket() as found:
+            found.bind((address, 0))
+            return int(found.getsockname()[1])
 
     env, ssh, (host,) = target.env, target.ssh, target.hosts
     pod, *ports = line.positionals or [""]
@@ -305,7 +317,7 @@ def _forward(target: _Target, line: CommandLine) -> int:
                     continue
                 for there in re.findall(rb"Forwarding from 127\.0\.0\.1:(\d+) -> ", data):
                     pair = pairs[len(begun)]
-                    begun.append((f"{address}:{pair.local or _free_port(address)}", int(there)))
+                    begun.append((f"{address}:{pair.local or free_port(address)}", int(there)))
                     ssh.forward(host, *begun[-1])
                     env.stdout.write(f"Forwarding from {begun[-1][0]} -> {pair.remote}\n")
                     env.stdout.flush()
@@ -315,12 +327,6 @@ def _forward(target: _Target, line: CommandLine) -> int:
             for local, there in begun:
                 ssh.forward(host, local, there, ends=True)
     return process.close()
-
-
-def _free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])
 
 
 def _request(

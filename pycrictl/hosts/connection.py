@@ -16,16 +16,17 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from pycrictl import __version__
 from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
 from pycrictl.base.units import escape, shorten
 from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
-from pycrictl.hosts.program import Programs
 from pycrictl.hosts.session import COMMAND_VARIABLE, ENTRY, LOST_STATUS, End, Process
+
+if TYPE_CHECKING:
+    from pycrictl.hosts.program import Programs
 
 KEPT_S: Final = 60
 LOST_S: Final = 15
@@ -154,6 +155,8 @@ class Ssh:
 
     def put(self, host: Host, content: bytes) -> str:
         """Write what is small to a private temporary file there; return its path."""
+        from tempfile import TemporaryFile  # noqa: PLC0415 - takes time to load
+
         with TemporaryFile() as file:
             file.write(content)
             file.seek(0)

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl.base.units import escape
-from pycrictl.show import diagnosis_text, render
+from pycrictl.show import render
 from pycrictl.show.displays import phrases
-from pycrictl.show.displays.host_pulls import HostPulls
 from pycrictl.show.records import Record
 from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
+    from pycrictl.show.displays.host_pulls import HostPulls
 
 IMAGE_NAME: Final = ("IMAGE", "TAG")
 MISSING: Final = "MISSING ON"
@@ -110,6 +110,8 @@ class Merged:
         if "sums" not in content:
             return
         if self._pulls is None:
+            from pycrictl.show.displays.host_pulls import HostPulls  # noqa: PLC0415 - only for it
+
             self._pulls = HostPulls(self._env, self._hosts, is_drawn=form == "bar")
             for ended, failure in self._ended.items():
                 self._pulls.end(ended, failure)
@@ -130,11 +132,14 @@ class Merged:
         elif first.kind == "ids":
             for host, ids in documents.items():
                 render.write_lines((f"{host} {one}" for one in ids), out)
-        elif first.kind == "pods":
-            pods = diagnosis_text.pods_of_hosts(documents)
-            diagnosis_text.write_pods(pods, out, columns, is_coloured=self._is_coloured)
-        elif first.kind == "node":
-            diagnosis_text.write_nodes(documents, out, columns, is_coloured=self._is_coloured)
+        elif first.kind in ("pods", "node"):
+            from pycrictl.show import diagnosis_text  # noqa: PLC0415 - needs protobuf
+
+            if first.kind == "pods":
+                pods = diagnosis_text.pods_of_hosts(documents)
+                diagnosis_text.write_pods(pods, out, columns, is_coloured=self._is_coloured)
+            else:
+                diagnosis_text.write_nodes(documents, out, columns, is_coloured=self._is_coloured)
         else:
             if any(len(found) > 1 for found in records.values()):
                 documents = {h: [one.content for one in found] for h, found in records.items()}
