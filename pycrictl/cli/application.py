@@ -11,7 +11,7 @@ from pycrictl.base.config import Flags
 from pycrictl.base.errors import UsageError
 from pycrictl.base.units import parse_duration
 from pycrictl.cli import options
-from pycrictl.cli.complete import hosts, sockets
+from pycrictl.cli.complete import sockets
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import HELP, Program
 
@@ -117,7 +117,6 @@ def set_globals(
             show_envvar=False,
             help="Run the command there: HOST,HOST, node[01-20], @GROUP or @FILE; repeatable"
             " [$PYCRICTL_HOST].",
-            autocompletion=hosts,
         ),
     ] = None,
     sudo: Annotated[bool, _of_hosts("--sudo", help="Run it as root there.")] = False,

@@ -41,14 +41,6 @@ def sockets(incomplete: str) -> list[str]:
     return [each for each in ENDPOINTS if os.path.exists(each.removeprefix("unix://"))]
 
 
-def hosts(incomplete: str) -> list[str]:
-    """Offer groups, and the hosts of ssh's configuration, after the last comma."""
-    from pycrictl.hosts.names import known  # noqa: PLC0415 - only for --host
-
-    before, comma, _ = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in known(os.environ)]
-
-
 def _known(kind: str) -> Completer:
     def complete(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
         from pycrictl.cli.completion import candidates  # noqa: PLC0415 - only when Tab is pressed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -54,31 +53,14 @@ def parse(text: str) -> Host:
 
 def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     """Return the hosts that the values of ``--host`` name, each once, in their order."""
-    folder = groups_folder(environ)
+    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
+    folder = Path(home).expanduser() / "pycrictl/hosts"
     labels = dict.fromkeys(label for word in words for label in _expanded(word, folder, 0))
     if len(labels) > MAX_HOSTS:
         raise UsageError(f"more than {MAX_HOSTS} hosts are named")
     if not labels:
         raise UsageError("no host is named", hint="is a script's variable not set?")
     return [parse(label) for label in labels]
-
-
-def groups_folder(environ: Mapping[str, str]) -> Path:
-    home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
-    return Path(home).expanduser() / "pycrictl/hosts"
-
-
-def known(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of groups, and the hosts of ``~/.ssh/config`` without patterns."""
-    names: list[str] = []
-    with suppress(OSError):
-        names += sorted(f"@{path.name}" for path in groups_folder(environ).iterdir())
-    with suppress(OSError, PycrictlError):
-        path = Path(environ.get("HOME") or "~").expanduser() / ".ssh/config"
-        for line in read_text(str(path)).splitlines():
-            word, *hosts = line.split() or [""]
-            names += [host for host in hosts if word.lower() == "host" and _HOST.fullmatch(host)]
-    return names
 
 
 def _expanded(text: str, folder: Path, depth: int) -> Iterator[str]:

@@ -194,16 +194,14 @@ def test_without_a_program_the_file_of_the_release_is_named(fresh: Hosts, runtim
     assert (done.stdout, done.stderr) == (TABLE, "")
 
 
-@pytest.mark.parametrize("shell", ["/usr/bin/fish", "/usr/bin/tcsh", "/usr/bin/zsh", "/bin/sh"])
+@pytest.mark.parametrize(
+    "shell", ["/usr/bin/fish", "/usr/bin/tcsh", "/usr/bin/zsh", "/bin/sh", "/bin/bash"]
+)
 def test_login_shells_of_any_kind(fresh: Hosts, runtime: str, shell: str) -> None:
+    """Bash reads a file that prints."""
     assert Path(shell).exists(), "run tests/e2e/node/install.sh"
-    add(fresh, runtime, shell=shell)
-    for _ in range(2):
-        require_table(fresh)
-
-
-def test_start_files_may_print(fresh: Hosts, runtime: str) -> None:
-    add(fresh, runtime, rc="echo Welcome; echo pycrictl; printf 'no line end'; echo bad >&2\n")
+    rc = "echo Welcome; echo pycrictl; printf 'no line end'; echo bad >&2\n"
+    add(fresh, runtime, shell=shell, rc=rc)
     for _ in range(2):
         require_table(fresh)
 

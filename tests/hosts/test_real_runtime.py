@@ -15,7 +15,7 @@ import pytest
 from tests.e2e.node.lab import Lab
 from tests.hosts.shell import Shell
 from tests.hosts.sshd import Hosts
-from tests.waiting import wait_until
+from tests.waiting import WAIT_S, wait_until
 
 
 @pytest.fixture
@@ -123,21 +123,32 @@ def test_a_copy_to_several_hosts_names_those_that_fail(
 
 
 def test_pulls_on_several_hosts_are_one_display(nodes: Hosts, lab: Lab) -> None:
+    """The hosts share a containerd, so a pull is held up until each of them has begun one."""
     image = lab.push(lab.image("many:1", 3_000_000, 2_000_000))
-    lab.registry.limit(2_000_000)
-    done = nodes.run("-H", "n1,n2", "pull", "--progress=json", image)
-    objects = [json.loads(line) for line in done.stderr.splitlines()]
-    assert {found["host"] for found in objects} == {"n1", "n2"}
-    assert all("progress" in found for found in objects)
-    assert [line.split(" | ")[0] for line in sorted(done.stdout.splitlines())] == ["n1", "n2"]
+    lab.registry.limit(20_000)
+    words = nodes.words("-H", "n1,n2", "pull", "--progress=json", image)
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=nodes.environ
+    ) as client:
+        assert client.stderr is not None
+        hosts: set[str] = set()
+        while hosts != {"n1", "n2"}:
+            found = json.loads(client.stderr.readline())
+            assert "progress" in found
+            hosts.add(found["host"])
+        lab.registry.limit(None)
+        stdout, _ = client.communicate(timeout=WAIT_S)
+    assert [line.split(" | ")[0] for line in sorted(stdout.splitlines())] == ["n1", "n2"]
     nodes.run("-H", "n1", "rmi", image)
     done = nodes.run("-H", "n1,n2,nowhere", "pull", "--progress=plain", image)
-    assert re.search(r"^n1 done  [\d.]+ MiB  in [\d.]+ s$", done.stderr, re.MULTILINE)
+    assert re.search(r"^n[12] done  [\d.]+ MiB  in [\d.]+ s$", done.stderr, re.MULTILINE)
     assert re.search(r"^nowhere failed: ssh: Could not resolve", done.stderr, re.MULTILINE)
     nodes.run("-H", "n1", "rmi", image)
+    lab.registry.limit(20_000)
     with Shell(nodes.environ, nodes.words("-H", "n1,n2")) as shell:
         shell.type(f"$CLIENT pull {image}\n")
         shell.expect(r"(?s)n1 +\d+%\|.*n2 +\d+%\|.*Total +\d+%\|.*0/2 hosts")
+        lab.registry.limit(None)
         shell.expect(r"n2 +done  .*\n(.*\n)*\$ $")
 
 
@@ -195,10 +206,10 @@ def test_ports_of_a_pod_are_this_machines(nodes: Hosts, lab: Lab, container: str
         assert match, line + client.stderr.read()
         url = f"http://127.0.0.1:{match[1]}/index.html"
         for _ in range(2):
-            with urllib.request.urlopen(url, timeout=10) as answer:
+            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
                 assert answer.read() == b"hello\n"
         client.send_signal(signal.SIGINT)
-        assert client.wait(10) == 0
+        assert client.wait(WAIT_S) == 0
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=10)
+        urllib.request.urlopen(url, timeout=WAIT_S)
     wait_until(lambda: not nodes.hosts["n1"].processes())

@@ -1,4 +1,4 @@
-"""Every key of the live screen, pressed by textual's pilot."""
+"""The live screen with textual's pilot; tests/e2e/node/test_top.py presses every key."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from pycrictl.cli.top import text
 from pycrictl.cli.top.board import Board, BoardRow, State, Usage, ordered
-from pycrictl.cli.top.screen import Help, Rows, TopApp
+from pycrictl.cli.top.screen import Rows, TopApp
 from tests.support.boards import BOARD, NOW
 
 
@@ -69,39 +68,11 @@ def shown(pilot: Pilot[None], name: str) -> str:
     return str(pilot.app.screen_stack[0].query_one(name, Static).content)
 
 
-async def page(pilot: Pilot[None]) -> str:
-    """Wait for a page and its content; return the text."""
-    await until(
-        pilot,
-        lambda: isinstance(pilot.app.screen, Help) and bool(pilot.app.screen.query(Static)),
-    )
-    return str(pilot.app.screen.query_one(Static).content)
-
-
 @played
 async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
     assert rows(pilot)[0].startswith("! shop/api")
     assert "limit 3: 3/3 taken" in shown(pilot, "#head")
     assert shown(pilot, "#keys").endswith("? help  q quit")
-
-
-@pytest.mark.parametrize("key", ["w", "enter", "i", "l", "e"])
-@played
-async def test_other_commands_take_the_terminal(pilot: Pilot[None], key: str) -> None:
-    """Which a test has not."""
-    await pilot.press(key)
-    assert shown(pilot, "#keys") == "that needs a terminal"
-    await pilot.press("down", key)  # a container that is to come
-    says = "that needs a terminal" if key in ("w", "enter") else "there is no container yet"
-    assert shown(pilot, "#keys").startswith(says)
-
-
-@played
-async def test_layers_need_a_pull(pilot: Pilot[None]) -> None:
-    await pilot.press("p")
-    assert shown(pilot, "#keys") == "this row is not waiting for a pull"
-    await pilot.press("down", "p")
-    assert shown(pilot, "#keys") == "that needs a terminal"
 
 
 def test_a_pull_without_a_known_pod_is_not_explained() -> None:
@@ -113,37 +84,11 @@ def test_a_pull_without_a_known_pod_is_not_explained() -> None:
 
 
 @played
-async def test_filter_and_all_again(pilot: Pilot[None]) -> None:
-    await pilot.press("slash", *"batch", "enter")
-    assert len(rows(pilot)) == 1
-    assert shown(pilot, "#keys") == 'only rows with "batch"; escape shows all'
-    await pilot.press("escape")
-    assert len(rows(pilot)) == 4
-
-
-@played
 async def test_keys_typed_at_once_arrive_in_their_order(pilot: Pilot[None]) -> None:
     for key in ("slash", *"bag", "backspace", *"tch", "enter", "s"):
         pilot.app.post_message(Key(key, key if len(key) == 1 else None))
     await until(pilot, lambda: shown(pilot, "#keys") == "sorted by memory")
     assert rows(pilot)[0].startswith("  shop/batch")
-
-
-@played
-async def test_sort(pilot: Pilot[None]) -> None:
-    for measure in ("memory", "restarts", "name", "cpu"):
-        await pilot.press("s")
-        assert shown(pilot, "#keys") == f"sorted by {measure}"
-
-
-@played
-async def test_help_and_quit(pilot: Pilot[None]) -> None:
-    await pilot.press("question_mark")
-    assert await page(pilot) == text.HELP
-    await pilot.press("q")
-    assert not isinstance(pilot.app.screen, Help)
-    await pilot.press("q")
-    await until(pilot, lambda: not pilot.app.is_running)
 
 
 def test_a_runtime_that_goes_away_and_comes_back() -> None:

@@ -8,7 +8,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -68,15 +67,6 @@ def test_it_ends_with_its_terminal(
 ) -> None:
     session = top(command)
     session.talk(*opened)
-    assert session.hang_up() == 128 + signal.SIGHUP
-
-
-def test_it_ends_with_a_terminal_that_took_nothing_more(command: list[str], crashed: str) -> None:
-    session = top(command)
-    for columns in range(180, 200):
-        session.resize(columns, 50)
-        session.process.send_signal(signal.SIGWINCH)
-        time.sleep(0.1)
     assert session.hang_up() == 128 + signal.SIGHUP
 
 
