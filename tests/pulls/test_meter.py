@@ -50,28 +50,6 @@ def test_the_share_is_that_of_the_time_that_it_takes() -> None:
     assert look(tracker, 4.0, done).sums.percent == 100
 
 
-def test_a_source_that_says_nothing_of_unpacking_has_no_work_but_the_download() -> None:
-    tracker = Tracker()
-    assert look(tracker, 0.0, Report("a", "l", 50, 100)).sums.percent == 50
-    totals = look(tracker, 0.0, Report("a", "l", 100, 100)).sums
-    assert (totals.percent, totals.extracted_total) == (100, 0)
-
-
-def test_what_has_arrived_fast_is_unpacked_in_no_time() -> None:
-    """On a slow network, a complete download used to count as only half of the work."""
-    tracker = Tracker()
-    for second in range(11):
-        totals = look(tracker, second, downloading(10 * second)._replace(layer="l")).sums
-    assert totals.percent == 80  # 10 s, and an estimated 2.5 s to unpack
-
-
-def test_what_layers_shrink_by_is_learned() -> None:
-    tracker = Tracker()
-    known = extracting(100, 100, layer="first")._replace(phase="done")
-    _, second = layers(look(tracker, 0.0, known, downloading(1, layer="second")))
-    assert (second.extracted_total, second.is_estimated) == (100 * MIB, True)
-
-
 def test_a_time_that_would_be_wrong_is_not_said() -> None:
     tracker = Tracker()
     for second in range(5):
@@ -80,18 +58,6 @@ def test_a_time_that_would_be_wrong_is_not_said() -> None:
     assert totals.unpacking == "unpacking, 0 of 1 layer"
     totals = look(tracker, 9.0, extracting(400)._replace(phase="done")).sums
     assert totals.unpacking == ""
-
-
-def test_what_is_unpacked_counts_by_its_own_size() -> None:
-    """A layer of zeros has few bytes to download, but takes most of the time."""
-    tracker = Tracker()
-    tracker.tell(Report("a", "large", 99 * MIB, 99 * MIB, phase="present"), now=0.0)
-    percents = []
-    for second in range(11):
-        zeros = extracting(20 * second, 200, layer="zeros")._replace(progress=MIB, total=MIB)
-        percents.append(look(tracker, second, zeros).sums.percent)
-    assert percents[5] in range(60, 76)
-    assert percents[10] == 99
 
 
 def test_unpacking_comes_after_the_download() -> None:
@@ -134,17 +100,6 @@ def test_what_another_pull_brings_counts_for_the_time_left() -> None:
     assert view.pulls["a"].sums.rate == pytest.approx(11 * MIB)
     assert view.sums.rate == pytest.approx(11 * MIB)
     assert view.sums.count == 2
-
-
-def test_when_a_pull_began() -> None:
-    tracker = Tracker()
-    tracker.tell(downloading(1), now=50.0, began=20.0)
-    tracker.tell(downloading(1, image="b"), now=50.0)
-    view = tracker.view(50.0)
-    assert (view.pulls["a"].began_s, view.pulls["b"].began_s) == (20.0, 0.0)
-    assert view.began_s == 20.0
-    tracker.forget("a")
-    assert tracker.view(51.0).began_s == 0.0
 
 
 Step = tuple[str, str, int]

@@ -44,17 +44,6 @@ def test_layers_that_are_there_at_first_sight_make_no_rate(phase: str) -> None:
     assert totals.resumed == 0
 
 
-def test_layers_that_turn_out_to_be_there_make_no_rate() -> None:
-    tracker = Tracker()
-    tracker.tell(Report("a", "m", 0, 100 * MIB), now=0.0)
-    pull(tracker, range(5))
-    tracker.tell(Report("a", "m", 0, 100 * MIB, phase="present"), now=5.0)
-    totals = pull(tracker, range(5, 9)).sums
-    assert totals.rate == pytest.approx(MIB)
-    assert totals.resumed == 0
-    assert totals.done == 1
-
-
 def test_a_retry_counts_what_it_downloads_again() -> None:
     tracker = Tracker()
     pull(tracker, range(10))
@@ -72,12 +61,6 @@ def test_no_time_left_is_told_while_a_total_is_unknown() -> None:
     assert pull(tracker, range(10)).sums.eta_s is None
     tracker.tell(Report("a", "m", 5, 0, "boom"), now=10.0)
     assert pull(tracker, range(10, 12)).sums.eta_s == pytest.approx(89)
-
-
-def test_nothing_is_left_of_failed_items() -> None:
-    tracker = Tracker()
-    tracker.tell(Report("a", "m", 5, 10**9, "boom"), now=0.0)
-    assert pull(tracker, range(11)).sums.eta_s == pytest.approx(90)
 
 
 def test_a_rate_that_is_measured_anew() -> None:
@@ -121,14 +104,6 @@ def test_time_counts_only_while_something_is_open() -> None:
     for second in range(60):
         speed.record(0 if 20 < second < 40 else MIB, float(second), is_open=not 20 < second < 40)
     assert speed.rate == pytest.approx(MIB)
-
-
-def test_rare_steps_reach_back_beyond_the_window() -> None:
-    speed = Speed(8.0)
-    speed.start(0.0)
-    for second in (20.0, 40.0, 60.0):
-        speed.record(2000, second)
-        assert speed.rate == pytest.approx(100.0)
 
 
 # Whole pulls as by containerd: three parallel downloads, unpacked in order

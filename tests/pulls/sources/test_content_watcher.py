@@ -100,30 +100,6 @@ def test_an_aborted_and_repeated_pull_of_containerd_1_6(watch: Watch, fake: Fake
     assert {item.total for item in watch.ways[big, others[-1].name]} == {80_011_248}
 
 
-def test_concurrent_pulls_of_containerd_2(watch: Watch, fake: FakeContainerd) -> None:
-    replay = Replay(fake, DATA / "pull-ctd2-concurrent.jsonl")
-    play(watch, replay)
-    big = "127.0.0.1/big@sha256:ba08c26baae1"
-    multi = "127.0.0.1/multi@sha256:bfe240068d23"
-
-    assert sorted(watch.endings) == [(big, "")] * 2 + [(multi, "")]
-    assert sum(item.total for item in watch.layers(big)) == 402_186_348
-    assert all(item.progress == item.total for item in watch.items.values())
-    assert watch.shares[multi] == sorted(watch.shares[multi])
-    # While containerd is at its limit of downloads, the second pull still waits for its index.
-    queued = [one for result in watch.results for one in result.active if not one.image]
-    assert queued
-    # All layers are open at once, but no more than three are shown as downloading.
-    assert max(watch.downloading) == 3
-    second = watch.layers(big)[1].name
-    assert watch.phases(big, second) == [
-        Phase.WAITING,
-        Phase.DOWNLOADING,
-        Phase.EXTRACTING,
-        Phase.DONE,
-    ]
-
-
 def test_a_watch_that_begins_late(watch: Watch, fake: FakeContainerd) -> None:
     """Layers that the pull fetched before the first poll are done, not present."""
     replay = Replay(fake, DATA / "pull-ctd16-abort.jsonl")
@@ -362,12 +338,6 @@ def test_what_a_pull_took(
     assert pull.digest == fake.images["host/a:1"]
     assert (pull.got_bytes, pull.extracted_bytes) == (got, extracted)
     assert sum(layer.total for layer in pull.layers) - pull.got_bytes == reused
-
-
-def test_an_image_that_is_gone_again(watch: Watch, fake: FakeContainerd) -> None:
-    assert watch.watcher.ended("host/a:1", START_S) is None
-    fake.images["host/a:1"] = digest_of("collected")
-    assert watch.watcher.ended("host/a:1", START_S) is None
 
 
 # Leases that are not running pulls

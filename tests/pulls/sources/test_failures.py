@@ -190,14 +190,6 @@ def test_a_pull_that_failed_before_its_first_byte() -> None:
     assert scene.failed(1.0) == {WEB: f"{WEB}: not found"}
 
 
-def test_nobody_knows_why() -> None:
-    scene = Scene()
-    scene.add(0.0, ended=(UNKNOWN,))
-    scene.lines = [containerd(500.0)]  # long before this watch
-    assert scene.add(JOURNAL_S).ended == (UNKNOWN,)
-    assert scene.failed(1.0) == {}
-
-
 def test_a_known_image_gets_its_cause() -> None:
     scene = Scene()
     shown = "registry.example/shop/web@sha256:123456789012"

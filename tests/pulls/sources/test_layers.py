@@ -50,12 +50,6 @@ def states(layers: Layers) -> list[tuple[Phase, int]]:
     return [(layer.phase, layer.progress) for layer in layers]
 
 
-def test_a_layer_that_is_not_compressed_is_as_large_unpacked() -> None:
-    layers = Layers(STARTED_S)
-    layers.add([Descriptor("a", 100, "application/vnd.oci.image.layer.v1.tar")])
-    assert next(iter(layers)).extracted_total == 100
-
-
 def test_a_layer_that_is_twice_in_an_image() -> None:
     """It is fetched once, and done when both of its places are unpacked."""
     layers = make("a", "b", "a")

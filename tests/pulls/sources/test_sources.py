@@ -133,21 +133,6 @@ def test_a_layer_that_is_named_late_keeps_its_image() -> None:
     assert [layer.name for layer in layers(stream.sink.views[-2])] == ["1", "2", "3"]
 
 
-def test_what_is_repeated_of_an_ended_image_is_left_out() -> None:
-    stream = Stream()
-    stream.report("a", "1", "done", 0.0)
-    stream.report("b", "2", "downloading", 0.0, progress=3)
-    stream.endings.show(0.0)
-    stream.endings.show(2.0)
-    for now in (3.0, 13.0):
-        stream.report("a", "1", "done", now)
-        stream.report("b", "2", "downloading", now, progress=4)
-        view = stream.endings.show(now)
-        assert [*view.pulls] == ["b"]
-    assert [pull.image for pull, _ in stream.sink.views[-2].changed] == ["b"]
-    assert stream.sink.ended == ["a"]
-
-
 def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
     stream = Stream()
     stream.report("a", "1", "done", 0.0)

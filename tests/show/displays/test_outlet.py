@@ -131,12 +131,6 @@ def test_lines_that_nobody_reads_are_dropped(gone: io.TextIOWrapper) -> None:
     Lines(closed).note("nor here")
 
 
-def test_objects_that_nobody_reads_are_dropped(gone: io.TextIOWrapper) -> None:
-    lost = objects(gone)
-    lost.write_objects([{"a": 1}])
-    lost.write_objects([{"a": 2}])
-
-
 def test_a_result_that_nobody_reads_is_an_error(gone: io.TextIOWrapper) -> None:
     with pytest.raises(BrokenPipeError):
         objects(gone, is_result=True).write_objects([{"a": 1}])
@@ -151,9 +145,3 @@ def test_each_batch_is_stamped_and_flushed() -> None:
         line = lines.readline()
         assert line.isascii()
         assert json.loads(line) == {"a": "\x1b\u202e\ud800", "time": "2023-11-14T22:13:20.123Z"}
-
-
-def test_notes_stand_beside_the_objects() -> None:
-    stream, stderr = io.StringIO(), io.StringIO()
-    Objects(Outlet("json", Environment(stderr=stderr), stream, True)).note("broke\x1b[1m\nhere")
-    assert (stream.getvalue(), stderr.getvalue()) == ("", "broke\\x1b[1m here\n")

@@ -113,8 +113,3 @@ def test_cut() -> None:
 )
 def test_of_a_pulls_name_the_image_stays(name: str, columns: int, shown: str) -> None:
     assert phrases.cut_name(name, columns) == shown
-
-
-def test_cut_middle() -> None:
-    assert phrases.cut_middle("registry/path/name:tag", 11) == "regis…e:tag"
-    assert phrases.cut_middle("宽宽宽宽", 6) == "宽…宽"

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies
 
-from pycrictl.pulls.state import Phase, PullState, View
-from pycrictl.show.displays import per_image
+from pycrictl.pulls.state import Phase, PullState
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
@@ -37,17 +36,6 @@ def test_a_pull_in_the_middle() -> None:
         "  000000000005 waiting      3.0 MiB",
         "Total  62%|███████████▏      | 31.0/50.0 MiB   10.2 MiB/s  ETA 0:02  1/5 layers",
     ]
-
-
-def test_tells_what_was_there_before_the_first_look() -> None:
-    items = [layer(1, Phase.DOWNLOADING, 31 * MIB, 50 * MIB)]
-    assert "  resumed 30.0 MiB" in drawn(*items, resumed=30 * MIB)[-1]
-    with Terminal() as terminal:
-        bars = Bars(terminal.stderr, {})
-        bars.show(view(items, now=0.0, resumed=30 * MIB))
-        bars.show(view(items, now=20.0, resumed=30 * MIB))
-        assert "resumed" not in terminal.look()[-1]
-        bars.close()
 
 
 @pytest.mark.parametrize(
@@ -82,11 +70,6 @@ def test_the_line_of_a_layer(item: Part, expected: str) -> None:
     assert total.startswith("Total")
 
 
-def test_unknown_totals() -> None:
-    lines = drawn(layer(1, progress=MIB), layer(2, progress=2 * MIB), rate=MIB / 2)
-    assert lines[-1] == "Total  3.0 MiB  512.0 KiB/s  0/2 layers"
-
-
 def test_one_item_for_an_image_or_a_pod() -> None:
     lines = drawn(
         layer(name="", progress=MIB, total=4 * MIB),
@@ -98,19 +81,6 @@ def test_one_item_for_an_image_or_a_pod() -> None:
     lines = drawn(layer(name="", image="", progress=MIB, total=4 * MIB))
     assert lines[0].startswith("pod downloading  25%|")
     assert lines[1].endswith("0/1 pod")
-
-
-def test_several_images_take_turns() -> None:
-    lines = drawn(*forty_layers(30))
-    headings = [line for line in lines if " done" in line]
-    assert [line.split()[0] for line in headings] == [
-        "docker.io/library/postgres:16.4",
-        "registry.k8s.io/pause:3.10",
-    ]
-    assert len(lines) == 11
-    assert sum("downloading" in line for line in lines) == 3
-    assert sum("extracting" in line for line in lines) == 4
-    assert lines[-2] == "  … 16 more"
 
 
 def test_what_moves_comes_before_failures_and_those_before_what_waits() -> None:
@@ -143,16 +113,6 @@ def test_a_terminal_without_utf8_gets_ascii_bars(encoding: str, environ: dict[st
     assert lines[0] == "~"
     assert lines[1] == f"{'ü' * 28}~{'ü' * 28}  0/2 done - 1 waiting"
     assert "25%|#######" in lines[2]
-
-
-def test_notes_stand_above_the_bars(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    bars.note("early")
-    bars.show(view(forty_layers(20)))
-    before = terminal.look()[1:]
-    bars.note("late \x1b[31mand\nhostile")
-    assert terminal.look() == ["early", "late \\x1b[31mand hostile", *before]
-    bars.close()
 
 
 @pytest.mark.parametrize(
@@ -242,17 +202,6 @@ def test_forty_layers_fit_in_every_window(size: tuple[int, int]) -> None:
         assert not any("downloading" in line for line in terminal.screen.everything)
 
 
-@pytest.mark.parametrize("columns", [40, 56, 57])
-def test_the_phase_of_a_layer_is_told_in_every_width(columns: int) -> None:
-    """Otherwise a layer that begins to extract would seem to start again from zero."""
-    before = layer(1, Phase.DOWNLOADING, 4 * MIB, 6 * MIB)
-    after = layer(1, Phase.EXTRACTING, 6 * MIB, 6 * MIB, extracted=0, extracted_total=6 * MIB)
-    lines = [drawn(item, size=(columns, 8))[-2].split() for item in (before, after)]
-    assert [line[1] for line in lines] == ["downloading", "extracting"]
-    assert [line[2].partition("%")[0] for line in lines] == ["66", "0"]
-    assert "".join(lines[0]).count("4.0/6.0MiB") == (columns > 56)
-
-
 NUMBERS = strategies.integers(min_value=0, max_value=2**63 - 1)
 ITEMS = strategies.builds(
     layer,
@@ -294,22 +243,3 @@ def test_anything_fits_in_any_window(
 
 
 # The history of an image
-
-
-def history_of(*views: View, forget: str = "") -> tuple[str, list[str]]:
-    """Return the last line of image ``a`` after these views, and the notes."""
-    notes: list[str] = []
-    history = per_image.History(notes.append)
-    for each in views:
-        history.look(each)
-        history.forget([forget] if each is views[0] else [])
-    return history.summary(history.pulls[0]), notes
-
-
-def test_the_time_stops_with_the_pull_and_goes_on_with_it() -> None:
-    running, over = layer(1, image="a"), layer(1, Phase.DONE, MIB, MIB, image="a")
-    story = [view([running], 10.0), view([over], 15.0), view([over], 20.0), view([running], 22.0)]
-    assert history_of(*story[:3])[0] == "1 layer  1.0 MiB  in 5.0 s"
-    assert history_of(*story)[0] == "at 0 B  0 of 1 layer done  after 12 s"
-    assert history_of(*story, forget="a")[0] == "at 0 B  0 of 1 layer done  after 7.0 s"
-    assert history_of(*story, forget="b")[0].endswith("after 12 s")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.pulls.state import Phase, PullState
+from pycrictl.pulls.state import Phase
 from pycrictl.show.displays.pull_bars import Bars
 from tests.show.screen import Terminal
 from tests.show.views import DEMO, MIB, Part, forty_layers, layer, terminal, view
@@ -59,17 +59,6 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
 
 
 # Of all
-
-
-def test_what_waited_gives_way_to_its_layers(terminal: Terminal) -> None:
-    bars = Bars(terminal.stderr, {})
-    bars.show(view([], awaited=[PullState(image=DEMO)]))
-    bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=1.0))
-    lines = terminal.look()
-    assert [line.split()[0] for line in lines] == [DEMO, "000000000001", "Total"]
-    bars.show(view([layer(1, Phase.DONE, MIB, MIB)], now=2.5))
-    bars.close()
-    assert terminal.look() == [f"{DEMO}  1 layer  1.0 MiB  in 1.5 s"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pycrictl.base.environ import Environment
 from pycrictl.pulls.state import Phase, PullState, Sums, View
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
-from tests.show.views import DEMO, MIB, Part, digest, forty_layers, layer, view
+from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
 
 A, B = "000000000001", "000000000002"
 
@@ -190,14 +190,6 @@ def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
-def test_the_aggregate_has_the_first_error() -> None:
-    fine = layer(1, Phase.DOWNLOADING, 5, 10)
-    failed = [layer(1, Phase.FAILED, 5, 10, image=f"x:{n}", error=f"E{n}") for n in (2, 3)]
-    found = objects(view([fine, *failed]), aggregate=True)
-    assert [each["error"] for each in found] == ["E2"]
-    assert "error" not in objects(view([fine]), aggregate=True)[0]
-
-
 def test_an_object_for_each_changed_item() -> None:
     first = layer(1, Phase.DOWNLOADING, 5, 10)
     second = layer(2, Phase.EXTRACTING, 7, 7, extracted=3, extracted_total=20)
@@ -216,23 +208,6 @@ def test_an_object_for_each_changed_item() -> None:
         {**two, "progress": 7, "total": 7, "phase": "extracting", **extracted, **time},
         {**three, "progress": 0, "total": 0, "phase": "waiting", **time},
         {**one, "progress": 5, "total": 10, "phase": "failed", "error": "404", **later},
-    ]
-
-
-def test_a_pull_that_is_queued_has_not_started() -> None:
-    def queued(place: int, behind: str = "") -> Part:
-        return layer(name="", phase=Phase.WAITING, place=place, behind=behind)
-
-    moving = layer(1, Phase.DOWNLOADING, MIB, 4 * MIB)
-    assert plain(
-        view([queued(2, "default/web")]),
-        view([queued(1, "default/web")], now=1.0),
-        view([queued(1, "default/web")], now=2.0),
-        view([moving], now=3.0),
-    )[:3] == [
-        f"{DEMO} queued, 2nd, behind default/web",
-        f"{DEMO} queued, 1st, behind default/web",
-        f"{DEMO} started: 1 layer, 4.0 MiB",
     ]
 
 
