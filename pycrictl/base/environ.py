@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
+from pycrictl.base.errors import PycrictlError
 from pycrictl.base.units import escape
 
 if TYPE_CHECKING:
@@ -233,14 +234,22 @@ class Environment:
         logger.propagate = False
 
 
-def raise_file_limit() -> None:
+def raise_file_limit(least: int = 0) -> None:
     """Raise the limit on descriptors as far as allowed.
 
     A service needs some for each client, and a copy one for each level of a deep tree.
+
+    Raises:
+        PycrictlError: fewer than ``least`` are allowed.
     """
     import resource  # noqa: PLC0415 (not needed at every start)
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= hard < least:
+        raise PycrictlError(
+            f"this needs {least} file descriptors, and the limit is {hard}",
+            hint="raise it with ulimit -n",
+        )
     if soft != hard:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

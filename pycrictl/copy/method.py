@@ -28,6 +28,9 @@ log = logging.getLogger("pycrictl.copy")
 NAMES: Final = ("rpc", "node", "exec")
 """The names of the methods, best first."""
 
+_LEAST_DESCRIPTORS: Final = 64
+"""With fewer, a failed copy might not even be able to remove its own files."""
+
 T = TypeVar("T")
 
 
@@ -92,7 +95,7 @@ def on_this_node(
     client: CriClient, container: ContainerPath, options: CopyOptions
 ) -> Iterator[Method]:
     container_id = _find(client, container)
-    raise_file_limit()
+    raise_file_limit(least=_LEAST_DESCRIPTORS)
     names = NAMES if options.method == "auto" else (options.method,)
     if "rpc" in names:
         from pycrictl.copy.transfer.over_rpc import OverRpc  # noqa: PLC0415 (only when tried)

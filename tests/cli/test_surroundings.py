@@ -56,7 +56,7 @@ def test_no_connection_takes_the_place_of_a_closed_stream(fake: FakeServer) -> N
         assert run('exec "$@" >&-', *words) == (1, "", CLOSED)
 
 
-@pytest.mark.parametrize("limit", [5, 7, 9, 12])
+@pytest.mark.parametrize("limit", [5, 7, 9, 12, 16, 20])
 @pytest.mark.root
 def test_too_few_descriptors_are_one_line(fake: FakeServer, tmp_path: Path, limit: int) -> None:
     with pretended(fake, tmp_path / "root"):
