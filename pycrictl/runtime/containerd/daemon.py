@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl.base import noderoot
-from pycrictl.base.errors import PycrictlError
 from pycrictl.base.processes import file_of, name_of
 from pycrictl.base.tcp_sockets import ESTABLISHED, LISTEN, TcpSocket, tcp_sockets
 from pycrictl.runtime.containerd.config_toml import CriSettings, config_path, read_settings
@@ -70,10 +69,7 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
 
 def settings_of(client: ContainerdClient) -> CriSettings:
     """Return the settings of a containerd; those at the usual path if its process is not seen."""
-    daemon = None
-    with suppress(PycrictlError):
-        daemon = find_daemon(client)
-    return read_settings(config_path(None if daemon is None else daemon.pid))
+    return read_settings(config_path(runtime_pid(client.endpoint, "containerd")))
 
 
 class CurrentDaemon:

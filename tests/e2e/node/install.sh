@@ -19,6 +19,10 @@ if [ "${1:-}" != node ]; then
   command -v mandoc >/dev/null || missing+=(mandoc)
   command -v systemd-analyze >/dev/null || missing+=(systemd)
   command -v jq >/dev/null || missing+=(jq)
+  # Archives of images are exchanged with skopeo and compressed by zstd; time measures memory.
+  for program in skopeo zstd time; do
+    type -P $program >/dev/null || missing+=($program)
+  done
   # It talks to the stand-in of an API server; any kubectl that is here already will do.
   command -v kubectl >/dev/null || missing+=(kubernetes-client)
   # Metrics and alert rules are checked with promtool.

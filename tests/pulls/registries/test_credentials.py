@@ -117,12 +117,10 @@ def helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     ("document", "reference", "found"),
     [
         ({"credHelpers": {"r.test": "mine"}}, "r.test/a", ME),
-        ({"credsStore": "mine"}, "r.test/a", ME),
         ({"credsStore": "mine"}, "token.test/a", Credentials(identity_token="t")),
         ({"credsStore": "mine"}, "busybox", Credentials("hub", "h")),
         ({"credsStore": "mine"}, "none.test/a", None),
         ({"credsStore": "mine", "auths": {"none.test": AUTH}}, "none.test/a", ME),
-        ({"credHelpers": {"r.test": "mine"}, "auths": {"o.test": AUTH}}, "o.test/a", ME),
         ({"credHelpers": {"r.test": "other"}, "credsStore": "mine"}, "token.test/a",
          Credentials(identity_token="t")),
     ],
@@ -169,7 +167,6 @@ def test_the_kubelets_file_runs_no_helpers(tmp_path: Path, helper: str) -> None:
     ("flags", "environ", "file", "is_found"),
     [
         ({}, {}, "/run/containers/0/auth.json", True),
-        ({}, {"XDG_RUNTIME_DIR": "/x"}, "/x/containers/auth.json", True),
         ({}, {}, "/root/.config/containers/auth.json", True),
         ({}, {"HOME": "/h"}, "/h/.docker/config.json", True),
         ({"global-auth-file": "/g.json"}, {}, "/g.json", True),
