@@ -25,7 +25,6 @@ from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.pulls.meter import ETA_AFTER_S
-from pycrictl.pulls.state import STALLED_S
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, write_kubeconfig
@@ -105,14 +104,13 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
     time.sleep(ETA_AFTER_S)
     line = scene.why()
     lab.registry.limit(0)
-    time.sleep(STALLED_S)
-    stalled = scene.why()
+    stalled = f'is waiting: the pull of image "{reference}" has stalled for '
+    wait_until(lambda: scene.why().startswith(stalled))
     lab.registry.limit(None)
     pull.result(100)
     assert line.startswith(f'is waiting: image "{reference}" is being pulled, '), line
     assert "of 8.0 MiB, " in line
     assert re.search(r", \S+ [KM]iB/s, \S+ left$", line), line
-    assert stalled.startswith(f'is waiting: the pull of image "{reference}" has stalled for ')
 
 
 CANNOT_BE_PULLED = {
