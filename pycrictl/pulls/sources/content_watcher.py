@@ -251,7 +251,6 @@ class ContentWatcher:
         _add_ingests(stores, statuses, held.values(), self.max_concurrent_downloads)
         for key in self._measured.keys() - set(stores.active.values()):
             del self._measured[key]
-        self._look_at_arrivals(now)
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
@@ -264,6 +263,9 @@ class ContentWatcher:
                 self._follow(pull, stores, now, wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
+        self._look_at_arrivals(now)  # of what was just found, as why looks only once
+        for pull in self._pulls.values():
+            if pull.lease_id in held:
                 is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 pull.shown = None
                 if is_shown:
