@@ -18,24 +18,6 @@ from pycrictl.cli.persona import Persona
 if TYPE_CHECKING:
     from pycrictl.streams.target import TlsFiles
 
-TlsCa = Annotated[
-    str, options.file_option("--tls-ca", help="CA certificates that verify the stream's server.")
-]
-TlsCert = Annotated[
-    str, options.file_option("--tls-cert", help="Client certificate for the stream.")
-]
-TlsKey = Annotated[
-    str, options.file_option("--tls-key", help="Private key of the client certificate.")
-]
-TlsName = Annotated[
-    str,
-    typer.Option(
-        "--tls-sni",
-        "--tls-server-name",
-        metavar="NAME",
-        help="Server name to verify in the stream's certificate.",
-    ),
-]
 StreamTransport = Annotated[
     Literal["auto", "spdy", "websocket"],
     typer.Option(
@@ -48,10 +30,25 @@ StreamTransport = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class TlsOptions:
-    tls_ca: TlsCa = ""
-    tls_cert: TlsCert = ""
-    tls_key: TlsKey = ""
-    tls_name: TlsName = "localhost"
+    tls_ca: Annotated[
+        str,
+        options.file_option("--tls-ca", help="CA certificates that verify the stream's server."),
+    ] = ""
+    tls_cert: Annotated[
+        str, options.file_option("--tls-cert", help="Client certificate for the stream.")
+    ] = ""
+    tls_key: Annotated[
+        str, options.file_option("--tls-key", help="Private key of the client certificate.")
+    ] = ""
+    tls_name: Annotated[
+        str,
+        typer.Option(
+            "--tls-sni",
+            "--tls-server-name",
+            metavar="NAME",
+            help="Server name to verify in the stream's certificate.",
+        ),
+    ] = "localhost"
 
     def files(self, persona: Persona) -> TlsFiles | None:
         """Read the files for a stream over TLS; without any, certificates are not verified."""

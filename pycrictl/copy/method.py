@@ -20,7 +20,6 @@ from pycrictl.runtime.cri.lists.lookup import Lookup
 
 if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
-    from pycrictl.streams.remote_command import Choice
     from pycrictl.streams.target import TlsFiles
 
 log = logging.getLogger("pycrictl.copy")
@@ -87,7 +86,6 @@ class CopyOptions(NamedTuple):
     rules: Rules
     method: str = "auto"
     follow: bool = False
-    choice: Choice = "auto"
     tls: TlsFiles | None = None
 
 
@@ -110,8 +108,7 @@ def on_this_node(
         from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (only when tried)
         from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (only when tried)
 
-        remote = Remote(client, container_id, choice=options.choice, tls=options.tls)
-        yield OverExec(remote)
+        yield OverExec(Remote(client, container_id, tls=options.tls))
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

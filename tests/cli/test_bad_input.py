@@ -165,7 +165,6 @@ WRONG = (
     ("cp /a :/b", '":/b" does not name a container'),
     ("cp --method ssh /a web:/b", "invalid value for '--method': 'ssh' is not one of"),
     ("cp --progress loud /a web:/b", "invalid value for '--progress': 'loud'"),
-    ("cp --transport quic /a web:/b", "invalid value for '--transport': 'quic'"),
     ("cp --tls-key k /a web:/b", "--tls-cert and --tls-key go together"),
     ("cp --no-clobber web:/a -", "--no-clobber does not apply to an archive"),
     ("cp -L - web:/a", "--follow-link does not apply to an archive on standard input"),

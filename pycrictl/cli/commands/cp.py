@@ -40,7 +40,6 @@ def cp(
         bool, typer.Option("--sweep", help="Only remove what killed copies have left.")
     ] = False,
     tls: stream_options.TlsOptions,
-    transport: stream_options.StreamTransport = "auto",
 ) -> None:
     """Copy files to or from a running container.
 
@@ -58,7 +57,7 @@ def cp(
             raise UsageError("--sweep takes no arguments")
         raise typer.Exit(copying.sweep(app))
     sources, destination = copying.split_ends(ctx, paths)
-    how = form.options(method=method, choice=transport, tls=tls.files(app.persona))
+    how = form.options(method=method, tls=tls.files(app.persona))
     how = how._replace(rules=how.rules._replace(max_entries=max_entries))
     qualify = partial(options.qualified, container=of_container, namespace=namespace)
     raise typer.Exit(copying.copy(app, sources, destination, how, form, qualify=qualify))

@@ -26,7 +26,7 @@ from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.runtime.cri import sessions
 from pycrictl.streams.loop import end_tasks, in_thread, new_loop
 from pycrictl.streams.pump import Ends, Input, Output
-from pycrictl.streams.remote_command import Choice, run_command
+from pycrictl.streams.remote_command import run_command
 from pycrictl.streams.wire.command import ExitReported, Streams
 
 if TYPE_CHECKING:
@@ -214,7 +214,6 @@ class _Kept(NamedTuple):
 class Remote:
     client: CriClient
     container_id: str
-    choice: Choice = "auto"
     tls: TlsFiles | None = None
 
     def run(self, *command: str) -> CommandResult:
@@ -266,7 +265,6 @@ class Remote:
             run_command,
             ask_url,
             Streams(stdin=stdin),
-            choice=self.choice,
             timeout_s=self.client.timeout_s,
             tls=self.tls,
             silence_s=_SILENCE_S,
