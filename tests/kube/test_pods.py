@@ -1,4 +1,4 @@
-"""The images that pods need, by the API server's documents."""
+"""The images that pods need, by the API server's documents, and the journal's lines about pods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from pycrictl.base.foreign import moment
 from pycrictl.kube import node_pods
+from pycrictl.kube.kubelet_log import MOST_LINES, about
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.kube.pods import PodImage, parse_pod
+from pycrictl.node.journal import JournalLine
 from tests.kube.apiserver import PODS, ApiServer, write_kubeconfig
 from tests.waiting import wait_until
 
@@ -173,3 +175,23 @@ def test_nobody_is_asked(api: ApiServer, tmp_path: Path) -> None:
     write_kubeconfig(api.kubeconfig(inline=True), tmp_path)
     pods = NodePods(is_allowed=False, root=tmp_path)
     assert (pods.pods(), pods.is_from_api, api.asked) == ((), False, [])
+
+
+SANDBOX = (
+    'level=error msg="RunPodSandbox for &PodSandboxMetadata{Name:web,Uid:u1,Namespace:shop,'
+    'Attempt:0,} failed, error" error="no"'
+)
+KUBELET = '"Error syncing pod, skipping" err="x" pod="shop/side" podUID="u2"'
+LINES = [
+    JournalLine(1.0, "containerd", SANDBOX),
+    JournalLine(2.0, "kubelet", KUBELET),
+    JournalLine(3.0, "containerd", 'msg="StopContainer for c0ffee" '),
+]
+
+
+def test_a_pods_own_lines() -> None:
+    assert [line.at_s for line in about(LINES, "shop", "web", "", ())] == [1.0]
+    assert [line.at_s for line in about(LINES, "shop", "side", "", ("", "c0ffee"))] == [2.0, 3.0]
+    assert [line.at_s for line in about(LINES, "shop", "x", "u2", ())] == [2.0]
+    assert about(LINES, "other", "web", "", ("",)) == ()
+    assert len(about(LINES[:1] * 1000, "shop", "web", "", ())) == MOST_LINES

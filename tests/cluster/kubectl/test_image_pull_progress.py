@@ -170,25 +170,6 @@ def test_who_may_not_see_nodes_may_see_pulls(cluster: Cluster, plugin: Plugin) -
     assert plugin.run("--node=n1").code == 0
 
 
-def test_the_same_image_on_two_nodes_is_pulled_twice(cluster: Cluster, plugin: Plugin) -> None:
-    cluster.pulls = [
-        [
-            pull("web", progress=1 * MB, total=4 * MB),
-            pull("web-2", progress=3 * MB, total=4 * MB, node="n2"),
-        ]
-    ]
-    done = [pull("web", "Succeeded", total=4 * MB, progress=4 * MB)]
-    done += [pull("web-2", "Succeeded", total=4 * MB, progress=4 * MB, node="n2")]
-    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
-    run = plugin.run("-A", "--progress=json", "--aggregate")
-    assert run.code == 0
-    assert [each["total"] for each in run.objects][-1] == 8 * MB
-    cluster.watches = [Stream([event("MODIFIED", each) for each in done], 0.5, "hold")]
-    run = plugin.run("-A", "--progress=json")
-    shown = {(each["image"], each["node"]) for each in run.objects}
-    assert shown == {("web:1", "n1"), ("web:1", "n2")}
-
-
 @pytest.mark.parametrize("words", [("-lapp=web",), ("deploy/web",)])
 def test_pods_by_their_labels(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
     cluster.pods = [pod("web-1", app="web"), pod("db", app="db")]
