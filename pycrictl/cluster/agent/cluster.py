@@ -17,7 +17,7 @@ from pycrictl.base.foreign import fit
 from pycrictl.base.servicelog import Log
 from pycrictl.base.units import escape
 from pycrictl.cluster.agent.api.discovery import IMAGE_PULL
-from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal
+from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, Refusal, pod_not_found
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, list_all, paths_of_pods
 from pycrictl.cluster.agent.node_pulls import NodePulls
 from pycrictl.cluster.agent.objects import is_waiting, objects_of
@@ -128,9 +128,10 @@ class Cluster:
             raise Refusal(403, f"the agents serve only these namespaces: {served}")
         return (scope.namespace,)
 
-    async def pod(self, namespace: str, name: str) -> Pod | None:
-        found = await self.pods(Scope(namespace, name))
-        return found[0] if found else None
+    async def pod(self, namespace: str, name: str) -> Pod:
+        for pod in await self.pods(Scope(namespace, name)):
+            return pod
+        raise pod_not_found(name)
 
     async def collect(self, scope: Scope, pods: Iterable[Pod], also: Mapping[str, str]) -> Round:
         """Query the nodes of these pods, and those in ``also``, which maps nodes to addresses."""

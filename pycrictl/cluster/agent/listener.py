@@ -37,6 +37,10 @@ UNAUTHENTICATED_BYTES: Final = 96 * 1024
 BACKLOG: Final = 2048
 """Connections that the kernel holds until they have sent data and are accepted."""
 
+MAX_WAITING: Final = 256
+"""How many more may wait for their TLS handshake: each takes no more than a socket."""
+
+ACCEPT_AT_ONCE: Final = 32
 ACCEPT_REST_S: Final = 0.1
 HANDSHAKE_S: Final = 10.0
 FIRST_REQUEST_S: Final = 15.0
@@ -196,15 +200,33 @@ class Listener:
         return response
 
     async def _accept(self) -> None:
+        """Accept clients, and serve the latest of the address with the fewest connections first."""
         loop = asyncio.get_running_loop()
-        while True:
-            try:
-                client, address = await loop.sock_accept(self._socket)
-            except OSError:  # out of descriptors, or the client has gone
-                await asyncio.sleep(ACCEPT_REST_S)
-                continue
-            self._take(client, str(address[0]))
-            await asyncio.sleep(0)  # a client that already waits is accepted without a pause
+        waiting: list[tuple[socket.socket, str]] = []
+        try:
+            while True:
+                try:
+                    if not waiting:
+                        client, address = await loop.sock_accept(self._socket)
+                        waiting.append((client, str(address[0])))
+                    for _ in range(ACCEPT_AT_ONCE):
+                        client, address = self._socket.accept()
+                        waiting.append((client, str(address[0])))
+                except BlockingIOError:  # no more
+                    pass
+                except OSError:  # out of descriptors, or the client has gone
+                    await asyncio.sleep(ACCEPT_REST_S)
+                for client, _ in waiting[:-MAX_WAITING]:
+                    self.turned_away += 1
+                    client.close()
+                del waiting[:-MAX_WAITING]
+                if waiting:
+                    held = Counter(one.host for one in self.unauthenticated)
+                    self._take(*waiting.pop(_next(waiting, held)))
+                await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
+        finally:
+            for client, _ in waiting:
+                client.close()
 
     def _take(self, client: socket.socket, host: str) -> None:
         if len(self.server.connections) >= MAX_CONNECTIONS:
@@ -244,6 +266,10 @@ class Listener:
     def _trim(self) -> None:
         self._trimming = None
         trim_memory()
+
+
+def _next(waiting: list[tuple[socket.socket, str]], held: Counter[str]) -> int:
+    return min(range(len(waiting)), key=lambda index: (held[waiting[index][1]], -index))
 
 
 def limit_tls_buffers() -> None:

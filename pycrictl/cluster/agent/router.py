@@ -205,8 +205,6 @@ class Router:
         if not (is_name(namespace) and is_name(name)):
             raise pod_not_found(name)
         pod = await self._streams.find(namespace, name)
-        if pod is None:
-            raise pod_not_found(name)
         if container and not wanted(pod, container):
             raise Refusal(404, f'container "{container}" not found in pod "{name}"')
         with self._counted(user):
@@ -231,11 +229,9 @@ class Router:
                 return respond({"items": objects})
             case ["pods", namespace, name, "imagepullprogress"]:
                 pod = await self._streams.find(namespace, name)
-                if pod is None:
-                    raise pod_not_found(name)
                 limit_s = float(min(query.timeout_s or PLAIN_S, LONGEST_S))
                 return await self._streams.serve_own(request, pod, query.container, limit_s)
-        raise Refusal(404, "the server could not find the requested resource")
+        raise _no_such_resource()
 
     # For the front proxy
 
@@ -243,13 +239,9 @@ class Router:
         user = self._access.user(call.request)
         if (document := DOCUMENTS.get("/" + "/".join(words))) is not None:
             return respond(document)
-        match words:
-            case ["apis", names.GROUP, names.VERSION, *rest]:
-                return await self._resource(call, user, rest)
-        raise _no_such_resource()
-
-    async def _resource(self, call: ApiCall, user: User, words: list[str]) -> web.StreamResponse:
-        match words:
+        if words[:3] != ["apis", names.GROUP, names.VERSION]:
+            raise _no_such_resource()
+        match words[3:]:
             case ["namespaces", space, *_] | ["watch", "namespaces", space, *_] if not is_name(
                 space
             ):
@@ -311,8 +303,6 @@ class Router:
     ) -> web.StreamResponse:
         query = parse_query({key: call.given[key] for key in _OF_STREAM if key in call.given})
         pod = await self._cluster.pod(namespace, name)
-        if pod is None:
-            raise pod_not_found(name)
         with self._counted(user):
             return await self._streams.serve(
                 call.request, pod, query.container, is_watch=not has_end, timeout_s=query.timeout_s

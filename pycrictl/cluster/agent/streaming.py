@@ -70,20 +70,21 @@ class ProgressStreams:
             ) from None
 
     async def serve_own(
-        self, request: web.BaseRequest, pod: Pod | None, container: str, limit_s: float
+        self, request: web.BaseRequest, pod: Pod, container: str, limit_s: float
     ) -> web.StreamResponse:
         if self.is_off:
             raise Refusal(405, DEBUGGING_OFF)
-        if pod is None:
-            raise Refusal(404, "not found", kind="pods")
         pulls, _ = await self._own.ask()
         if not pulls and self._own.error:
             raise Refusal(503, f"the pulls of the node are unknown: {self._own.error}")
         return await self._send(request, self._follow(pod, container, limit_s), limit_s)
 
-    async def find(self, namespace: str, name: str) -> Pod | None:
+    async def find(self, namespace: str, name: str) -> Pod:
+        """Return a pod of this node."""
         await self._own.ask()
-        return self._own.find(namespace, name)
+        if (pod := self._own.find(namespace, name)) is None:
+            raise pod_not_found(name)
+        return pod
 
     async def _send(
         self, request: web.BaseRequest, lines: AsyncGenerator[bytes, None], limit_s: float

@@ -22,7 +22,7 @@ from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.base.foreign import parse
 from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.answers import respond
-from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal, pod_not_found
+from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import (
@@ -143,8 +143,6 @@ class CopyRoutes:
     @asynccontextmanager
     async def _pod(self, asked: CopyRequest) -> AsyncIterator[Pod]:
         pod = await self.cluster.pod(asked.namespace, asked.pod)
-        if pod is None:
-            raise pod_not_found(asked.pod)
         try:
             yield pod
         except Refused as exc:
