@@ -88,13 +88,6 @@ def test_an_additional_key_of_another_type_counts_as_missing(additional: dict[st
     assert read(json.dumps({"progress": 1, "total": 2, **additional})) == usual
 
 
-@pytest.mark.parametrize("message", ["", " ", "\r", b"", b"\n", bytearray()])
-def test_a_blank_message_is_nothing(message: str | bytes) -> None:
-    reader = MessageReader({})
-    assert reader.receive_message(message) is None
-    assert reader.first_bad is None
-
-
 def told(*reports: Report) -> PullState:
     """Return what a reader knows after these reports on one image."""
     known: dict[str, PullState] = {}

@@ -55,14 +55,6 @@ def test_a_retry_counts_what_it_downloads_again() -> None:
     assert view.sums.rate == pytest.approx(MIB)
 
 
-def test_no_time_left_is_told_while_a_total_is_unknown() -> None:
-    tracker = Tracker()
-    tracker.tell(Report("a", "m", 5, 0), now=0.0)
-    assert pull(tracker, range(10)).sums.eta_s is None
-    tracker.tell(Report("a", "m", 5, 0, "boom"), now=10.0)
-    assert pull(tracker, range(10, 12)).sums.eta_s == pytest.approx(89)
-
-
 def test_a_rate_that_is_measured_anew() -> None:
     """After one of three pulls has ended, the overall rate no longer includes its bytes."""
     tracker = Tracker()

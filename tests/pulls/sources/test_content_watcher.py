@@ -388,12 +388,13 @@ def test_what_arrives_is_a_rate_before_the_first_step(watch: Watch, fake: FakeCo
         made.download(number, 0, at_s=began_s)
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname()),
+        socket.create_connection(server.getsockname()) as containerds,
     ):
         registry, _ = server.accept()
         for now in (0.0, 3.0, 6.0):
             watch.poll(now, began_s + now)
-            registry.send(b"x" * 30_000)
+            registry.sendall(b"x" * 30_000)
+            containerds.recv(30_000, socket.MSG_WAITALL)
         sums = watch.tracker.view(6.0, began_s + 6.0).sums
         assert sums.rate == pytest.approx(10_000, rel=0.1)
         assert sums.eta_s == pytest.approx(16 * MIB / 10_000, rel=0.1)
