@@ -47,9 +47,10 @@ def test_the_terminal_of_exec(nodes: Hosts, container: str) -> None:
         shell.resize(31, 77)
         shell.type("while [ \"$(stty size)\" != '31 77' ]; do :; done; echo re''sized\n")
         shell.expect("resized")
-        # The shell's editor takes keys that come earlier; a program could be just about to start.
-        shell.type("echo be''gun; while :; do :; done\n")
+        shell.type("echo be''gun; cat\n")  # the shell's editor takes keys that come earlier
         shell.expect("begun")
+        shell.type("twice\n")
+        shell.expect(r"twice\n+twice\n")  # by the terminal, and by cat, which runs therefore
         shell.type("\x03")
         shell.expect(r"/ # $")
         shell.type("exit 5\n")
