@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from pycrictl.base import config, noderoot
 from pycrictl.base.config import KEYS
-from pycrictl.base.errors import ConfigError, UsageError
+from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.replacing import replacing
 from pycrictl.base.units import quote
 
@@ -81,7 +81,7 @@ def change(path: str, settings: Mapping[str, str], *, is_whole: bool = False) ->
     try:
         _write(path, changed(before or "", checked, is_whole=is_whole), is_new=before is None)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
+        reason = reason_of(error)
         raise ConfigError(f"cannot write {_file(path)}: {reason}") from None
 
 

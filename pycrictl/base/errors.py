@@ -24,6 +24,11 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
 
 
+def reason_of(exc: Exception) -> str:
+    """Return why a system call failed, to end a message with: ``no space left on device``."""
+    return (getattr(exc, "strerror", None) or str(exc)).lower()
+
+
 class PycrictlError(Exception):
     """Base of all errors that are shown to the user as one line.
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 import tomli
 
 from pycrictl.base.config import socket_path
-from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_of
 from pycrictl.base.units import parse_duration, parse_size, quote
 
 Read: TypeAlias = Callable[[object], Any]
@@ -100,7 +100,7 @@ def _parsed(path: str, *, is_required: bool) -> dict[str, Any]:
             return {}
         raise ConfigError(f"config file {quote(path, 4096)} does not exist") from None
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read the config file {quote(path, 4096)}: {reason}") from None
     except (ValueError, RecursionError) as exc:
         raise ConfigError(f"{quote(path, 4096)} is not valid TOML: {exc}") from None

@@ -25,6 +25,7 @@ from pycrictl.base.errors import (
     PycrictlError,
     RuntimeFault,
     UsageError,
+    reason_of,
 )
 from pycrictl.base.units import plural, quote
 from pycrictl.cli import complete
@@ -324,7 +325,7 @@ def _out_of(
             try:
                 write_pieces(env.stdout.fileno(), [piece])
             except OSError as exc:
-                reason = (exc.strerror or str(exc)).lower()
+                reason = reason_of(exc)
                 raise CopyError(
                     f"cannot write to standard output: {reason}",
                     hint="the archive is not complete",

@@ -20,7 +20,7 @@ import typer
 
 from pycrictl.base.config import FILE_LIMIT_BYTES
 from pycrictl.base.environ import ON_HOST
-from pycrictl.base.errors import ConfigError, ConnectError, ExitCode, UsageError
+from pycrictl.base.errors import ConfigError, ConnectError, ExitCode, UsageError, reason_of
 from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
@@ -379,7 +379,7 @@ def _opened(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read {quote(path, 4096)}: {reason}") from None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from pycrictl.base.config import read_text
-from pycrictl.base.errors import ConfigError, PycrictlError, UsageError
+from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_of
 from pycrictl.base.units import quote
 
 MAX_HOSTS: Final = 1000
@@ -82,7 +82,7 @@ def _lines(name: str, folder: Path) -> list[str]:
         text = f"there is no group or file {quote(name, 4096)}"
         raise ConfigError(text, hint=f"groups are files in {folder}") from None
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
     except PycrictlError as exc:
         raise ConfigError(f"{quote(name, 4096)}: {exc.message}") from None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from pycrictl.base import config
-from pycrictl.base.errors import ConfigError
+from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parsed, text, texts
 from pycrictl.base.units import format_duration, quote
 from pycrictl.node.kubelet import (
@@ -190,7 +190,7 @@ def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]
 
 
 def _unreadable(path: str, exc: OSError) -> ConfigError:
-    return ConfigError(f"cannot read {quote(path, 4096)}: {(exc.strerror or str(exc)).lower()}")
+    return ConfigError(f"cannot read {quote(path, 4096)}: {reason_of(exc)}")
 
 
 MAX_ARGUMENT_CHARS: Final = 128 * 1024
@@ -228,7 +228,7 @@ def ask_plugin(plugin: dict[str, Any], folder: Path, timeout_s: float) -> Printe
             start_new_session=True,
         )
     except (OSError, ValueError) as exc:
-        reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot run {name} for a credential: {reason}") from None
     with process:
         try:

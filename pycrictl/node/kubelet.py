@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.base import config, noderoot
-from pycrictl.base.errors import ConfigError, PycrictlError
+from pycrictl.base.errors import ConfigError, PycrictlError, reason_of
 from pycrictl.base.foreign import count, flag, strict
 from pycrictl.base.processes import flags_in
 from pycrictl.base.units import parse_size, quote
@@ -170,7 +170,7 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
     try:
         content = read() if read is not None else config.read_text(noderoot.given(path))
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read {name}: {reason}") from None
     except ConfigError as exc:
         raise ConfigError(f"{name}: {exc.message}") from None

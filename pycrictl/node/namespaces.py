@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from pycrictl.base.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError, reason_of
 from pycrictl.base.units import quote
 
 NAMESPACES: Final = ("--ipc", "--uts", "--net", "--pid")
@@ -72,7 +72,7 @@ def check_static(path: Path) -> None:
         with path.open("rb") as file:
             head = file.read(4096) if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError as exc:
-        raise PycrictlError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
+        raise PycrictlError(f"cannot read {name}: {reason_of(exc)}") from None
     if head[:5] != b"\x7fELF\x02":
         raise PycrictlError(f"{name} is not a program for this machine")
     if re.search(_LOADER, head):

@@ -20,7 +20,7 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from pycrictl.base.errors import ConnectError, PycrictlError, RemoteProtocolError
+from pycrictl.base.errors import ConnectError, PycrictlError, RemoteProtocolError, reason_of
 from pycrictl.base.foreign import mapping, parse, parsed, text
 from pycrictl.base.units import quote
 from pycrictl.streams.loop import end_tasks
@@ -109,7 +109,7 @@ def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str
             with connection.makefile("rb") as stream:
                 content = stream.readline(MAX_ANSWER_BYTES)
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConnectError(
             f"cannot reach {where}: {reason}",
             hint="is 'pycrictl proxy' running? --admin-socket names its admin socket",

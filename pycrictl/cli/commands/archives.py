@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO, Literal
 
 import typer
 
-from pycrictl.base.errors import ArchiveError, Interrupted, UsageError
+from pycrictl.base.errors import ArchiveError, Interrupted, UsageError, reason_of
 from pycrictl.base.replacing import replacing
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
@@ -88,7 +88,7 @@ def save(
         except OSError as exc:
             if output == "-":
                 raise
-            reason = (exc.strerror or str(exc)).lower()
+            reason = reason_of(exc)
             raise ArchiveError(f"cannot write {quote(output, 4096)}: {reason}") from None
 
 

@@ -11,7 +11,7 @@ import typer
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.config import read_text
-from pycrictl.base.errors import ConfigError, RuntimeFault, UsageError
+from pycrictl.base.errors import ConfigError, RuntimeFault, UsageError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
@@ -168,7 +168,7 @@ def _listed(app: AppContext, path: str) -> list[str]:
     try:
         return images_in(app.env.stdin.read() if path == "-" else read_text(path))
     except OSError as exc:
-        raise ConfigError(f"cannot read {name}: {(exc.strerror or str(exc)).lower()}") from None
+        raise ConfigError(f"cannot read {name}: {reason_of(exc)}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{name}: it is not UTF-8 text") from None
     except ConfigError as exc:

@@ -11,7 +11,7 @@ import typer
 
 from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
-from pycrictl.base.errors import ConfigError, ConnectError, UsageError
+from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
@@ -133,7 +133,7 @@ def history(
     try:
         records = newest(Path(noderoot.given(folder)))
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read the history in {quote(folder)}: {reason}") from None
     earliest_s = None if since is None else app.env.wall_clock() - since
     records = [

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Generic, Protocol, TypeVar
 
-from pycrictl.base.errors import ConfigError, Exhausted
+from pycrictl.base.errors import ConfigError, Exhausted, reason_of
 from pycrictl.base.units import format_bytes, plural, quote, short_id
 from pycrictl.copy.archive.spool import open_unnamed
 from pycrictl.copy.service.life import State
@@ -204,7 +204,7 @@ def check_folder(folder: str) -> None:
         Path(folder).mkdir(0o700, parents=True, exist_ok=True)
         os.close(open_unnamed(folder))
     except OSError as exc:
-        reason = os.strerror(exc.errno or 0).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot keep copies in {quote(folder)}: {reason}") from None
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from pycrictl.base.errors import CopyError
+from pycrictl.base.errors import CopyError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.tree.content import OnBytes
@@ -110,7 +110,7 @@ class _Walk:
                 one = open_source(source.root, path, follow=source.follow)
             except CopyError as exc:
                 cause = exc.__cause__
-                reason = os.strerror(cause.errno or 0).lower() if isinstance(cause, OSError) else ""
+                reason = reason_of(cause) if isinstance(cause, OSError) else ""
                 self._on_skip(Skipped(path, "source", reason or exc.message))
                 continue
             with one:

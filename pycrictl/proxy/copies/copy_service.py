@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError
+from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError, reason_of
 from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
@@ -111,7 +111,7 @@ class CopyService:
         if isinstance(exc, PycrictlError):
             return exc
         if isinstance(exc, OSError):
-            return CopyError(f"the proxy cannot copy: {os.strerror(exc.errno or 0).lower()}")
+            return CopyError(f"the proxy cannot copy: {reason_of(exc)}")
         return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
 
     def status(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from pycrictl._proto import cri_pb2
+from pycrictl.base.errors import reason_of
 from pycrictl.base.servicelog import Log
 from pycrictl.proxy.events import Emit, Event, PullEnded, PullRecorded
 from pycrictl.proxy.pulls.book import ATTEMPT_GAP_S, PullCall
@@ -131,7 +132,7 @@ class HistoryWriter(_Consumer):
             try:
                 await in_thread(partial(history.append, Path(self._folder), record))
             except OSError as exc:
-                problem = (exc.strerror or str(exc)).lower()
+                problem = reason_of(exc)
         if problem and not self._has_complained:
             self._log.warning("no_history", folder=self._folder, error=problem)
         self._has_complained = bool(problem)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
-from pycrictl.base.errors import ArchiveError, RemoteProtocolError
+from pycrictl.base.errors import ArchiveError, RemoteProtocolError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.copy.archive.decompress import decompressed
 from pycrictl.streams.wire.tar.header import Entry, EntryType
@@ -58,7 +58,7 @@ def opened(path: str) -> Iterator[Iterator[Member]]:
         with open(0 if path == "-" else path, "rb", buffering=0, closefd=path != "-") as file:
             yield of_tar(file)
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ArchiveError(f"cannot read {title(path)}: {reason}") from None
 
 

@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
-from pycrictl.base.errors import ConfigError
+from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.foreign import mapping, mappings, parse, parsed, text, texts
 from pycrictl.base.processes import environ_of
 from pycrictl.base.units import escape, format_duration, quote
@@ -193,7 +193,7 @@ def _read(path: str, name: str, is_given: bool) -> dict[str, Any]:
     try:
         document = parse(noderoot.read_named(path))
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
     except ValueError:
         pass
     if not isinstance(document, dict) and is_given:
@@ -236,7 +236,7 @@ def _run(
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{what} did not end within {format_duration(PROGRAM_S)}") from None
     except (OSError, ValueError) as exc:  # a path may hold a NUL
-        reason = (getattr(exc, "strerror", None) or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"{what} cannot be run: {reason}") from None
 
 

@@ -24,6 +24,7 @@ from pycrictl.base.errors import (
     RemoteProtocolError,
     RuntimeFault,
     UsageError,
+    reason_of,
 )
 from pycrictl.base.tls import load_pair
 from pycrictl.base.units import escape, quote
@@ -101,7 +102,7 @@ def content(path: str, option: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(MAX_FILE_BYTES)
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConfigError(f"cannot read --{option} {quote(path, 4096)}: {reason}") from None
 
 

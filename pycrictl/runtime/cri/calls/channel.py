@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 from urllib.parse import quote as percent_encoded
 
 from pycrictl.base import limits
-from pycrictl.base.errors import ConnectError
+from pycrictl.base.errors import ConnectError, reason_of
 from pycrictl.base.signals import left_to_main_thread, undisturbed
 from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.errmap import Status
@@ -221,7 +221,7 @@ def _check_descriptors(target: str) -> None:
         for _ in range(DESCRIPTORS // 2):
             taken += os.pipe()
     except OSError as exc:
-        reason = (exc.strerror or str(exc)).lower()
+        reason = reason_of(exc)
         raise ConnectError(f"cannot connect to {quote(target, 4096)}: {reason}") from None
     finally:
         for descriptor in taken:

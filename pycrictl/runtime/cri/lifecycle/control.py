@@ -25,6 +25,7 @@ from pycrictl.base.errors import (
     PycrictlError,
     RemoteProtocolError,
     Unavailable,
+    reason_of,
 )
 from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.client import CriClient, each
@@ -151,7 +152,7 @@ def remove_logs(log_path: str) -> tuple[str, ...]:
 
 
 def _failure(path: str, error: OSError) -> str:
-    reason = (error.strerror or str(error)).lower()
+    reason = reason_of(error)
     return f"the log file {quote(path, 4096)} could not be deleted: {reason}"
 
 
