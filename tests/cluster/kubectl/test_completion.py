@@ -50,7 +50,6 @@ def candidates(plugin: Plugin, *words: str) -> list[str]:
         (["--help"], ["--help"]),
         (["-c", ""], []),
         (["--frobnicate=a", ""], []),
-        (["--token", ""], []),
     ],
 )
 def test_candidates(full: Cluster, plugin: Plugin, words: list[str], wanted: list[str]) -> None:
