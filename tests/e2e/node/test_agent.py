@@ -55,7 +55,7 @@ def pulling(lab: Lab, reference: str) -> Iterator[threading.Thread]:
 def test_a_pull_from_its_first_byte_to_its_end(lab: Lab, cluster: Cluster) -> None:
     made = lab.image("shop/web:1.4", 3 * MIB, MIB)
     reference = lab.push(made)
-    lab.registry.limit(MIB)
+    lab.registry.limit(MIB / 4)
     kubectl = cluster.kubectl()
     stream = f"{PODS.replace('namespaces', 'watch/namespaces')}/web/imagepullprogress"
     no_proxy = "--admin-socket", f"unix://{cluster.folder}/none"
