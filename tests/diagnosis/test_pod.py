@@ -156,6 +156,11 @@ RESERVED = (
     'Attempt:0,} failed, error" error="failed to reserve sandbox name \\"web_default_u1_0\\""'
 )
 EVICTED = '"Eviction manager: pod is evicted successfully" pod="default/web"'
+KILL = (
+    '"Error syncing pod, skipping" err="failed to \\"KillPodSandbox\\" for \\"u1\\" with'
+    ' KillPodSandboxError: \\"rpc error: code = Unknown desc = failed to destroy network: no plugin'
+    '\\"" pod="default/web" podUID="u1"'
+)
 AGAIN = replace(ENDED, state="running", started_s=NOW - 5, has_crashed_before=True, exit_code=3)
 YOUNG = replace(AGAIN, restarts=2)
 UNPACKING = "failed to extract layer sha256:12: write /var/lib/x: no space left on device: unknown"
@@ -199,6 +204,19 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         "is running, but",
     ),
     "long after a crash": (of(replace(YOUNG, started_s=NOW - 3600)), "healthy", "is running: "),
+    "a sandbox that cannot be removed": (
+        gone(ended(137), journal=(Line(NOW, "kubelet", KILL),)),
+        "kill-failed",
+        "its sandbox is gone, but cannot be removed: failed to destroy network: no plugin",
+    ),
+    "a pod that cannot be stopped": (
+        of(
+            journal=(Line(NOW, "kubelet", KILL),),
+            api={"phase": "Running", "node": "n1", "deletion_s": NOW - 60},
+        ),
+        "kill-failed",
+        "is being deleted, but cannot be stopped: failed to destroy network: no plugin",
+    ),
     "done without its sandbox": (gone(ended(0, "Completed")), "finished", "has finished"),
     "a sidecar that the end of its pod killed": (
         of(ended(0, "Completed"), replace(ended(143), name="side"), api={"phase": "Succeeded"}),
