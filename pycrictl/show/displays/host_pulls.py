@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pycrictl.base.units import duration_in_words, format_bytes, plural
 from pycrictl.pulls.messages import sums_in, sums_json
 from pycrictl.pulls.state import Sums, View
-from pycrictl.show.displays import phrases
+from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, sentence, total_line
 from pycrictl.show.displays.outlet import BAR_INTERVAL_S, HEARTBEAT_S, Lines, Objects
 from pycrictl.show.render import painted
@@ -25,8 +25,8 @@ class SumsOfHost(Objects):
     """What a host tells of its pulls: the sums of each view, with words about them."""
 
     def show(self, view: View) -> None:
-        words = [phrases.awaited(pull, view.wall_s) for pull in view.awaited[:1]]
-        words = words or phrases.words_of_sums(view)
+        words = [per_image.awaited(pull, view.wall_s) for pull in view.awaited[:1]]
+        words = words or per_image.words_of_sums(view)
         self.write_objects([{"sums": sums_json(view.sums), "words": words}])
 
     def end(self, images: Collection[str]) -> None:

@@ -7,8 +7,9 @@ from typing import Final, TextIO
 
 from pycrictl.base.units import duration_in_words, format_bytes, format_part
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
-from pycrictl.show.displays import phrases
+from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
+from pycrictl.show.displays.per_image import ACTIVE
 from pycrictl.show.render import Tone, painted
 
 POOL_LINES: Final = 10
@@ -31,7 +32,7 @@ class Bars(Meters):
     ) -> None:
         super().__init__(stderr, environ)
         self._aggregate = aggregate
-        self._history = phrases.History(self.note)
+        self._history = per_image.History(self.note)
         self._first_s = 0.0
 
     def show(self, view: View) -> None:
@@ -70,7 +71,7 @@ class Bars(Meters):
         pulls = self._history.pulls
         end = []
         if self._aggregate and pulls:
-            words = phrases.words_of_sums(view)
+            words = per_image.words_of_sums(view)
             verb = "in" if all(pull.is_complete for pull in pulls) else "after"
             elapsed_s = view.wall_s - view.began_s if view.began_s else view.now - self._first_s
             elapsed = f"{verb} {duration_in_words(elapsed_s)}"
@@ -81,7 +82,7 @@ class Bars(Meters):
     def _last_lines(self, pulls: Sequence[PullState]) -> list[str]:
         return [
             painted(
-                f"{phrases.name(pull)}  {self._history.summary(pull)}",
+                f"{per_image.name(pull)}  {self._history.summary(pull)}",
                 "bad" if pull.has_failed else "",
             )
             for pull in pulls
@@ -91,7 +92,7 @@ class Bars(Meters):
 def total(view: View, width: int, *, shows_resumed: bool) -> Meter | str:
     if not view.pulls:
         return phrases.cut("Total  nothing is being pulled", width)
-    words = phrases.words_of_sums(view)
+    words = per_image.words_of_sums(view)
     if shows_resumed and view.sums.total > 0 and view.sums.resumed > 0:
         words.append(f"resumed {format_bytes(view.sums.resumed)}")
     return total_line("Total", view.sums, words, width)
@@ -100,9 +101,9 @@ def total(view: View, width: int, *, shows_resumed: bool) -> Meter | str:
 def awaited_lines(view: View, most: int, width: int) -> list[str]:
     lines: list[str] = []
     for pull in view.awaited[:most]:
-        words = phrases.awaited(pull, view.wall_s)
+        words = per_image.awaited(pull, view.wall_s)
         room = max(width - len(words) - 2, width // 3)
-        name = phrases.cut_name(phrases.awaited_name(pull), room)
+        name = phrases.cut_name(per_image.awaited_name(pull), room)
         lines.append(phrases.cut(f"{name}  {words}", width))
     return lines
 
@@ -132,7 +133,7 @@ def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str
         free -= 1  # for the line with the number of hidden layers
     hidden = len(claims) + elsewhere - max(free, 0)
     chosen = {claim[2:] for claim in claims[: max(free, 0)]}
-    names = {pull.name: phrases.name(pull) for pull in shown}
+    names = {pull.name: per_image.name(pull) for pull in shown}
     name_width = max((phrases.width(names[pull.name]) for pull in flat), default=0)
     name_width = min(name_width, width // 3)
     lines: list[Meter | str] = []
@@ -143,7 +144,7 @@ def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str
         if not pull.has_layers:
             label = phrases.fill(name, name_width)
             if pull.place:  # no bar to align with others
-                room = width - phrases.width(phrases.queue(pull)) - 1
+                room = width - phrases.width(per_image.queue(pull)) - 1
                 label = phrases.cut_name(name, max(room, name_width))
             lines.append(layer_line(pull, pull.layers[0], label, width))
             continue
@@ -167,16 +168,16 @@ def _open_layers(pull: PullState) -> list[LayerState]:
 
 
 def heading(pull: PullState, width: int) -> str:
-    counts = f"  {phrases.counts(pull)}"
+    counts = f"  {per_image.counts(pull)}"
     if len(counts) > width // 2:
         counts = ""
-    return phrases.cut_name(phrases.name(pull), width - len(counts)) + counts
+    return phrases.cut_name(per_image.name(pull), width - len(counts)) + counts
 
 
 def layer_line(pull: PullState, layer: LayerState, label: str, width: int) -> Meter | str:
     if layer.phase is Phase.FAILED:
         space = " " if label.strip() else ""
-        return painted(phrases.cut(f"{label}{space}{phrases.failure(pull)}", width), "bad")
+        return painted(phrases.cut(f"{label}{space}{per_image.failure(pull)}", width), "bad")
     done, total = layer.progress, layer.total
     is_about = layer.phase is Phase.EXTRACTING and layer.is_estimated
     if layer.phase is Phase.EXTRACTING:
@@ -184,18 +185,18 @@ def layer_line(pull: PullState, layer: LayerState, label: str, width: int) -> Me
         done, total = layer.extracted, layer.extracted_total
     word = str(layer.phase)
     if layer.phase is Phase.WAITING and pull.place > 0:
-        word = phrases.queue(pull)
-    has_bar = layer.phase in phrases.ACTIVE and total > 0
+        word = per_image.queue(pull)
+    has_bar = layer.phase in ACTIVE and total > 0
     percent = f"{phrases.percent(done, total):>3}%" if has_bar else ""
     size = format_part(done, total, is_estimated=is_about)
     if layer.phase is Phase.EXTRACTING and not total:
         arrived = format_bytes(layer.total or layer.progress)
         size = f"{format_bytes(done)} unpacked" if done else arrived
-    elif phrases.waits_to_unpack(layer):
+    elif per_image.waits_to_unpack(layer):
         size = f"{format_bytes(total)} to unpack"
     elif layer.phase is Phase.WAITING and not done:
         size = format_bytes(total) if total else ""
-    stall = [phrases.stall(layer)] if layer.stalled_s else []
+    stall = [per_image.stall(layer)] if layer.stalled_s else []
     left = f"{label} {word:<11}"
     if not has_bar:
         text = phrases.cut(sentence(left, size, *stall), width)

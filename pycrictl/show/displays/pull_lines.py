@@ -9,7 +9,7 @@ from typing import Any, Final, TextIO
 from pycrictl.base.units import format_bytes, format_part, plural
 from pycrictl.pulls.messages import fields_of
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
-from pycrictl.show.displays import phrases
+from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.host_pulls import SumsOfHost
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
@@ -34,7 +34,7 @@ class PlainLines(Lines):
         self._stalled_s: dict[tuple[str, str], float] = {}
         self._awaited_s: dict[str, float] = {}
         self._places: dict[str, tuple[int, str, bool]] = {}
-        self._history = phrases.History(self.note)
+        self._history = per_image.History(self.note)
         self._heartbeat: float | None = None
 
     def show(self, view: View) -> None:
@@ -65,7 +65,7 @@ class PlainLines(Lines):
 
     def _summary(self, pull: PullState) -> str:
         words = self._history.summary(pull).replace("  ", ", ")
-        return f"{phrases.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
+        return f"{per_image.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
 
     def _begins(self, pull: PullState) -> Iterable[str]:
         before = self._starts.get(pull.name, "")
@@ -73,12 +73,12 @@ class PlainLines(Lines):
         if before.startswith("started") or has_failed_at_once:
             return
         if pull.place and not pull.has_started:
-            text = phrases.queue(replace(pull, starts_in_s=None))
+            text = per_image.queue(replace(pull, starts_in_s=None))
         else:
             text = _start(pull, "started" if pull.has_started else "waiting")
         if text != before:
             self._starts[pull.name] = text
-            yield f"{phrases.name(pull)} {text}"
+            yield f"{per_image.name(pull)} {text}"
 
     def _changes(self, pull: PullState, layer: LayerState) -> Iterable[str]:
         key = pull.name, layer.name
@@ -95,20 +95,20 @@ class PlainLines(Lines):
             elif key not in self._stalled_s or said_s >= self._stalled_s[key] + STALL_REPEAT_S:
                 self._stalled_s[key] = said_s
                 size = format_part(layer.progress, layer.total)
-                yield f"{_subject(pull, layer)} {phrases.stall(layer)}, {size}"
+                yield f"{_subject(pull, layer)} {per_image.stall(layer)}, {size}"
 
     def _waits(self, view: View) -> Iterable[str]:
         before, self._awaited_s = self._awaited_s, {}
         for pull in view.awaited:
             said_s = before.get(pull.image)
-            waited_s = phrases.waited(pull, view.wall_s)
-            next_s = phrases.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
+            waited_s = per_image.waited(pull, view.wall_s)
+            next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
             place = pull.place, pull.behind, pull.starts_in_s is not None
             has_moved_up = pull.place and self._places.get(pull.image) != place
             self._places[pull.image] = place
             if waited_s >= next_s or has_moved_up:
                 said_s = waited_s
-                yield f"{phrases.awaited_name(pull)} {phrases.awaited(pull, view.wall_s)}"
+                yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull, view.wall_s)}"
             if said_s is not None:
                 self._awaited_s[pull.image] = said_s
 
@@ -117,7 +117,7 @@ class PlainLines(Lines):
             self._heartbeat = view.now
         elif view.now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = view.now
-            yield phrases.sentence("total", view.sums, *phrases.words_of_sums(view))
+            yield phrases.sentence("total", view.sums, *per_image.words_of_sums(view))
 
 
 def _start(pull: PullState, verb: str) -> str:
@@ -135,7 +135,7 @@ def _subject(pull: PullState, layer: LayerState) -> str:
 
 
 def _phase(layer: LayerState) -> str:
-    if phrases.waits_to_unpack(layer):
+    if per_image.waits_to_unpack(layer):
         return f"waiting {format_bytes(layer.total)} to unpack"
     if layer.phase in (Phase.WAITING, Phase.DOWNLOADING):
         return f"{layer.phase} {format_part(layer.progress, layer.total)}"
@@ -155,7 +155,7 @@ class JsonLines(Objects):
     def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
         super().__init__(outlet)
         self._aggregate = aggregate
-        self._history = phrases.History(self.note)
+        self._history = per_image.History(self.note)
         self._places: dict[str, tuple[int, str, bool]] = {}
 
     def show(self, view: View) -> None:
