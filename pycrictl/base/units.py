@@ -31,6 +31,9 @@ _INTEGER: Final = (
 )
 _SIZE: Final = r"([0-9]+)(?:\.([0-9]+))? ?(?:([kKMGTPE])(i?))?(B?)"
 
+TEXT_LIMIT: Final = 300
+"""Maximum length of other programs' text in a message, in characters."""
+
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 

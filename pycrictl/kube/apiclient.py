@@ -30,7 +30,7 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.foreign import mapping, parse, parsed, text
 from pycrictl.base.tls import client_context, load_pair, os_error_of
-from pycrictl.base.units import escape, format_duration, quote
+from pycrictl.base.units import TEXT_LIMIT, escape, format_duration, quote
 from pycrictl.kube.credential import Credential
 
 TIMEOUT_S: Final = 1.0
@@ -42,7 +42,6 @@ renewed after four fifths of that."""
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 
 _KUBELET: Final = "system:node:"
-_TEXT_LIMIT: Final = 300
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
     401: Denied,
     403: Denied,
@@ -104,7 +103,7 @@ class ApiServer:
         if status == 410:
             return Expired("the resource version is too old")
         message = text(parsed(content).get("message"))
-        line = escape(" ".join((message or reason or "no reason").split())[:_TEXT_LIMIT])
+        line = escape(" ".join((message or reason or "no reason").split())[:TEXT_LIMIT])
         fault = _FAULTS.get(status, RuntimeFault)
         return fault(f"the API server answered {status}: {line}", code=str(status), details=message)
 
@@ -114,7 +113,7 @@ class ApiServer:
         if isinstance(exc, ssl.SSLCertVerificationError):
             reason = escape(exc.verify_message)
             return ConnectError(f"the certificate of the API server{known} is not valid: {reason}")
-        reason = escape(exc.strerror or str(exc) or type(exc).__name__).lower()[:_TEXT_LIMIT]
+        reason = escape(exc.strerror or str(exc) or type(exc).__name__).lower()[:TEXT_LIMIT]
         return ConnectError(f"cannot reach the API server{known}: {reason}")
 
 

@@ -18,7 +18,7 @@ import aiohttp
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, RuntimeFault
 from pycrictl.base.foreign import mapping, mappings, parse, text
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import escape
+from pycrictl.base.units import TEXT_LIMIT, escape
 from pycrictl.cluster.agent.api.names import Document
 from pycrictl.kube.apiclient import (
     MAX_ANSWER_BYTES,
@@ -45,7 +45,6 @@ FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 30.0
 
 _SLACK_S: Final = 30.0
-_TEXT_LIMIT: Final = 300
 
 T = TypeVar("T")
 
@@ -331,7 +330,7 @@ def _event(line: bytes) -> dict[str, Any]:
     status = event["object"]
     if status.get("code") == 410:
         raise Expired("the resource version is too old")
-    raise RuntimeFault(escape(text(status.get("message"), _TEXT_LIMIT) or "the watch failed"))
+    raise RuntimeFault(escape(text(status.get("message"), TEXT_LIMIT) or "the watch failed"))
 
 
 def _os_error_of(exc: Exception) -> OSError:

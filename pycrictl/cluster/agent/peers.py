@@ -31,7 +31,7 @@ from pycrictl.base.errors import (
 )
 from pycrictl.base.foreign import count, mappings, parsed, text, texts
 from pycrictl.base.tls import client_context
-from pycrictl.base.units import escape
+from pycrictl.base.units import TEXT_LIMIT, escape
 from pycrictl.cluster.agent.api.names import SERVICE, Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, abandon, read_body
 
@@ -45,8 +45,6 @@ MAX_VALUES: Final = 300_000
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
 SILENCE_S: Final = 60.0
-
-_TEXT_LIMIT: Final = 300
 
 
 class Peers:
@@ -284,13 +282,13 @@ async def _line_of(stream: aiohttp.StreamReader) -> bytes:
     except (ValueError, HttpProcessingError):
         raise RemoteProtocolError("a line is too long") from None
     except (aiohttp.ClientError, OSError) as exc:
-        reason = escape(str(getattr(exc, "strerror", None) or exc).lower()[:_TEXT_LIMIT])
+        reason = escape(str(getattr(exc, "strerror", None) or exc).lower()[:TEXT_LIMIT])
         raise ConnectError(f"the connection broke off: {reason}") from None
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> PycrictlError:
     content = await response.content.read(64 * 1024)
-    message = text(parsed(content).get("message"), _TEXT_LIMIT)
+    message = text(parsed(content).get("message"), TEXT_LIMIT)
     line = escape(message or f"it answered {response.status}")
     kinds: dict[int, type[RuntimeFault]] = {
         401: Denied,

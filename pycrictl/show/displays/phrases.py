@@ -6,14 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 from unicodedata import east_asian_width
 
-from pycrictl.base.units import escape, format_bytes, format_part
+from pycrictl.base.units import TEXT_LIMIT, escape, format_bytes, format_part
 
 if TYPE_CHECKING:
     from pycrictl.pulls.state import Sums
 
 DIGEST_WIDTH: Final = 12
-TEXT_LIMIT: Final = 300
-"""Maximum length of external text in a message."""
 
 
 def clean(text: str) -> str:
