@@ -231,7 +231,7 @@ class View:
     """A snapshot of everything tracked, with exactly the data that a display needs."""
 
     pulls: Mapping[str, PullState]  # The pulls by name, in order of their first appearance
-    # The layers that differ from the previous view by more than their `idle_s`
+    # The layers that differ from the previous view: in `idle_s`, only where a stall begins or ends
     changed: tuple[tuple[PullState, LayerState], ...] = ()
     sums: Sums  # The sums of all pulls
     now: float  # The time of the snapshot, on the tracker's clock

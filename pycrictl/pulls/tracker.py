@@ -32,7 +32,7 @@ MAX_ERROR: Final = 1024
 UNPACKED_RATIO: Final = 2.5
 """Assumed ratio of unpacked to compressed size, until one is known for its image."""
 
-_visible = attrgetter(*(name for name in LayerState.__slots__ if name != "idle_s"))
+_FIELDS: Final = attrgetter(*(name for name in LayerState.__slots__ if name != "idle_s"))
 _visible_of_pull = attrgetter("place", "behind", "pods")
 
 
@@ -292,6 +292,11 @@ class Tracker:
             has_error = layer.phase is Phase.FAILED and pull.error != before.error
             if is_changed or has_error or not is_same:
                 yield pull, layer
+
+
+def _visible(layer: LayerState) -> tuple[object, ...]:
+    """Return what a reader hears of: of the time without a byte, only whether that is a stall."""
+    return (*_FIELDS(layer), layer.stalled_s > 0)
 
 
 def _age_s(began_s: float, wall_s: float) -> float | None:

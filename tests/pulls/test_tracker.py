@@ -139,8 +139,11 @@ def test_changed() -> None:
         ("a", "m"),
     ]
     assert changed(see(("a", "l", 1, 9), ("a", "m", 2, 9), tracker=tracker, now=1)) == [("a", "m")]
-    assert tracker.view(60.0).changed == ()
-    assert changed(see(Report("a", "l", 1, 9, phase="waiting"), tracker=tracker)) == [("a", "l")]
+    assert tracker.view(9.0).changed == ()
+    assert changed(tracker.view(60.0)) == [("a", "l"), ("a", "m")], "a stall begins"
+    assert tracker.view(61.0).changed == ()
+    waiting = Report("a", "l", 1, 9, phase="waiting")
+    assert changed(see(waiting, tracker=tracker, now=61.0)) == [("a", "l")]
 
 
 def test_what_has_all_its_bytes_does_not_download_again() -> None:

@@ -156,17 +156,21 @@ class JsonLines(Objects):
         super().__init__(outlet)
         self._aggregate = aggregate
         self._history = per_image.History(self.note)
+        self._sums: dict[str, Any] = {}
         self._places: dict[str, tuple[int, str, bool]] = {}
 
     def show(self, view: View) -> None:
         self._history.look(view)
-        if view.changed and self._aggregate:
-            self.write_objects([_sums(view)])
+        if self._aggregate:
+            # Also without a new byte: the time left is known before containerd tells of the first.
+            if (sums := _sums(view)) != self._sums and (view.changed or "eta_s" in sums):
+                self.write_objects([sums])
+                self._sums = sums
         elif view.changed:
             self.write_objects(
                 _object(*change) | _of_image(*change, view) for change in view.changed
             )
-        elif not self._aggregate:
+        else:
             self.write_objects(self._queued(view))
 
     def _queued(self, view: View) -> Iterable[dict[str, Any]]:
