@@ -105,10 +105,9 @@ def on_this_node(
 
         yield on_node.OnNode(partial(on_node.locate_here, client, container_id))
     if "exec" in names:
-        from pycrictl.copy.exec.over_exec import OverExec  # noqa: PLC0415 (only when tried)
-        from pycrictl.copy.exec.remote import Remote  # noqa: PLC0415 (only when tried)
+        from pycrictl.copy import over_exec  # noqa: PLC0415 (only when tried)
 
-        yield OverExec(Remote(client, container_id, tls=options.tls))
+        yield over_exec.OverExec(over_exec.Remote(client, container_id, tls=options.tls))
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.copy import ends
-from pycrictl.copy.exec import over_exec, remote
+from pycrictl.copy import ends, over_exec
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.copy.trees import UNWATCHED
@@ -74,11 +73,8 @@ def tars(cp: Cp) -> list[int]:
     return [pid for pid, command in processes_below(cp.root).items() if command.startswith("tar ")]
 
 
-def test_tar_that_is_killed(
-    start_container: Start, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
     """The runtime does not report the exit of a program that left input unread."""
-    monkeypatch.setattr(remote, "_SILENCE_S", 3.0)
     cp = start_container("exec")
     big = huge(folder / "big")
 
@@ -90,7 +86,7 @@ def test_tar_that_is_killed(
     killer = threading.Thread(target=kill)
     killer.start()
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
-        method = over_exec.OverExec(remote.Remote(client, cp.id))
+        method = over_exec.OverExec(over_exec.Remote(client, cp.id, silence_s=3))
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
             ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()

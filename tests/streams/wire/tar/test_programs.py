@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.exec.over_exec import Cleaner
+from pycrictl.copy.over_exec import Cleaner
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.streams.wire.tar.header import Entry, EntryType
 from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at

@@ -13,8 +13,7 @@ import pytest
 
 from pycrictl.base.errors import CopyError, PycrictlError, Unimplemented
 from pycrictl.copy import ends
-from pycrictl.copy.exec.over_exec import OverExec
-from pycrictl.copy.exec.remote import CommandResult, Remote, Running
+from pycrictl.copy.over_exec import CommandResult, OverExec, Remote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -54,9 +53,6 @@ class Copies(Remote):
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
         return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
 
-    def check_running(self) -> None:
-        """Do nothing: the container always counts as running."""
-
     def run(self, *command: str) -> CommandResult:
         self._note(command)
         return done(command)
@@ -65,16 +61,12 @@ class Copies(Remote):
         assert not {"sh", "ash", "bash"} & set(command)
         self.commands.append(command)
 
-    def stream(self, *command: str, stdin: bool) -> Running:
-        self._note(command)
-
-        async def begin(ends: Ends) -> ExitReported:
-            ended = self.tar or await run_here(command, ends)
-            await ends.stdout.write(ended.stdout)
-            await ends.stderr.write(ended.stderr)
-            return ExitReported(ended.status)
-
-        return Running(command[0], begin, stdin=stdin)
+    async def stream(self, command: Sequence[str], ends: Ends) -> ExitReported:
+        self._note(tuple(command))
+        ended = self.tar or await run_here(command, ends)
+        await ends.stdout.write(ended.stdout)
+        await ends.stderr.write(ended.stderr)
+        return ExitReported(ended.status)
 
 
 def done(command: Sequence[str], given: bytes = b"") -> CommandResult:

@@ -1,7 +1,8 @@
-"""Copying through ``tar`` in the container, where no better method can be used.
+"""The method ``exec``: ``tar`` in the container, where no better method can be used.
 
-An archive from the container is untrusted. One sent to it is unpacked in place, not atomically: on
-failure, files that have arrived stay, and the error says where.
+An archive from the container is untrusted, as is all output of its programs. One sent to it is
+unpacked in place, not atomically: on failure, files that have arrived stay, and the error says
+where. Commands are lists of words, and none runs in a shell.
 
 No archive from outside is passed on unchanged: two programs may parse the same bytes differently,
 and the archive that is unpacked must be the one that was checked.
@@ -9,20 +10,32 @@ and the archive that is unpacked must be the one that was checked.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
+import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
-from typing import Final
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, TextIO
 
-from pycrictl.base.errors import CopyError, PycrictlError, StreamError, Unimplemented
+from pycrictl.base.environ import write_pieces
+from pycrictl.base.errors import (
+    CopyError,
+    NotFound,
+    PycrictlError,
+    RuntimeFault,
+    StreamError,
+    Unimplemented,
+)
 from pycrictl.base.units import plural, quote
 from pycrictl.copy.archive.archives import Incoming, Outgoing
 from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.archive.pack import report_total
-from pycrictl.copy.exec.remote import CommandResult, Remote
 from pycrictl.copy.rules import policy
 from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import Judge, Rules, Skipped
@@ -35,8 +48,16 @@ from pycrictl.copy.rules.spec import (
     place,
     take_apart,
 )
+from pycrictl.copy.tree.commit import kind_of_mode
 from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem, held
+from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
+from pycrictl.runtime.cri import sessions
+from pycrictl.streams.loop import run_in_loop
+from pycrictl.streams.pump import Ends, Input, Output
+from pycrictl.streams.remote_command import run_command
+from pycrictl.streams.wire.command import ExitReported, Streams
 from pycrictl.streams.wire.tar.header import (
     END_OF_ARCHIVE,
     NS_PER_S,
@@ -47,11 +68,195 @@ from pycrictl.streams.wire.tar.header import (
 )
 from pycrictl.streams.wire.tar.reader import DataReceived, EntryFinished, EntryStarted, read
 
+if TYPE_CHECKING:
+    from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.streams.target import TlsFiles
+
 log = logging.getLogger("pycrictl.copy")
 
 _INCOMPLETE: Final = "the copy is incomplete"
-_UNFINISHED: Final = "tar in the container ended before it had read everything"
 _CHANGED: Final = b"file changed as we read it"
+_USE_NODE: Final = "--method node can do it"
+
+_MAX_STDERR_BYTES: Final = 64 * 1024
+_MISSING: Final = ("executable file not found", "no such file or directory")
+_MISSING_STATUS: Final = (126, 127)
+"""The exit statuses that mean that a program cannot be run."""
+
+_ERRNOS: Final = {os.strerror(number).lower(): number for number in errno.errorcode}
+_ERRNOS["resource busy"] = errno.EBUSY  # musl's wording
+
+
+class CommandResult(NamedTuple):
+    status: int
+    stdout: bytes
+    stderr: bytes
+
+    def failure(self, action: str, path: bytes) -> CopyError:
+        """Return an error that quotes stderr: ``cannot <action> "<path>": <reason>``."""
+        lines = map(str.strip, self.stderr.decode(errors="replace").splitlines())
+        said = next(filter(None, lines), f"it ended with status {self.status}")
+        reason = said.rpartition(": ")[2]
+        if (number := _ERRNOS.get(reason.lower())) is not None:
+            return to_error(OSError(number, reason), action, path)
+        return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {quote(said, limit=200)}")
+
+
+class ProgramMissing(Unimplemented):
+    """A program is not in the container."""
+
+
+class _Kept(NamedTuple):
+    """Keeps the start of an output."""
+
+    kept: bytearray
+
+    async def write(self, *pieces: bytes | memoryview) -> None:
+        for piece in pieces:
+            self.kept.extend(piece[: _MAX_STDERR_BYTES - len(self.kept)])
+
+
+@dataclass(eq=False)
+class Remote:
+    """Runs programs in a container.
+
+    Attributes:
+        limit_s: the timeout of programs that only query something.
+        silence_s: how long the server may be silent once a program has closed its outputs.
+    """
+
+    client: CriClient
+    container_id: str
+    tls: TlsFiles | None = None
+    limit_s: int = 60
+    silence_s: float = 10.0
+
+    def run(self, *command: str) -> CommandResult:
+        _check_words(command)
+        client, is_missing = self.client, False
+        try:
+            answer = sessions.exec_sync(client, self.container_id, command, limit_s=self.limit_s)
+            is_missing = answer.exit_code in _MISSING_STATUS and not answer.stdout
+        except RuntimeFault as exc:
+            is_missing = any(words in exc.details for words in _MISSING)
+            if not is_missing or isinstance(exc, NotFound):
+                raise
+        if is_missing:
+            raise ProgramMissing(
+                f"there is no {command[0]} in the container",
+                hint="--method node needs no program in the container",
+            )
+        return CommandResult(answer.exit_code, answer.stdout, answer.stderr[:_MAX_STDERR_BYTES])
+
+    def kind_of(self, path: bytes, *, follow: bool = False) -> Existing:
+        """Return the kind of a path; with ``follow``, of a link's target unless it is dangling."""
+        for options in (["-L"], []) if follow else ([],):
+            ended = self.run("stat", *options, "-c", "%f", "--", os.fsdecode(path))
+            with suppress(ValueError):
+                return kind_of_mode(int(ended.stdout, 16))
+        if b"ermission denied" in ended.stderr:
+            raise ended.failure("look at", path)
+        return Existing.NOTHING
+
+    def refuse_kernel_file_system(self, path: bytes) -> None:
+        """Refuse a path on a file system of the kernel, not storage, if that can be detected."""
+        try:
+            ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
+            name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
+        except (ProgramMissing, ValueError):  # not detectable
+            return
+        if name is not None:
+            raise KernelFileSystem(path, name)
+
+    def output(self, *command: str) -> Generator[bytes, None, CommandResult]:
+        """Run a program, yield its output, and return its result; raises as ``feed``."""
+        _check_words(command)
+        reading, writing = os.pipe()
+        with held(reading):
+            ended = self._started(command, writing, stdin=False)
+            while data := os.read(reading, CHUNK_BYTES):
+                yield data
+        return ended.result()
+
+    def feed(self, command: Sequence[str], pieces: Iterable[bytes]) -> CommandResult:
+        """Run a program with the given input, and wait for its exit.
+
+        Raises:
+            StreamError: the connection broke before the exit status was known.
+            CopyError: the program did not read all of its input.
+            PycrictlError: the program could not be started.
+        """
+        _check_words(command)
+        reading, writing = os.pipe()
+        is_read = True
+        with open(writing, "wb", buffering=0) as pipe:  # noqa: PTH123 (a descriptor)
+            ended = self._started(command, reading, stdin=True)
+            try:
+                for piece in pieces:
+                    write_pieces(pipe.fileno(), [piece])
+            except BrokenPipeError:
+                is_read = False
+        result = ended.result()
+        if not (is_read or result.status):  # the runtime may have lost the status
+            raise CopyError(f"{command[0]} in the container ended before it had read everything")
+        return result
+
+    def _started(self, command: Sequence[str], fd: int, *, stdin: bool) -> Future[CommandResult]:
+        """Start a program with this end of a pipe as its input or output.
+
+        The connection has an event loop in a thread of its own, which ends when the pipe does.
+        """
+        result: Future[CommandResult] = Future()
+        stderr = bytearray()
+
+        def follow() -> None:
+            try:
+                with open(fd, "r" if stdin else "w") as pipe:
+                    result.set_result(run_in_loop(self._run(command, pipe, stderr)))
+            except Exception as exc:
+                # A runtime may never report the exit of a program that has left much of its input
+                # unread, as tar does on a full disk.
+                if isinstance(exc, StreamError) and stdin and stderr:
+                    result.set_result(CommandResult(-1, b"", bytes(stderr)))
+                else:
+                    result.set_exception(exc)
+
+        threading.Thread(target=follow, daemon=True).start()
+        return result
+
+    async def _run(self, command: Sequence[str], pipe: TextIO, stderr: bytearray) -> CommandResult:
+        kept = _Kept(stderr)
+        if pipe.readable():
+            outcome = await self.stream(command, Ends(kept, kept, Input(pipe)))
+        else:
+            output = Output(pipe)
+            outcome = await self.stream(command, Ends(output, kept))
+            await output.finish()
+        if outcome is None:
+            raise StreamError("the connection ended before the outcome was known")
+        if outcome.exit_code is None:
+            raise CopyError(f"cannot run {command[0]} in the container: {outcome.message}")
+        return CommandResult(outcome.exit_code, b"", bytes(stderr))
+
+    async def stream(self, command: Sequence[str], ends: Ends) -> ExitReported | None:
+        stdin = ends.stdin is not None
+        ask_url = partial(
+            sessions.exec_url, self.client, self.container_id, command, stdin=stdin, tty=False
+        )
+        return await run_command(
+            ask_url, Streams(stdin=stdin), ends,
+            timeout_s=self.client.timeout_s, tls=self.tls, silence_s=self.silence_s,
+        )  # fmt: skip
+
+
+def _check_words(command: Sequence[str]) -> None:
+    """Require that the CRI, whose strings are UTF-8, can carry a command."""
+    for word in command:
+        if not (word.isascii() or word == word.encode(errors="replace").decode()):
+            raise CopyError(
+                f"{quote(word)} is not UTF-8 and cannot be passed to a program in the container",
+                hint=_USE_NODE,
+            )
 
 
 class OverExec:
@@ -65,13 +270,11 @@ class OverExec:
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
         remote, text = self._remote, take_apart(path)
-        if has_wildcards(path) and remote.look(text.path) is Existing.NOTHING:
-            raise Unimplemented(
-                "tar in the container expands no wildcards", hint="--method node can do it"
-            )
+        if has_wildcards(path) and remote.kind_of(text.path) is Existing.NOTHING:
+            raise Unimplemented("tar in the container expands no wildcards", hint=_USE_NODE)
         is_gnu = b"GNU tar" in remote.run("tar", "--version").stdout
         is_entered = text.wants_directory or (
-            follow and remote.look(text.path, follow=True) is Existing.DIRECTORY
+            follow and remote.kind_of(text.path, follow=True) is Existing.DIRECTORY
         )
         words = ["tar", "-c", "-f", "-"]
         if is_gnu:
@@ -89,13 +292,13 @@ class OverExec:
 
         def packed() -> Generator[bytes, None, None]:
             remote.refuse_kernel_file_system(text.path)
-            with remote.stream(*words, stdin=False) as tar:
-                yield from in_large_pieces(tar.pieces())
-                _check_packed(tar.ended(), path, is_gnu=is_gnu, on_skip=watch.on_skip)
+            with closing(remote.output(*words)) as output:
+                ended = yield from output
+            _check_packed(ended, path, is_gnu=is_gnu, on_skip=watch.on_skip)
 
         def pieces() -> Generator[memoryview, None, None]:
             with closing(packed()) as archive:
-                for piece in cleaner.clean(archive):
+                for piece in in_large_pieces(cleaner.clean(archive)):
                     yield memoryview(piece)
             if rules.archive and cleaner.of_1970 and not is_gnu:
                 entries = plural(cleaner.of_1970, "entry has", "entries have")
@@ -107,7 +310,7 @@ class OverExec:
         if rules.no_clobber:
             raise Unimplemented(
                 "tar in the container cannot leave existing files alone (--no-clobber)",
-                hint="--method node can do it",
+                hint=_USE_NODE,
             )
         self._remote.run("tar", "--version")
         if archive.tree is not None:
@@ -129,10 +332,10 @@ class OverExec:
         options = ["-p"] if rules.archive else ["-p", "-o"]
         words = ["tar", "-x", *options, "-f", "-", "-C", os.fsdecode(folder)]
         try:
-            _unpack(self._remote, words, sent(), path)
+            self._unpack(words, sent(), path)
             if rules.archive and cleaner.summary.links:
                 # BusyBox creates some links last, which changes the times of their directories.
-                _unpack(self._remote, words, in_large_pieces(cleaner.directories()), path)
+                self._unpack(words, in_large_pieces(cleaner.directories()), path)
         except PycrictlError as exc:
             if not has_begun:
                 raise
@@ -144,6 +347,11 @@ class OverExec:
             raise
         return cleaner.summary
 
+    def _unpack(self, words: list[str], archive: Iterable[bytes], path: bytes) -> None:
+        ended = self._remote.feed(words, archive)
+        if ended.status:
+            raise ended.failure("copy to", path)
+
     def _place(self, path: bytes, kind: SourceKind, top: bytes) -> tuple[bytes, bytes | None]:
         """Return the directory that the copy goes into, and its name there.
 
@@ -151,42 +359,19 @@ class OverExec:
         """
         text = take_apart(path)
         folder = text.path
-        existing = self._remote.look(folder, follow=True)
+        existing = self._remote.kind_of(folder, follow=True)
         name = place(kind, top, destination=text, existing=existing)
         if existing is not Existing.DIRECTORY:
             folder = folder.rpartition(b"/")[0] or b"/"
-            if self._remote.look(folder, follow=True) is not Existing.DIRECTORY:
+            if self._remote.kind_of(folder, follow=True) is not Existing.DIRECTORY:
                 raise CopyError(f"there is no directory {quote(os.fsdecode(folder))}")
         if name is not None:
             target = _join(folder, name)
-            meeting = meet(
-                Existing(kind.value),
-                self._remote.look(target),
-                no_clobber=False,
-                shown=quote(os.fsdecode(target)),
-            )
-            if meeting is Meeting.MERGE:  # the contents of the source go into it
-                folder, name = target, None
+            old, shown = self._remote.kind_of(target), quote(os.fsdecode(target))
+            if meet(Existing(kind.value), old, no_clobber=False, shown=shown) is Meeting.MERGE:
+                folder, name = target, None  # the contents of the source go into it
         self._remote.refuse_kernel_file_system(folder)
         return folder, name
-
-
-def _unpack(remote: Remote, words: list[str], archive: Iterable[bytes], path: bytes) -> None:
-    """Unpack an archive with ``tar``; errors name ``path``."""
-    with remote.stream(*words, stdin=True) as tar:
-        is_read = all(tar.send(piece) for piece in archive)
-        try:
-            ended = tar.ended()
-        except StreamError:
-            # A runtime may never report the exit of a program that has left much of its input
-            # unread, as tar does on a full disk.
-            if not tar.stderr:
-                raise
-            ended = CommandResult(-1, b"", bytes(tar.stderr))
-    if ended.status:
-        raise ended.failure("copy to", path)
-    if not is_read:  # the runtime may have lost the status
-        raise CopyError(_UNFINISHED)
 
 
 def _join(folder: bytes, name: bytes) -> bytes:

@@ -1,1 +1,0 @@
-"""Copying through programs in the container."""
