@@ -157,10 +157,8 @@ def _shared_limit(app: AppContext, limit: int) -> SharedLimit | None:
     if not limit:
         return None
 
-    def on_wait(place: int) -> None:
-        app.env.note(f"waiting for another pull to end: place {place} in line")
-
-    return SharedLimit(limit, default_directory(app.env.environ, os.geteuid()), on_wait)
+    directory = default_directory(app.env.environ, os.geteuid())
+    return SharedLimit(limit, directory, lambda: app.env.note("waiting for another pull to end"))
 
 
 def _listed(app: AppContext, path: str) -> list[str]:

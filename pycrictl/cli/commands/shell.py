@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -11,7 +10,6 @@ import typer
 
 from pycrictl.base.errors import MissingArgument
 from pycrictl.cli.context import AppContext
-from pycrictl.show.protodata import Schema, container_schema, pod_schema
 
 FILES: Final = {"bash": "pycrictl.bash", "zsh": "_pycrictl", "fish": "pycrictl.fish"}
 """The script of each shell, in the folder ``completions``."""
@@ -57,7 +55,7 @@ def pod(ctx: typer.Context) -> None:
     Example: pycrictl runp jsonschema
     """
     app: AppContext = ctx.obj
-    _write(app, pod_schema())
+    _write_schema(app, "pod")
 
 
 def pod_and_container(
@@ -75,10 +73,10 @@ def pod_and_container(
     if not pod and not container:
         raise MissingArgument("no schema is selected", hint="give --pod, --container or both")
     if pod:
-        _write(app, pod_schema())
+        _write_schema(app, "pod")
     if container:
-        _write(app, container_schema())
+        _write_schema(app, "container")
 
 
-def _write(app: AppContext, schema: Schema) -> None:
-    app.env.stdout.write(json.dumps(schema, indent=2) + "\n")
+def _write_schema(app: AppContext, name: str) -> None:
+    app.env.stdout.write((Path(__file__).parent / "schemas" / f"{name}.json").read_text("utf-8"))

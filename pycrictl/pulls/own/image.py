@@ -62,12 +62,12 @@ class Show(NamedTuple):
 class SharedLimit(NamedTuple):
     """A limit on parallel pulls, shared by all pycrictl processes on the node.
 
-    ``on_wait`` is called with each new place in line, counted from 1.
+    ``on_wait`` is called before a pull waits for a slot.
     """
 
     limit: int
     directory: Path
-    on_wait: Callable[[int], None]
+    on_wait: Callable[[], None]
 
 
 def check_name(image: str) -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -16,66 +16,22 @@ from pycrictl.pulls.own.slots import default_directory, pull_slot
 PATIENCE_S = 30.0
 ROOT = Path(__file__).parents[3]
 
-# Prints its place, holds the slot for hold_s or until its input ends, and prints both times.
+# Says when it waits and when it has the slot, which it holds until its input ends.
 WORKER = """
-import sys, time
+import sys
 from pathlib import Path
 from pycrictl.pulls.own.slots import pull_slot
-def say(*words): print(*words, flush=True)
-directory, limit, hold_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-with pull_slot(limit, image="a", directory=directory, on_wait=lambda at: say("place", at)):
-    say("start", time.monotonic())
-    time.sleep(hold_s) if hold_s else sys.stdin.read()
-    end = time.monotonic()
-say("end", end)
+def say(word): print(word, flush=True)
+directory, limit = Path(sys.argv[1]), int(sys.argv[2])
+with pull_slot(limit, image="a", directory=directory, on_wait=lambda: say("waits")):
+    say("pulls")
+    sys.stdin.read()
 """
-
-
-class Worker:
-    """Another process that takes a slot."""
-
-    def __init__(self, directory: Path, *, limit: int = 1, hold_s: float = 0) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(directory), str(limit), str(hold_s)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-
-    def line(self) -> list[str]:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().split()
-
-    def release(self) -> tuple[str, str]:
-        return self.process.communicate(timeout=PATIENCE_S)
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=PATIENCE_S)
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     return tmp_path / "slots"
-
-
-Start = Callable[..., Worker]
-
-
-@pytest.fixture
-def start(directory: Path) -> Iterator[Start]:
-    """Return a function that starts workers; they are killed at the end of the test."""
-    workers: list[Worker] = []
-
-    def started(*, limit: int = 1, hold_s: float = 0) -> Worker:
-        workers.append(Worker(directory, limit=limit, hold_s=hold_s))
-        return workers[-1]
-
-    yield started
-    for worker in workers:
-        worker.kill()
 
 
 def is_free(directory: Path, limit: int = 1) -> bool:
@@ -86,45 +42,41 @@ def is_free(directory: Path, limit: int = 1) -> bool:
         return False
 
 
-# Among processes
+def test_processes_never_hold_more_slots_than_the_limit(directory: Path) -> None:
+    """One that waits gets the slot of one that ends or is killed, before any that comes later."""
+    with ExitStack() as stack:
+
+        def start() -> subprocess.Popen[str]:
+            words = [sys.executable, "-c", WORKER, str(directory), "2"]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            worker = stack.enter_context(subprocess.Popen(words, text=True, cwd=ROOT, **pipes))  # type: ignore[call-overload]
+            stack.callback(worker.kill)
+            return worker  # type: ignore[no-any-return]
+
+        def line(worker: subprocess.Popen[str]) -> str:
+            assert worker.stdout is not None
+            return worker.stdout.readline().strip()
+
+        first, second = start(), start()
+        assert [line(first), line(second)] == ["pulls", "pulls"]
+        waiting = [start(), start()]
+        assert [line(worker) for worker in waiting] == ["waits", "waits"]
+        assert not is_free(directory, 2)
+        first.kill()
+        second.communicate(timeout=PATIENCE_S)
+        assert [line(worker) for worker in waiting] == ["pulls", "pulls"]
+        assert not is_free(directory, 2)
+        for worker in waiting:
+            worker.communicate(timeout=PATIENCE_S)
+        assert is_free(directory, 2)
 
 
-def test_six_processes_never_hold_more_than_two_slots(start: Start) -> None:
-    begun = [(worker, worker.line()) for worker in [start(limit=2) for _ in range(6)]]
-    holding = [each for each in begun if each[1][0] == "start"]
-    in_line = sorted((each for each in begun if each[1][0] == "place"), key=lambda each: each[1])
-    assert (len(holding), len(in_line)) == (2, 4)
-    changes: list[tuple[float, int]] = []
-    for worker, head in holding + in_line:
-        out, err = worker.release()
-        times = dict([head, *(line.split() for line in out.splitlines())])
-        assert worker.process.returncode == 0, err
-        changes += [(float(times["start"]), 1), (float(times["end"]), -1)]
-    held = peak = 0
-    for _, change in sorted(changes):
-        held += change
-        peak = max(peak, held)
-    assert len(changes) == 12
-    assert peak == 2
-
-
-def test_first_come_first_served_and_a_killed_process_frees_its_slot_and_its_place(
-    start: Start,
-) -> None:
-    holder = start()
-    assert holder.line()[0] == "start"
-    waiters = []
-    for place in "123":
-        waiters.append(start())
-        assert waiters[-1].line() == ["place", place]
-    first, second, third = waiters
-    second.kill()
-    assert third.line() == ["place", "2"]
-    holder.release()
-    assert first.line()[0] == "start"
-    assert third.line() == ["place", "1"]
-    first.kill()
-    assert third.line()[0] == "start"
+def test_nobody_overtakes_who_waits(directory: Path) -> None:
+    directory.mkdir(mode=0o700)
+    with (directory / "line").open("w") as line:
+        fcntl.flock(line, fcntl.LOCK_EX)
+        assert not is_free(directory)
+    assert is_free(directory)
 
 
 def test_a_child_process_does_not_keep_the_slot(directory: Path, tmp_path: Path) -> None:
@@ -156,23 +108,13 @@ def test_a_child_process_does_not_keep_the_slot(directory: Path, tmp_path: Path)
             os.kill(pid, signal.SIGKILL)
 
 
-def test_a_limit_counts_all_slots_that_are_held(directory: Path) -> None:
-    with ExitStack() as stack:
-        for _ in range(3):
-            stack.enter_context(pull_slot(3, image="a", directory=directory))
-        assert not is_free(directory, 2)
-        assert not is_free(directory, 3)
-        assert is_free(directory, 4)
-    assert is_free(directory, 1)
-
-
 # The directory
 
 
 def test_the_directory_and_its_file_are_private(directory: Path) -> None:
     with pull_slot(1, image="a", directory=directory):
         assert directory.stat().st_mode & 0o777 == 0o700
-        assert (directory / "pulls").stat().st_mode & 0o777 == 0o600
+        assert (directory / "slot-0").stat().st_mode & 0o777 == 0o600
 
 
 def test_a_planted_link_is_refused(directory: Path, tmp_path: Path) -> None:
@@ -184,7 +126,7 @@ def test_a_planted_link_is_refused(directory: Path, tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
     directory.unlink()
     directory.mkdir(mode=0o700)
-    (directory / "pulls").symlink_to(tmp_path / "target")
+    (directory / "line").symlink_to(tmp_path / "target")
     with pytest.raises(PycrictlError, match="Too many levels of symbolic links"):
         pull_slot(1, image="a", directory=directory).__enter__()
     assert not (tmp_path / "target").exists()
