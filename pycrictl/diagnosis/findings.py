@@ -87,8 +87,8 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
 
 # Disks: judged by the limits at which the kubelet evicts pods
 
-LOW_BYTES: Final = 0.15
-LOW_INODES: Final = 0.05
+LOW_FREE_SHARE: Final = 0.15
+LOW_FREE_INODES_SHARE: Final = 0.05
 """The kubelet's default ``imagefs.available<15%`` and ``nodefs.inodesFree<5%``."""
 
 FULL: Final = 0.025
@@ -131,6 +131,6 @@ def disk_findings(disks: Iterable[Disk]) -> Iterator[Finding]:
         if disk.free_share < FULL or disk.free_inodes_share < FULL:
             what = "full" if disk.free_share < FULL else "out of inodes"
             yield Finding("disk-full", Weight.SERIOUS, f"{where} is {what}: {disk}", advice)
-        elif disk.free_share < LOW_BYTES or disk.free_inodes_share < LOW_INODES:
+        elif disk.free_share < LOW_FREE_SHARE or disk.free_inodes_share < LOW_FREE_INODES_SHARE:
             text = f"{where} is nearly full; the kubelet evicts pods: {disk}"
             yield Finding("disk-pressure", Weight.WARNING, text, advice)
