@@ -61,7 +61,7 @@ THIRD_PARTY: Final = {
     "prometheus_client": ("base.metricspage", "proxy.telemetry.metrics"),
     "rich": ("cli.top.screen",),
     "textual": ("cli.top.screen",),
-    "tomli": ("runtime.containerd", "pulls.registries", "base.serviceoptions"),
+    "tomli": ("runtime.containerd", "pulls.registries", "cli.commands.proxy"),
     "tqdm": ("show.displays.meters",),
     "typer": ("cli",),
     "urllib3": ("base.tls", "kube.apiclient", "pulls.registries"),

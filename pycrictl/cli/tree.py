@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from pycrictl.base.errors import ExtraArgument, MissingArgument, OptionError, UsageError
+from pycrictl.base.errors import (
+    ConfigError,
+    ExtraArgument,
+    MissingArgument,
+    OptionError,
+    UsageError,
+)
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import argv, plugins
 from pycrictl.cli.argv import CommandLine, OptionSpec
@@ -59,6 +65,7 @@ class Program(TyperCommand):
         name, command, rest = resolve(self, ctx, ctx.args)
         with _worded(ctx):
             super().invoke(ctx)
+        ctx.obj.use_root()
         with command.make_context(name, rest, parent=ctx) as inner:
             return command.invoke(inner)
 
@@ -132,7 +139,6 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Context) -> Any:
         _require_utf8(self, ctx)
-        ctx.obj.use_root()
         with _worded(ctx):
             return super().invoke(ctx)
 
@@ -252,6 +258,11 @@ def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
             exc.param_hint = f"'{argv.dashed(spellings[-1])}'"
         message = " ".join(exc.format_message().split()).removesuffix(".")
         message = message[:1].lower() + message[1:]
+        source = ctx.get_parameter_source(param.name or "") if param else None
+        if param and source and source.name == "DEFAULT_MAP":
+            key = canonical(param).removeprefix("--")
+            file = quote(ctx.params["config"], 4096)
+            raise ConfigError(f"{file}: {key}: {exc.message.removesuffix('.')}") from exc
         hint = f"see '{ctx.command_path} --help'"
         if line is None or not isinstance(param, TyperOption) or _choices(param):
             raise UsageError(message, hint=hint) from exc

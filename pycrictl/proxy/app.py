@@ -80,7 +80,7 @@ class App:
         # Towards the runtime
         self.upstream = upstream = Upstream(settings.upstream)
         lookup = RuntimeLookup(upstream)
-        layers = LayerPoller(settings.upstream, log, notifier.notify, settings.wants_manifests)
+        layers = LayerPoller(settings.upstream, log, notifier.notify, not settings.no_manifest)
         # What is answered here
         self.tokens = Tokens()
         queue = PullQueue(

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from pycrictl.base.errors import ConfigError
 from pycrictl.base.servicelog import Log
-from pycrictl.base.serviceoptions import MAX_COUNT
 from pycrictl.base.units import format_duration, format_moment, quote
 from pycrictl.node.kubelet import (
     KubeletConfig,
@@ -75,8 +74,8 @@ class Operators:
 
     async def _set_limit(self, request: Mapping[str, Any]) -> dict[str, Any]:
         limit = request.get("limit")
-        if type(limit) is not int or not 0 <= limit <= MAX_COUNT:
-            raise ValueError(f"the limit must be a number from 0 to {MAX_COUNT}")
+        if type(limit) is not int or limit < 0:
+            raise ValueError("the limit must be a number of 0 or more")
         before = self._queue.limit
         self._queue.set_limit(limit, now=asyncio.get_running_loop().time())
         self._limit_origin = "pull-limiter set"

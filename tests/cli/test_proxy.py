@@ -9,17 +9,18 @@ import pytest
 from tests.cli.run import Run, start
 
 UPSTREAM = "unix:///run/none.sock"
+INVALID = "pycrictl: invalid value for"
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         ([], "pycrictl: no container runtime answers"),
-        (["--upstream", "tcp://1.2.3.4:5"], "pycrictl: --upstream: the endpoint "),
-        (["--upstream", UPSTREAM, "--retry-interval", "5"], "pycrictl: --retry-interval: "),
-        (["--upstream", UPSTREAM, "--when-full", "x"], "pycrictl: invalid value for '--when-full'"),
-        (["--upstream", UPSTREAM, "--max-parallel-image-pulls=-1"], "pycrictl: --max-parallel"),
-        (["--upstream", UPSTREAM, "--stream-address", "0.0.0.0:1"], "pycrictl: --stream-address"),
+        (["--upstream", "tcp://1.2.3.4:5"], f"{INVALID} '--upstream': the endpoint "),
+        (["--retry-interval", "5"], f"{INVALID} '--retry-interval': "),
+        (["--when-full", "x"], f"{INVALID} '--when-full': "),
+        (["--max-parallel-image-pulls=-1"], f"{INVALID} '--max-parallel-image-pulls': "),
+        (["--upstream", UPSTREAM, "--stream-address=0.0.0.0:1"], "pycrictl: stream-address: "),
         (["--upstream", UPSTREAM, "--listen", UPSTREAM], "pycrictl: upstream, listen and admin"),
     ],
 )

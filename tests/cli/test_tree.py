@@ -88,7 +88,7 @@ def test_random_lines_are_read_or_refused(words: list[str]) -> None:
         (["ps", "--state", "RUNNING"], {"state": "running"}),
         (["ps", "--state", ""], {"state": None}),
         (["stop", "--timeout", "-0x1"], {"timeout": -1}),
-        (["proxy"], {"no_manifest": None}),
+        (["proxy"], {"no_manifest": False}),
         (["proxy", "--no-manifest"], {"no_manifest": True}),
         (["proxy", "--no-manifest=false"], {"no_manifest": False}),
         (["rm", "--", "-f"], {"containers": ("-f",), "force": False}),

@@ -16,8 +16,8 @@ from packaging.version import Version
 
 from pycrictl import __version__
 from pycrictl.cli.commands.shell import FILES
-from pycrictl.proxy import settings
 from tests.packaging.building import PYTHON, ROOT, build, unpack
+from tests.proxy.settings import settings_from
 
 PAGES = sorted(path.name for path in (ROOT / "man").glob("*.[157]"))
 DEBIAN = ROOT / "packaging" / "debian"
@@ -123,7 +123,7 @@ def test_the_conffile_has_keys_of_the_proxy_only(tmp_path: Path) -> None:
     text = text.replace("/var/lib/kubelet/config.yaml", str(kubelet))
     path.write_text(re.sub(r"^#(?=[a-z-]+ = )", "", text, flags=re.MULTILINE))
     assert set(tomllib.loads(path.read_text())) >= {"upstream", "max-parallel-image-pulls"}
-    given = settings.load({"config": str(path)})
+    given = settings_from(f"--config={path}")
     assert given.upstream == "/run/containerd/containerd.sock"
 
 

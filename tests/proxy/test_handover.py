@@ -359,7 +359,7 @@ def test_reload_by_the_command_of_the_unit(fake: FakeServer, start: Start, folde
     config.write_text("when-full = 3\n")
     done = proxy.run("--reload")
     assert done.returncode == 1
-    assert done.stderr.endswith("when-full: it is not wait or retry\n")
+    assert done.stderr.endswith("when-full: '3' is not one of 'wait', 'retry'\n")
     config.write_text("")
     os.kill(new, signal.SIGTERM)
     wait_until(lambda: not is_running(new))

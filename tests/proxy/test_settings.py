@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, PycrictlError
-from pycrictl.base.servicelog import LogFormat, LogLevel
-from pycrictl.base.serviceoptions import Address, options
+from pycrictl.cli.command_table import BY_NAME
+from pycrictl.cli.commands.proxy import NO_KEYS
+from pycrictl.cli.tree import command_of, specs
 from pycrictl.node.kubelet import (
     KUBELET_CONFIG,
     Kubelet,
@@ -14,9 +16,11 @@ from pycrictl.node.kubelet import (
     read_kubelet_config,
 )
 from pycrictl.proxy.pulls.book import Policy
-from pycrictl.proxy.settings import ProxySettings, load
+from pycrictl.proxy.settings import ProxySettings
+from tests.proxy.settings import settings_from
 
 UPSTREAM = "unix:///run/containerd/containerd.sock"
+UP = [f"--upstream={UPSTREAM}"]
 KEYS: dict[str, tuple[str, str, object]] = {
     "upstream": ('"/a/b.sock"', "upstream", "/a/b.sock"),
     "listen": ('"unix:///c.sock"', "listen", "/c.sock"),
@@ -27,18 +31,15 @@ KEYS: dict[str, tuple[str, str, object]] = {
     "drain-timeout": ('"2m"', "drain_timeout_s", 120.0),
     "admin-socket": ('"/d.sock"', "admin_socket", "/d.sock"),
     "stream-address": ('"[::1]:99"', "stream_address", Address("::1", 99)),
-    "kubelet-config": ('"/e.yaml"', "kubelet_config", "/e.yaml"),
     "container-copy-size-limit": ('"10Gi"', "copy_size_limit_bytes", 10 << 30),
     "container-copy-entry-limit": ("2000000", "copy_entry_limit", 2_000_000),
     "container-copies-per-pod": ("3", "copies_per_pod", 3),
     "spool-dir": ('"/var/spool"', "spool_dir", "/var/spool"),
     "state-dir": ('"/var/lib/x"', "state_dir", "/var/lib/x"),
-    "log-format": ('"json"', "log_format", LogFormat.JSON),
-    "log-level": ('"warning"', "log_level", LogLevel.WARNING),
     "metrics-listen": ('"0.0.0.0:9100"', "metrics_address", Address("0.0.0.0", 9100)),
     "tracing-endpoint": ('"collector:4317"', "tracing_endpoint", "collector:4317"),
     "events": ('"kubelet"', "events", "kubelet"),
-    "no-manifest": ("true", "wants_manifests", False),
+    "no-manifest": ("true", "no_manifest", True),
 }
 """For each key its value in the file, and the field and value of the setting."""
 
@@ -52,62 +53,63 @@ def test_kubelets_file_is_the_one_that_it_was_started_with(tmp_path: Path) -> No
     assert find_kubelet_config(Kubelet(config="/etc/k.yaml"), tmp_path).limit == 5
 
 
-def settings(tmp_path: Path, toml: str = "", **flags: object) -> ProxySettings:
+def settings(tmp_path: Path, toml: str, *words: str) -> ProxySettings:
     file = tmp_path / "p.toml"
     file.write_text(toml)
-    given = {key.replace("_", "-"): value for key, value in flags.items()}
-    return load({"upstream": UPSTREAM, "config": str(file), **given})
+    return settings_from(f"--config={file}", *words)
 
 
-def test_every_flag_has_a_key(tmp_path: Path) -> None:
-    assert KEYS.keys() == {one.name for _, one in options(ProxySettings) if one.is_key}
+def test_every_option_is_a_key(tmp_path: Path) -> None:
+    options = specs(command_of(BY_NAME["proxy"]).params).keys()
+    assert KEYS.keys() | {"kubelet-config", "log-format", "log-level", *NO_KEYS} == options
     toml = "".join(f"{key} = {written}\n" for key, (written, _, _) in KEYS.items())
-    found = settings(tmp_path, toml, upstream=None)
+    found = settings(tmp_path, f'{toml}log-format = "json"\nlog-level = "warning"')
     assert {field: getattr(found, field) for _, field, _ in KEYS.values()} == {
         field: value for _, field, value in KEYS.values()
     }
-    assert found.limit_origin == found.config == str(tmp_path / "p.toml")
+    assert found.limit_origin == str(tmp_path / "p.toml")
 
 
 @pytest.mark.parametrize(
-    ("flags", "toml", "yaml", "limit", "origin"),
+    ("typed", "toml", "yaml", "limit", "origin"),
     [
-        ({"max_parallel_image_pulls": 3}, "max-parallel-image-pulls = 5", "", 3, "flag"),
-        ({"max_parallel_image_pulls": 0}, "max-parallel-image-pulls = 5", "", 0, "flag"),
-        ({}, "max-parallel-image-pulls = 5", "maxParallelImagePulls: 7", 5, "p.toml"),
-        ({}, "", "maxParallelImagePulls: 7", 7, "k.yaml"),
-        ({}, "", "serializeImagePulls: true", 1, "k.yaml"),
-        ({}, "", "serializeImagePulls: false", 0, "k.yaml"),
-        ({}, "", "serializeImagePulls: false\nmaxParallelImagePulls: 9", 9, "k.yaml"),
-        ({}, "", "kind: KubeletConfiguration", 0, "default"),
+        ("3", "max-parallel-image-pulls = 5", "", 3, "flag"),
+        ("0", "max-parallel-image-pulls = 5", "", 0, "flag"),
+        ("", "max-parallel-image-pulls = 5", "maxParallelImagePulls: 7", 5, "p.toml"),
+        ("", "", "maxParallelImagePulls: 7", 7, "k.yaml"),
+        ("", "", "serializeImagePulls: true", 1, "k.yaml"),
+        ("", "", "serializeImagePulls: false", 0, "k.yaml"),
+        ("", "", "serializeImagePulls: false\nmaxParallelImagePulls: 9", 9, "k.yaml"),
+        ("", "", "kind: KubeletConfiguration", 0, "default"),
     ],
 )
 def test_where_the_limit_comes_from(
-    tmp_path: Path, flags: dict[str, object], toml: str, yaml: str, limit: int, origin: str
+    tmp_path: Path, typed: str, toml: str, yaml: str, limit: int, origin: str
 ) -> None:
     kubelet_config = tmp_path / "k.yaml"
     kubelet_config.write_text(yaml or "{}")
-    found = settings(tmp_path, toml, kubelet_config=str(kubelet_config), **flags)
+    words = [f"--max-parallel-image-pulls={typed}"] if typed else []
+    found = settings(tmp_path, toml, *UP, f"--kubelet-config={kubelet_config}", *words)
     assert found.limit == limit
     assert Path(found.limit_origin).name == origin
 
 
 @pytest.mark.parametrize(
-    ("flags", "toml", "yaml", "quotas"),
+    ("words", "toml", "yaml", "quotas"),
     [
-        ({}, "", "containerCopySizeLimit: 2Gi\ncontainerCopiesPerPod: 4", (2 << 30, 4)),
-        ({}, "", "containerCopySizeLimit: 4096", (4096, 0)),
-        ({}, "container-copies-per-pod = 0", "containerCopiesPerPod: 4", (0, 0)),
-        ({}, "container-copy-size-limit = 9", "containerCopiesPerPod: 4", (9, 4)),
-        ({"container_copies_per_pod": 3}, "", "containerCopiesPerPod: 4", (0, 3)),
-        ({}, "", "kind: KubeletConfiguration", (0, 0)),
+        ([], "", "containerCopySizeLimit: 2Gi\ncontainerCopiesPerPod: 4", (2 << 30, 4)),
+        ([], "", "containerCopySizeLimit: 4096", (4096, 0)),
+        ([], "container-copies-per-pod = 0", "containerCopiesPerPod: 4", (0, 0)),
+        ([], "container-copy-size-limit = 9", "containerCopiesPerPod: 4", (9, 4)),
+        (["--container-copies-per-pod=3"], "", "containerCopiesPerPod: 4", (0, 3)),
+        ([], "", "kind: KubeletConfiguration", (0, 0)),
     ],
 )
 def test_where_the_quotas_of_copies_come_from(
-    tmp_path: Path, flags: dict[str, object], toml: str, yaml: str, quotas: tuple[int, int]
+    tmp_path: Path, words: list[str], toml: str, yaml: str, quotas: tuple[int, int]
 ) -> None:
     (tmp_path / "k.yaml").write_text(yaml)
-    found = settings(tmp_path, toml, kubelet_config=str(tmp_path / "k.yaml"), **flags)
+    found = settings(tmp_path, toml, *UP, f"--kubelet-config={tmp_path}/k.yaml", *words)
     assert (found.copy_size_limit_bytes, found.copies_per_pod) == quotas
 
 
@@ -120,17 +122,12 @@ def test_where_the_quotas_of_copies_come_from(
         "max-parallel-image-pulls = true",
         'when-full = "queue"',
         'retry-interval = "10"',
-        'retry-interval = "0s"',
         'drain-timeout = "-1s"',
-        'stream-address = "0.0.0.0:80"',
         "container-copy-size-limit = -1",
         'container-copy-size-limit = "10m"',
-        'container-copy-entry-limit = "1"',
-        'spool-dir = "spool"',
         'metrics-listen = "localhost:1"',
         'tracing-endpoint = "collector"',
         'tracing-endpoint = ":4317"',
-        'events = "kubeconfig"',
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, line: str) -> None:
@@ -142,22 +139,23 @@ def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, line: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("toml", "flags", "message"),
+    ("toml", "words", "message"),
     [
-        ("", {"retry_interval": "10"}, "--retry-interval: "),
-        ("speed = 5", {}, 'unknown key "speed"'),
-        ("[table]\nretries = 5", {}, 'unknown key "table"'),
-        ("retries =", {}, "is not valid TOML"),
-        ("", {"upstream": None}, "no runtime is given"),
-        ("", {"listen": UPSTREAM}, "three different sockets"),
-        ("", {"config": "/no/such/file"}, "does not exist"),
-        ("", {"config": "/"}, "cannot read the config file"),
-        ("", {"kubelet_config": "/no/such/file"}, "no such file or directory"),
+        ("", ["--retry-interval=10"], "'--retry-interval': "),
+        ("speed = 5", [], 'unknown key "speed"'),
+        ("reload = true", [], 'unknown key "reload"'),
+        ("[table]\nretries = 5", [], 'unknown key "table"'),
+        ("retries =", [], "is not valid TOML"),
+        ('stream-address = "0.0.0.0:80"', UP, "stands for all addresses"),
+        ("", [*UP, f"--listen={UPSTREAM}"], "three different sockets"),
+        ("", ["--config=/no/such/file"], "does not exist"),
+        ("", ["--config=/"], "cannot read the config file"),
+        ("", ["--kubelet-config=/no/such/file"], "no such file or directory"),
     ],
 )
-def test_other_mistakes(tmp_path: Path, toml: str, flags: dict[str, object], message: str) -> None:
+def test_other_mistakes(tmp_path: Path, toml: str, words: list[str], message: str) -> None:
     with pytest.raises(PycrictlError) as caught:
-        settings(tmp_path, toml, **flags)
+        settings(tmp_path, toml, *words)
     assert message in caught.value.message
 
 
@@ -191,12 +189,3 @@ def test_debugging_handlers_are_on_unless_they_are_switched_off(tmp_path: Path) 
     for text, debugs in (("{}", True), ("true", True), ("false", False)):
         file.write_text(text if text == "{}" else f"enableDebuggingHandlers: {text}")
         assert read_kubelet_config(str(file)).debugs is debugs
-
-
-def test_a_runtime_is_looked_for_where_none_is_given() -> None:
-    flags = {"listen": "/c.sock", "admin-socket": "/d.sock"}
-    assert load(flags, lambda: "/run/k3s/containerd/containerd.sock").upstream == (
-        "/run/k3s/containerd/containerd.sock"
-    )
-    given = {**flags, "upstream": UPSTREAM}
-    assert load(given, lambda: pytest.fail("looks")).upstream == UPSTREAM.removeprefix("unix://")

@@ -9,13 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.cli import admin_socket
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.tree import command_of, specs
 from pycrictl.proxy import settings
 from pycrictl.proxy.telemetry.history import STATE_FOLDER
+from tests.proxy.settings import settings_from
 
 UNIT = Path(__file__).parents[2] / "packaging" / "pycrictl-proxy.service"
 
+PLAIN = ("--upstream=/u.sock", "--config=/dev/null")
 AGENT = UNIT.with_name("pycrictl-agent.service")
 
 
@@ -55,15 +58,14 @@ def test_systemd_makes_the_directory_of_the_sockets() -> None:
     unit = entries()
     directory = f"unix:///run/{unit['RuntimeDirectory']}/"
     assert settings.DEFAULT_LISTEN.startswith(directory)
-    assert settings.DEFAULT_ADMIN.startswith(directory)
+    assert admin_socket.DEFAULT.startswith(directory)
     assert unit["RuntimeDirectoryMode"] == "0700"
 
 
 def test_the_service_keeps_a_history_without_being_told_where() -> None:
     environ = {"STATE_DIRECTORY": f"/var/lib/{entries()['StateDirectory']}"}  # systemd.exec(5)
-    flags = {"upstream": "/u.sock", "config": "/dev/null"}
-    assert settings.load(flags, environ=environ).state_dir == STATE_FOLDER
-    assert settings.load({**flags, "state-dir": ""}, environ=environ).state_dir == ""
+    assert settings_from(*PLAIN, environ=environ).state_dir == STATE_FOLDER
+    assert settings_from(*PLAIN, "--state-dir=", environ=environ).state_dir == ""
 
 
 def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:
@@ -71,7 +73,7 @@ def test_it_is_ready_before_kubelet_and_has_time_to_drain() -> None:
     assert unit["Type"] == "notify"
     assert "kubelet.service" in unit["Before"]
     # Neither the program nor systemd sets a limit.
-    assert settings.load({"upstream": "/u.sock", "config": "/dev/null"}).drain_timeout_s is None
+    assert settings_from(*PLAIN).drain_timeout_s is None
     assert unit["TimeoutStopSec"] == "infinity"
 
 

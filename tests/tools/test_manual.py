@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from pycrictl.base.config import KEYS
 from pycrictl.base.errors import ExitCode
 from pycrictl.cli.command_table import COMMANDS
 from pycrictl.cli.plugins import HANDED_ON
-from pycrictl.proxy import settings
+from tests.proxy.settings import settings_from
 from tools import site, surface
 from tools.generate import write
 from tools.manual import pages, prose, roff
@@ -163,14 +164,9 @@ def test_the_defaults_of_the_proxy_are_those_of_the_page(tmp_path: Path) -> None
     written = [line for line in written if not line.startswith(("kubelet-config", "serialize"))]
     path = tmp_path / "pycrictl.toml"
     path.write_text("\n".join(('upstream = "/u.sock"', *written)))
-    upstream = {"upstream": "/u.sock"}
-    given = settings.load({"config": str(path)})
-    plain = settings.load({**upstream, "config": "/dev/null"})
-    assert given.limit == plain.limit == 0
-    fields = (
-        name for name in settings.ProxySettings.__slots__ if name not in ("limit_origin", "config")
-    )
-    assert all(getattr(given, name) == getattr(plain, name) for name in fields)
+    given = settings_from(f"--config={path}")
+    plain = settings_from("--upstream=/u.sock", "--config=/dev/null")
+    assert replace(given, limit_origin="default") == plain
 
 
 def test_the_examples_of_the_proxys_file_are_valid(tmp_path: Path) -> None:
@@ -183,7 +179,7 @@ def test_the_examples_of_the_proxys_file_are_valid(tmp_path: Path) -> None:
         path = tmp_path / "pycrictl.toml"
         path.write_text(text.replace("/var/lib/kubelet/config.yaml", str(kubelet)))
         limit = tomllib.loads(text).get("max-parallel-image-pulls", 4)
-        assert settings.load({"config": str(path)}).limit == limit
+        assert settings_from(f"--config={path}").limit == limit
 
 
 # The files that are made

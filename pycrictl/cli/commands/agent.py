@@ -6,22 +6,129 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
+from typing import Annotated, Final
 
 import typer
 
+from pycrictl.base.address import Address
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.servicelog import notify, write_to
+from pycrictl.base.servicelog import notify
 from pycrictl.base.units import quote
-from pycrictl.cli.admin_socket import client_of, proxy_of
+from pycrictl.cli import options
+from pycrictl.cli import service_options as service
+from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.service_command import flags, options_of
-from pycrictl.cluster.agent.agent_settings import AgentSettings, load
-from pycrictl.kube.credential import Credential, in_cluster, read_kubeconfig
+from pycrictl.cluster.agent.agent_settings import PEER_TOKEN, AgentSettings
+from pycrictl.kube.credential import Credential, in_cluster, own_namespace, read_kubeconfig
+from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.runtime.cri.calls.client import CriClient
 
+EVERYWHERE: Final = Address("0.0.0.0", 10281)
 
-@options_of(AgentSettings)
-def agent(ctx: typer.Context, **given: object) -> None:
+
+@options.with_records
+def agent(
+    ctx: typer.Context,
+    listen: Annotated[
+        Address,
+        service.address_option("--listen", help="Where to serve (default: 0.0.0.0:10281)."),
+    ] = EVERYWHERE,
+    node_name: Annotated[
+        str,
+        typer.Option(
+            "--node-name",
+            metavar="NAME",
+            help="The name of this node (default: $NODE_NAME, else the kubelet's).",
+        ),
+    ] = "",
+    kubeconfig: Annotated[
+        str,
+        options.file_option(
+            "--kubeconfig",
+            help="Connect to the API server with this kubeconfig"
+            " (default: as the pod's service account).",
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        str,
+        options.file_option(
+            "--tls-cert", help="Serve with this certificate (default: one made at each start)."
+        ),
+    ] = "",
+    tls_key: Annotated[str, options.file_option("--tls-key", help="The key of --tls-cert.")] = "",
+    peer_ca: Annotated[
+        str,
+        options.file_option(
+            "--peer-ca",
+            help="The CA of all agents' certificates (default: that of the Secret"
+            " pycrictl-agent-ca; with --tls-cert they are not verified).",
+        ),
+    ] = "",
+    peer_token: Annotated[
+        str,
+        options.file_option(
+            "--peer-token",
+            help="The service account's token for the audience progress.pycrictl.dev, which agents"
+            " use to authenticate to each other.",
+        ),
+    ] = PEER_TOKEN,
+    peer_namespace: Annotated[
+        str,
+        typer.Option(
+            "--peer-namespace",
+            metavar="NAME",
+            help="The namespace of the agents' Service, pycrictl-agent"
+            " (default: this pod's; none with --kubeconfig).",
+        ),
+    ] = "",
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespaces",
+            metavar="NAME,...",
+            help="Serve only the pods of these namespaces, which needs no ClusterRole; the same for"
+            " all agents; repeatable (default: all).",
+        ),
+    ] = None,
+    admin_socket: AdminSocket = DEFAULT,
+    events: Annotated[
+        bool,
+        typer.Option(
+            "--events",
+            help="Write Events about the pulls of this node; not if its proxy writes them.",
+        ),
+    ] = False,
+    metrics_listen: service.MetricsListen = None,
+    spool_dir: Annotated[
+        str,
+        typer.Option(
+            "--spool-dir",
+            metavar="DIR",
+            help="Serve copies of containers' files, and spool them in this folder"
+            " (default: no copies).",
+        ),
+    ] = "",
+    spool_size: Annotated[
+        int,
+        service.size_option(
+            "--spool-size",
+            help="Total space for copies there, such as 50Gi; 0 for no limit (default: 10Gi).",
+        ),
+    ] = 10 << 30,
+    container_copy_size_limit: service.CopySizeLimit = None,
+    container_copies_per_pod: service.CopiesPerPod = None,
+    kubelet_config: Annotated[
+        str,
+        options.file_option(
+            "--kubelet-config",
+            help="Take the quotas of copies that are not given from kubelet's configuration, such"
+            " as /var/lib/kubelet/config.yaml; enableDebuggingHandlers: false there turns copies"
+            " and streams off.",
+        ),
+    ] = "",
+    *,
+    log: service.LogOptions,
+) -> None:
     """Serve the node's image pulls to the cluster, as an API of the API server.
 
     One agent runs on each node, usually by a DaemonSet. "kubectl get imagepulls" then shows the
@@ -33,7 +140,7 @@ def agent(ctx: typer.Context, **given: object) -> None:
     """
     app: AppContext = ctx.obj
     try:
-        from pycrictl.cluster.agent import node_agent as service  # noqa: PLC0415 - an optional extra
+        from pycrictl.cluster.agent import node_agent  # noqa: PLC0415 - an optional extra
 
         if find_spec("cryptography") is None:  # imported only in a subprocess
             raise ModuleNotFoundError(name="cryptography")
@@ -45,22 +152,37 @@ def agent(ctx: typer.Context, **given: object) -> None:
 
     environ = app.env.environ
 
-    def credential(kubeconfig: str) -> Credential:
+    def credential() -> Credential:
         return read_kubeconfig(kubeconfig) if kubeconfig else in_cluster(environ)
 
-    settings = load(flags(app, given), environ, credential)
+    kubelet = read_kubelet_config(kubelet_config) if kubelet_config else KubeletConfig("")
+    size_limit_bytes, per_pod = copy_quotas(
+        kubelet, container_copy_size_limit, container_copies_per_pod
+    )
+    settings = AgentSettings(
+        debugs=kubelet.debugs,
+        listen=listen,
+        node=node_name or environ.get("NODE_NAME", "") or credential().node,
+        certificate_file=tls_cert,
+        key_file=tls_key,
+        peer_ca_file=peer_ca,
+        peer_token_file=peer_token,
+        namespace=peer_namespace or ("" if kubeconfig else own_namespace()),
+        namespaces=tuple(options.split_list(namespaces)),
+        writes_events=events,
+        metrics_listen=metrics_listen,
+        spool_dir=spool_dir,
+        spool_limit_bytes=spool_size,
+        copy_size_limit_bytes=size_limit_bytes,
+        copies_per_pod=per_pod,
+    )
 
     @contextmanager
     def connect() -> Iterator[tuple[CriClient, CriClient | None]]:
         with ExitStack() as stack:
             client = stack.enter_context(app.open_client("runtime"))
-            proxy = proxy_of(client, settings.admin_socket)
+            proxy = proxy_of(client, admin_socket)
             yield client, (stack.enter_context(client_of(proxy, client)) if proxy else None)
 
-    write_to(app.env.stderr, settings.log_format, settings.log_level, environ)
-    service.run(
-        settings,
-        partial(credential, settings.kubeconfig),
-        connect,
-        lambda: notify("READY=1", environ),
-    )
+    log.begin(app)
+    node_agent.run(settings, credential, connect, partial(notify, "READY=1", environ))

@@ -2,19 +2,193 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import tomli
 import typer
 
-from pycrictl.base.servicelog import write_to
+from pycrictl.base import noderoot
+from pycrictl.base.address import Address, split_port
+from pycrictl.base.errors import ConfigError, reason_of
+from pycrictl.base.units import quote
+from pycrictl.cli import options
+from pycrictl.cli import service_options as service
+from pycrictl.cli.admin_socket import DEFAULT as DEFAULT_ADMIN
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.service_command import flags, options_of
-from pycrictl.proxy import admin, settings
+from pycrictl.cli.tree import canonical
+from pycrictl.copy.rules.policy import MAX_ENTRIES
+from pycrictl.copy.tree.content import DEFAULT_FOLDER
+from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
+from pycrictl.proxy import admin
 from pycrictl.proxy.app import run
 from pycrictl.proxy.handover import READY_S
+from pycrictl.proxy.pulls.book import Policy
+from pycrictl.proxy.settings import DEFAULT_LISTEN, DEFAULT_PATH, ProxySettings
 from pycrictl.runtime.cri.calls import endpoints
 
+ANY_PORT: Final = Address("127.0.0.1", 0)
+NO_KEYS: Final = ("config", "reload")
+"""Options that are no keys of the file."""
 
-@options_of(settings.ProxySettings)
-def proxy(ctx: typer.Context, **given: object) -> None:
+
+def _with_port(text: str) -> str:
+    split_port(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """Fields of ``ProxySettings``, or None if not given."""
+
+    upstream: Annotated[
+        str | None,
+        service.socket_option(
+            "--upstream", help="The runtime's socket (default: the first that answers)."
+        ),
+    ] = None
+    listen: Annotated[str, service.socket_option("--listen", help="The proxy's own socket.")] = (
+        DEFAULT_LISTEN
+    )
+    limit: Annotated[
+        int | None,
+        service.count_option(
+            "--max-parallel-image-pulls",
+            help="Pull at most N images at once (default: 0, no limit).",
+        ),
+    ] = None
+    policy: Annotated[
+        Policy,
+        typer.Option("--when-full", help="With no free slot, wait in line or retry a few times."),
+    ] = Policy.WAIT
+    retry_interval_s: Annotated[
+        float,
+        options.duration_option(
+            "--retry-interval",
+            help="With retry: the pause between tries (default: 10s).",
+            show_default=False,
+        ),
+    ] = 10.0
+    retries: Annotated[
+        int, service.count_option("--retries", help="With retry: how many retries.")
+    ] = 3
+    kubelet_config: Annotated[
+        str,
+        options.file_option(
+            "--kubelet-config",
+            help="Take the limit and the quotas of copies from kubelet's configuration, such as"
+            " /var/lib/kubelet/config.yaml.",
+        ),
+    ] = ""
+    drain_timeout_s: Annotated[
+        float | None,
+        options.duration_option(
+            "--drain-timeout",
+            help="How long pulls and copies may continue after SIGTERM (default: no limit).",
+        ),
+    ] = None
+    admin_socket: Annotated[
+        str, service.socket_option("--admin-socket", help="Socket for pull-limiter.")
+    ] = DEFAULT_ADMIN
+    stream_address: Annotated[
+        Address,
+        service.address_option(
+            "--stream-address",
+            help="Address to serve streams on (default: 127.0.0.1:0, any port).",
+        ),
+    ] = ANY_PORT
+    copy_size_limit_bytes: service.CopySizeLimit = None
+    copy_entry_limit: Annotated[
+        int,
+        service.count_option(
+            "--container-copy-entry-limit",
+            help="Accept at most N entries in one copy; 0 for no limit.",
+        ),
+    ] = MAX_ENTRIES
+    copies_per_pod: service.CopiesPerPod = None
+    spool_dir: Annotated[
+        str,
+        typer.Option("--spool-dir", metavar="DIR", help="Where to spool copies out of containers."),
+    ] = DEFAULT_FOLDER
+    state_dir: Annotated[
+        str | None,
+        typer.Option(
+            "--state-dir",
+            metavar="DIR",
+            help="Where to keep the history of pulls"
+            " (default: none; as a service, its StateDirectory=).",
+        ),
+    ] = None
+    metrics_address: service.MetricsListen = None
+    tracing_endpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--tracing-endpoint",
+            parser=options.parser(_with_port),
+            metavar="HOST:PORT",
+            help="Send a trace of each pull and copy to this OpenTelemetry collector"
+            " (default: none).",
+        ),
+    ] = None
+    events: Annotated[
+        str,
+        typer.Option(
+            "--events",
+            metavar="kubelet|FILE",
+            help="Write Events about the pulls of pods, with the kubelet's own kubeconfig or this"
+            " one (default: no Events).",
+        ),
+    ] = ""
+    no_manifest: options.NoManifest = False
+
+
+def _read_file(ctx: typer.Context, path: str) -> str:
+    """Make the keys of the file the defaults of the options; return the file's path."""
+    name, values = noderoot.given(path or DEFAULT_PATH), {}
+    shown = quote(name, 4096)
+    try:
+        values = tomli.loads(Path(name).read_bytes().decode())
+    except FileNotFoundError:
+        if path:
+            raise ConfigError(f"config file {shown} does not exist") from None
+    except OSError as exc:
+        raise ConfigError(f"cannot read the config file {shown}: {reason_of(exc)}") from None
+    except (ValueError, RecursionError) as exc:
+        raise ConfigError(f"{shown} is not valid TOML: {exc}") from None
+    keys = {canonical(each).removeprefix("--"): each.name or "" for each in ctx.command.params}
+    for key in values:
+        if key not in keys or key in NO_KEYS:
+            known = ", ".join(name for name in keys if name not in NO_KEYS)
+            raise ConfigError(f"{shown}: unknown key {quote(key)}", hint=f"known keys: {known}")
+    # As words, which the options read as those of a command line.
+    ctx.default_map = {keys[key]: str(value) for key, value in values.items()}
+    return name
+
+
+@options.with_records
+def proxy(
+    ctx: typer.Context,
+    given: ProxyOptions,
+    log: service.LogOptions,
+    config: Annotated[
+        str,
+        options.file_option(
+            "--config",
+            help=f"TOML file with these options as keys (default: {DEFAULT_PATH}).",
+            callback=_read_file,
+            is_eager=True,
+        ),
+    ] = "",
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload",
+            help="Replace the running proxy by a new one with the same command line; no call"
+            " fails.",
+        ),
+    ] = False,
+) -> None:
     """Serve the CRI in front of a runtime: pull progress, a pull limit, copies.
 
     kubelet, crictl and pycrictl connect to the proxy's socket instead of the runtime's. Calls pass
@@ -34,13 +208,40 @@ def proxy(ctx: typer.Context, **given: object) -> None:
     Example: pycrictl proxy --upstream unix:///run/containerd/containerd.sock
     """
     app: AppContext = ctx.obj
-    environ = app.env.environ
-    found = settings.load(
-        flags(app, given), lambda: endpoints.find(app.config.timeout_s).path, environ
-    )
-    if found.reloads:
-        answer = admin.ask(found.admin_socket, "reload", timeout_s=2 * READY_S)
+    if reload:
+        answer = admin.ask(given.admin_socket, "reload", timeout_s=2 * READY_S)
         app.env.note(f"process {answer['pid']} now serves")
         return
-    write_to(app.env.stderr, found.log_format, found.log_level, environ)
-    run(found, environ)
+    settings = settings_of(ctx, given, config)
+    log.begin(app)
+    run(settings, app.env.environ)
+
+
+def settings_of(ctx: typer.Context, given: ProxyOptions, config: str) -> ProxySettings:
+    """Return the effective settings: those not given are the kubelet's, or found on the node."""
+    app: AppContext = ctx.obj
+    kubelet = KubeletConfig("")
+    if given.kubelet_config:
+        kubelet = read_kubelet_config(given.kubelet_config)
+    limit, origin = given.limit, config
+    if limit is None:
+        limit, origin = kubelet.limit, given.kubelet_config
+    elif (source := ctx.get_parameter_source("limit")) and source.name == "COMMANDLINE":
+        origin = "flag"
+    size, per_pod = copy_quotas(kubelet, given.copy_size_limit_bytes, given.copies_per_pod)
+    upstream, state_dir = given.upstream, given.state_dir
+    if upstream is None:
+        upstream = endpoints.find(app.config.timeout_s).path
+    if state_dir is None:
+        # By default only a service keeps a history: a proxy tried by hand leaves no files.
+        state_dir = app.env.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    found: dict[str, Any] = {
+        "upstream": noderoot.given(upstream),
+        "limit": limit or 0,
+        "limit_origin": origin if limit is not None else "default",
+        "copy_size_limit_bytes": size,
+        "copies_per_pod": per_pod,
+        "state_dir": state_dir,
+        "tracing_endpoint": given.tracing_endpoint or "",
+    }
+    return ProxySettings(**asdict(given) | found)

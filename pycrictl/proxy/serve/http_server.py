@@ -21,9 +21,9 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from pycrictl.base import limits
+from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, RemoteProtocolError
 from pycrictl.base.servicelog import Log, Seldom
-from pycrictl.base.serviceoptions import Address
 from pycrictl.base.units import quote
 from pycrictl.streams.loop import end_tasks
 from pycrictl.streams.wire.http1 import MAX_HEAD_BYTES, Exchange, Request

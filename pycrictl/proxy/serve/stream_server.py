@@ -31,9 +31,9 @@ from websockets import protocol
 from websockets.frames import CloseCode
 
 from pycrictl.base import limits
+from pycrictl.base.address import Address
 from pycrictl.base.errors import Exhausted
 from pycrictl.base.servicelog import Log
-from pycrictl.base.serviceoptions import Address
 from pycrictl.base.units import format_duration
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.proxy.events import Emit, StreamEnded

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import yaml
 
+from pycrictl.base.address import Address
 from pycrictl.base.errors import ConnectError
-from pycrictl.base.serviceoptions import Address
 from pycrictl.cluster.agent.agent_settings import AgentSettings
 from pycrictl.cluster.agent.node_agent import Agent
 from pycrictl.cluster.agent.trust.certificate import SECRET

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from pycrictl.base import limits
+from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, Exhausted, UpgradeRefused
 from pycrictl.base.servicelog import Log
-from pycrictl.base.serviceoptions import Address
 from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import listening
 from pycrictl.proxy.serve.stream_server import (
