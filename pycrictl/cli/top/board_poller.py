@@ -61,10 +61,6 @@ class BoardPoller:
         except (PycrictlError, OSError) as exc:
             self.close()
             text = exc.message if isinstance(exc, PycrictlError) else str(exc)
-            if text.startswith("cannot reach the runtime at "):  # no room for the address
-                text = "the runtime is away: " + text.partition('": ')[2]
-            elif ": no answer within " in text:
-                text = f"the runtime does not answer: {text}"
             since_s = self._board.since_s or self._board.at_s
             self._board = replace(self._board, problem=text, since_s=since_s, at_s=self._wall_s())
         return self._board

@@ -11,22 +11,18 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual.app import App, ComposeResult, SuspendNotSupported
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Key, Resize
-from textual.geometry import Size
 from textual.screen import ModalScreen
-from textual.scroll_view import ScrollView
-from textual.strip import Strip
-from textual.widgets import Static
+from textual.widgets import OptionList, Static
 
 from pycrictl.cli.top import text
 from pycrictl.cli.top.board import MEASURES, Board, BoardRow, Measure, State, matching, ordered
-from pycrictl.show.displays.phrases import clean
+from pycrictl.show.displays.phrases import clean, cut
 
 _PAUSE_S: Final = 0.5
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -43,75 +39,12 @@ _STYLES: Final = {
 }
 
 
-class Rows(ScrollView, can_focus=True):
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "move_page(-1)", show=False),
-        Binding("pagedown", "move_page(1)", show=False),
-        Binding("home", "move(-100000)", show=False),
-        Binding("end", "move(100000)", show=False),
-    ]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._rows: tuple[BoardRow, ...] = ()
-        self._at = 0
-        self._layout_of_rows = text.layout_of((), 80)
-
-    @property
-    def chosen(self) -> BoardRow | None:
-        return self._rows[self._at] if self._at < len(self._rows) else None
-
-    def set_rows(self, rows: tuple[BoardRow, ...]) -> None:
-        key = self.chosen.key if self.chosen is not None and self._at else None
-        self._rows = rows
-        places = (place for place, row in enumerate(rows) if row.key == key)
-        self._at = next(places, min(self._at, max(len(rows) - 1, 0)))
-        self._measure()
-
-    def _measure(self) -> None:
-        columns = max(self.size.width, 1)
-        self._layout_of_rows = text.layout_of(self._rows, columns)
-        self.virtual_size = Size(columns, len(self._rows))
-        self.refresh()
-        self.call_after_refresh(self._reveal)
-
-    def on_resize(self, _: Resize) -> None:
-        self._measure()
-
-    def action_move(self, by: int) -> None:
-        self._at = min(max(self._at + by, 0), max(len(self._rows) - 1, 0))
-        self._reveal()
-        self.refresh()
-
-    def _reveal(self) -> None:
-        top, height = round(self.scroll_offset.y), max(self.size.height, 1)
-        if not top <= self._at < top + height:
-            y = self._at if self._at < top else self._at - height + 1
-            self.scroll_to(y=y, animate=False, immediate=True)
-
-    def action_move_page(self, by: int) -> None:
-        self.action_move(by * max(self.size.height - 1, 1))
-
-    def render_line(self, y: int) -> Strip:
-        place = y + round(self.scroll_offset.y)
-        if place >= len(self._rows):
-            return Strip.blank(self.size.width)
-        row = self._rows[place]
-        style = _STYLES[row.state]
-        if place == self._at:
-            style += Style(reverse=True)
-        line = text.row_line(row, self._layout_of_rows)
-        return Strip([Segment(line, style)]).adjust_cell_length(self.size.width, style)
-
-
 class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "dismiss")]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(Text(text.HELP))
+            yield Static(text.HELP, markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -131,10 +64,25 @@ class TopApp(App[None]):
     Screen { layout: vertical; background: ansi_default; color: ansi_default; }
     #head, #keys { height: auto; }
     #keys { text-style: dim; }
-    Rows { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
+    OptionList { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
+    OptionList > .option-list--option-highlighted {
+        background: ansi_default; color: ansi_default; text-style: reverse;
+    }
     Help { background: ansi_default; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding(key.names, key.action) for key in text.KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("l", "log"),
+        Binding("e", "shell"),
+        Binding("w", "why"),
+        Binding("i", "inspect"),
+        Binding("p", "layers"),
+        Binding("s", "sort"),
+        Binding("slash", "filter"),
+        Binding("escape", "show_all"),
+        Binding("question_mark", "help"),
+        Binding("q,ctrl+c", "quit"),
+        Binding("ctrl+z", "suspend_process"),
+    ]
 
     def __init__(
         self,
@@ -146,26 +94,24 @@ class TopApp(App[None]):
         super().__init__(ansi_color=True)
         self._look, self._beside, self._why, self._interval_s = look, beside, why, interval_s
         self._board: Board | None = None
+        self._rows: tuple[BoardRow, ...] = ()
         self._measure: Measure = "cpu"
         self._filter = ""
         self._is_typing = False
         self._message = ""
-        self.ends_by_signals = False
         self.ended_by = 0
         self._is_over = threading.Event()
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
-        yield Rows()
+        yield OptionList(compact=True)
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
-        if self.ends_by_signals:
-            loop = asyncio.get_running_loop()
-            for number in _ENDING:
-                if signal.getsignal(number) is not signal.SIG_IGN:
-                    loop.add_signal_handler(number, self._end_by, number)
-        self.query_one(Rows).focus()
+        loop = asyncio.get_running_loop()
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, self._end_by, number)
         self._show_keys()
         threading.Thread(target=self._look_on, daemon=True).start()
 
@@ -197,10 +143,19 @@ class TopApp(App[None]):
     def _draw(self) -> None:
         if self._board is None or not self.is_running:
             return
-        lines = text.head_lines(self._board, max(self.size.width, 1))
-        self.screen_stack[0].query_one("#head", Static).update(Text("\n".join(lines)))
-        rows = ordered(matching(self._board.rows, self._filter), self._measure)
-        self.screen_stack[0].query_one(Rows).set_rows(rows)
+        columns = max(self.size.width, 1)
+        head = self.screen_stack[0].query_one("#head", Static)
+        head.update("\n".join(text.head_lines(self._board, columns)))
+        rows = self.screen_stack[0].query_one(OptionList)
+        top, at, chosen = rows.scroll_offset.y, rows.highlighted or 0, self._row
+        self._rows = ordered(matching(self._board.rows, self._filter), self._measure)
+        layout = text.layout_of(self._rows, columns)
+        rows.set_options(Text(text.row_line(row, layout), _STYLES[row.state]) for row in self._rows)
+        if at and chosen is not None:  # it stays chosen; the first row is whatever comes first
+            places = (place for place, row in enumerate(self._rows) if row.key == chosen.key)
+            at = next(places, at)
+        rows.scroll_to(y=top, animate=False, immediate=True)
+        rows.highlighted = min(at, len(self._rows) - 1) if self._rows else None
         self._show_keys()
 
     def _show_keys(self) -> None:
@@ -209,8 +164,8 @@ class TopApp(App[None]):
             told = f'show only rows with "{self._filter}"; enter keeps it, escape shows all'
         elif not told and self._filter:
             told = f'only rows with "{self._filter}"; escape shows all'
-        shown = told or text.keys_line(max(self.size.width, 1))
-        self.screen_stack[0].query_one("#keys", Static).update(Text(shown))
+        shown = cut(told or text.KEYS, max(self.size.width, 1))
+        self.screen_stack[0].query_one("#keys", Static).update(shown)
 
     def _say(self, message: str) -> None:
         self._message = clean(message)
@@ -218,7 +173,8 @@ class TopApp(App[None]):
 
     @property
     def _row(self) -> BoardRow | None:
-        return self.query_one(Rows).chosen
+        at = self.screen_stack[0].query_one(OptionList).highlighted
+        return self._rows[at] if at is not None and at < len(self._rows) else None
 
     # Keys
 
@@ -253,6 +209,9 @@ class TopApp(App[None]):
     def action_show_all(self) -> None:
         self._filter = self._message = ""
         self._draw()
+
+    def on_option_list_option_selected(self) -> None:
+        self.action_why()
 
     def action_why(self) -> None:
         if (row := self._row) is None:
@@ -309,7 +268,6 @@ def play(app: TopApp) -> None:
     An exception raised in this program's own handlers would end up in a task of Textual.
     """
     handlers = {number: signal.getsignal(number) for number in _ENDING}
-    app.ends_by_signals = True
     if os.isatty(0):
         threading.Thread(target=_end_with_terminal, daemon=True).start()
     try:

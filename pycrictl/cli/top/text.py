@@ -12,33 +12,19 @@ from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import far, stall
 from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
 
-
-class Key(NamedTuple):
-    """Keys and their action, with its label below the rows and its line in the help."""
-
-    names: str
-    action: str
-    short: str
-    help: str
-
-
-KEYS: Final = (
-    Key("l", "log", "l logs", "l          follow its log; Ctrl-C returns"),
-    Key("e", "shell", "e exec", "e          open a shell in it"),
-    Key("w,enter", "why", "w why", "enter, w   show why it is in this state"),
-    Key("i", "inspect", "i inspect", "i          show its details"),
-    Key("p", "layers", "p layers", "p          watch the layers of its pull; Ctrl-C returns"),
-    Key("s", "sort", "s sort", "s          sort healthy rows by CPU, memory, restarts or name"),
-    Key("slash", "filter", "/ filter", "/          show only rows with a text; escape shows all"),
-    Key("escape", "show_all", "", ""),
-    Key("question_mark", "help", "? help", "?          show the keys"),
-    Key("q,ctrl+c", "quit", "q quit", "q          quit; Ctrl-Z suspends"),
-    Key("ctrl+z", "suspend_process", "", ""),
-)
-HELP: Final = "\n".join(
-    ["up, down   choose a row (also page up, page down, home, end)"]
-    + [key.help for key in KEYS if key.help]
-)
+KEYS: Final = "? help  q quit  l logs  e exec  w why  i inspect  p layers  s sort  / filter"
+HELP: Final = """\
+up, down   choose a row (also page up, page down, home, end)
+l          follow its log; Ctrl-C returns
+e          open a shell in it
+enter, w   show why it is in this state
+i          show its details
+p          watch the layers of its pull; Ctrl-C returns
+s          sort healthy rows by CPU, memory, restarts or name
+/          show only rows with a text; escape shows all
+?          show the keys
+q          quit; Ctrl-Z suspends
+"""
 _NARROW: Final = 50
 _BAR_CHARS: Final = 20
 _BLOCKS: Final = " ▏▎▍▌▋▊▉"
@@ -135,13 +121,6 @@ def head_lines(board: Board, columns: int) -> list[str]:
         since = time.strftime("%H:%M:%S", time.localtime(board.since_s)) if board.since_s else ""
         lines.append(f"! {f'last seen at {since}: ' if since else ''}{clean(board.problem)}")
     return [cut(line, columns) for line in lines]
-
-
-def keys_line(columns: int) -> str:
-    shown = [key.short for key in KEYS if key.short]
-    while len(shown) > 2 and len("  ".join(shown)) > columns:
-        del shown[-3]
-    return cut("  ".join(shown), columns)
 
 
 def lines_of(board: Board, columns: int) -> Iterable[str]:

@@ -18,7 +18,7 @@ from pycrictl.cli.top.board import (
     rows_in,
     rows_of,
 )
-from pycrictl.cli.top.text import bar, keys_line, lines_of
+from pycrictl.cli.top.text import bar, lines_of
 from pycrictl.diagnosis.facts import Image, PodFacts, Source
 from pycrictl.diagnosis.pod import Report
 from pycrictl.kube.pods import Pod
@@ -120,7 +120,6 @@ def test_the_screen() -> None:
 def test_every_line_fits(columns: int) -> None:
     for line in [*lines_of(replace(BOARD, problem="x" * 300), columns)]:
         assert width(line) <= columns
-    assert len(keys_line(columns)) <= columns
 
 
 @pytest.mark.parametrize(
