@@ -11,7 +11,7 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
@@ -40,6 +40,8 @@ REREAD_S: Final = 30.0
 renewed after four fifths of that."""
 
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+MAX_EVENT_BYTES: Final = 8 * 1024 * 1024
+"""The limit for one event of a watch; an object has up to 1.5 MiB."""
 
 _KUBELET: Final = "system:node:"
 _FAULTS: Final[dict[int, type[RuntimeFault]]] = {
@@ -218,6 +220,35 @@ def read_document(content: bytes | bytearray) -> Any:
         return parse(content)
     except ValueError:
         raise RemoteProtocolError("the answer of the API server is not valid JSON") from None
+
+
+async def events_of(body: AsyncIterator[bytes]) -> AsyncIterator[dict[str, Any]]:
+    """Iterate over the events in the body of a watch; a line that it breaks off in is dropped.
+
+    Raises:
+        Expired: the watch cannot continue; the objects must be listed again.
+        RuntimeFault: the server ends the watch for another reason.
+        RemoteProtocolError: a line is too long, or no event.
+    """
+    rest = b""
+    async for data in body:
+        *lines, rest = (rest + data).split(b"\n")
+        if len(rest) > MAX_EVENT_BYTES:
+            raise RemoteProtocolError("a line of the API server's watch is too long")
+        for line in filter(bytes.strip, lines):
+            yield _event(line)
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    event = parsed(line)
+    if not isinstance(event.get("object"), dict):
+        raise RemoteProtocolError("the API server's watch sent no event")
+    if event.get("type") != "ERROR":
+        return event
+    status = event["object"]
+    if status.get("code") == 410:
+        raise Expired("the resource version is too old")
+    raise RuntimeFault(escape(text(status.get("message"), TEXT_LIMIT) or "the watch failed"))
 
 
 def _check_server(server: str) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,9 @@ from pycrictl.base.errors import (
     NotFound,
     PycrictlError,
     RemoteProtocolError,
+    RuntimeFault,
 )
-from pycrictl.kube.apiclient import ApiClient
+from pycrictl.kube.apiclient import MAX_EVENT_BYTES, ApiClient, Expired, events_of
 from pycrictl.kube.credential import Credential, find_credential
 from tests.kube.access import User
 from tests.kube.apiserver import NODE, ApiServer, make_node_certificates, write_kubeconfig
@@ -130,3 +133,38 @@ def test_what_is_not_json(api: ApiServer, credential: Credential) -> None:
     api.raw = b"<html>"
     with pytest.raises(RemoteProtocolError, match="is not valid"):
         ApiClient(lambda: credential).get("/api/v1/pods", SELECTOR)
+
+
+# Watches
+
+
+async def _events(*chunks: bytes) -> list[dict[str, Any]]:
+    async def body() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+
+    return [event async for event in events_of(body())]
+
+
+def test_events_come_in_pieces() -> None:
+    line = b'{"type": "ADDED", "object": {"kind": "Pod"}}\n'
+    pieces = [bytes([byte]) for byte in 2 * line + line[:9]]
+    found = asyncio.run(_events(*pieces))
+    assert [event["object"]["kind"] for event in found] == ["Pod", "Pod"]
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "said"),
+    [
+        (b"{\n", RemoteProtocolError, "no event"),
+        (b"[]\n", RemoteProtocolError, "no event"),
+        (b'{"type": "ADDED"}\n', RemoteProtocolError, "no event"),
+        (b"\xff" * 100 + b"\n", RemoteProtocolError, "no event"),
+        (b"x" * (MAX_EVENT_BYTES + 1), RemoteProtocolError, "too long"),
+        (b'{"type": "ERROR", "object": {"code": 410}}\n', Expired, "too old"),
+        (b'{"type": "ERROR", "object": {"message": "a\\u001bb"}}\n', RuntimeFault, "a.x1bb"),
+    ],
+)
+def test_what_ends_a_watch(line: bytes, error: type[PycrictlError], said: str) -> None:
+    with pytest.raises(error, match=said):
+        asyncio.run(_events(line))

@@ -15,15 +15,15 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from pycrictl.base.errors import PycrictlError, RemoteProtocolError, RuntimeFault
-from pycrictl.base.foreign import mapping, mappings, parse, text
+from pycrictl.base.errors import PycrictlError, RemoteProtocolError
+from pycrictl.base.foreign import mapping, mappings, text
 from pycrictl.base.servicelog import Log
-from pycrictl.base.units import TEXT_LIMIT, escape
 from pycrictl.cluster.agent.api.names import Document
 from pycrictl.kube.apiclient import (
     MAX_ANSWER_BYTES,
     ApiServer,
     Expired,
+    events_of,
     headers_for,
     late,
     read_document,
@@ -34,8 +34,6 @@ from pycrictl.streams.loop import end_tasks, in_thread
 TIMEOUT_S: Final = 10.0
 
 PAGE: Final = 500
-MAX_LINE_BYTES: Final = 8 * 1024 * 1024
-"""The limit for one event of a watch; an object has up to 1.5 MiB."""
 
 SILENT_S: Final = 45
 """How long TCP may receive nothing from the server, keepalives included; watches may be idle."""
@@ -87,14 +85,9 @@ class AsyncApiClient:
         target = f"{path}?{urlencode({**query, 'watch': 'true'})}"
         silence_s = float(query["timeoutSeconds"]) + _SLACK_S
         limit = aiohttp.ClientTimeout(sock_connect=TIMEOUT_S, sock_read=silence_s)
-        rest = b""
         async with self._response("GET", target, None, limit) as response:
-            async for data in response.content.iter_any():
-                *lines, rest = (rest + data).split(b"\n")
-                if len(rest) > MAX_LINE_BYTES:
-                    raise RemoteProtocolError("a line of the API server's watch is too long")
-                for line in filter(bytes.strip, lines):
-                    yield _event(line)
+            async for event in events_of(response.content.iter_any()):
+                yield event
 
     async def close(self) -> None:
         if self._session is not None:
@@ -316,21 +309,6 @@ async def read_body(response: aiohttp.ClientResponse, most: int) -> bytearray:
         if len(content) > most:
             break
     return content
-
-
-def _event(line: bytes) -> dict[str, Any]:
-    try:
-        event = parse(line)
-    except ValueError:
-        event = None
-    if not isinstance(event, dict) or not isinstance(event.get("object"), dict):
-        raise RemoteProtocolError("the API server's watch sent no event")
-    if event.get("type") != "ERROR":
-        return event
-    status = event["object"]
-    if status.get("code") == 410:
-        raise Expired("the resource version is too old")
-    raise RuntimeFault(escape(text(status.get("message"), TEXT_LIMIT) or "the watch failed"))
 
 
 def _os_error_of(exc: Exception) -> OSError:

@@ -15,6 +15,7 @@ from pycrictl.base.errors import (
     ConnectError,
     Interrupted,
     RemoteProtocolError,
+    RuntimeFault,
     StreamError,
     Unimplemented,
     UpgradeRefused,
@@ -22,10 +23,11 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import plural
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
-from pycrictl.cluster.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
-from pycrictl.cluster.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch
+from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
+from pycrictl.cluster.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl
+from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.kube.pods import Pod
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude
@@ -149,7 +151,7 @@ class _Listing:
     async def follow(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         while True:
             await self._list(on_pull, on_note)
-            watching = asyncio.create_task(self._watch(on_pull, on_note))
+            watching = asyncio.create_task(self._watch(on_pull))
             try:
                 if await self._wait(watching, on_note):
                     return
@@ -170,7 +172,7 @@ class _Listing:
                 self._noted.add(node)
                 on_note(f"node {node} does not answer: {why or 'no reason given'}")
 
-    async def _watch(self, on_pull: _OnPull, on_note: _OnNote) -> None:
+    async def _watch(self, on_pull: _OnPull) -> None:
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -178,16 +180,11 @@ class _Listing:
         }
         begun_at = self._pulls.version
         try:
-            await follow_stream(
-                self._target(query),
-                self._pulls,
-                on_pull=on_pull,
-                on_note=on_note,
-                timeout_s=TIMEOUT_S,
-                is_plain=True,
-            )
-        except ExpiredError:
-            pass
+            async for event in events_of(read(self._target(query))):
+                for pull in self._pulls.receive_event(event):
+                    on_pull(pull)
+        except (Expired, RuntimeFault):
+            pass  # listing again tells why
         except (StreamError, ConnectError) as exc:
             # Each list counts as progress for the caller, so failed watches are counted here.
             self._failed = self._failed + 1 if self._pulls.version == begun_at else 0

@@ -7,16 +7,14 @@ of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from pycrictl.base.foreign import count, mapping, mappings, parsed, text, texts
-from pycrictl.base.units import quote
 from pycrictl.pulls.messages import pull_in_status
 from pycrictl.pulls.state import Phase, PullState
 
-MAX_LINE_BYTES: Final = 8 << 20
 _PHASES: Final = {
     "Queued": Phase.WAITING,
     "Waiting": Phase.WAITING,
@@ -26,10 +24,6 @@ _PHASES: Final = {
     "Failed": Phase.FAILED,
     "BackOff": Phase.FAILED,
 }
-
-
-class ExpiredError(Exception):
-    """The watch ended with an ERROR event, such as 410 (expired); start again with a list."""
 
 
 class Wanted(NamedTuple):
@@ -73,10 +67,8 @@ class PullObjects:
         self.version = ""
         self.silent: dict[str, str] = {}
         self.lost: list[PullObject] = []
-        self.first_bad: str | None = None
         self._wanted = wanted
         self._objects: dict[str, PullObject] = {}
-        self._line = bytearray()
 
     @property
     def is_idle(self) -> bool:
@@ -92,7 +84,6 @@ class PullObjects:
         document = parsed(body)
         if document.get("kind") != "ImagePullList":
             raise ValueError("not an ImagePullList")
-        self._line.clear()
         before, self._objects = self._objects, {}
         self.silent.clear()
         pulls: list[PullState] = []
@@ -103,38 +94,16 @@ class PullObjects:
         self._take_version(document)
         return pulls
 
-    def receive_message(self, message: bytes) -> PullState | None:
-        """Do nothing: watches are streams of lines."""
-        return None
-
-    def receive_data(self, data: bytes) -> list[PullState]:
-        *lines, rest = (bytes(self._line) + data).split(b"\n")
-        self._line = bytearray(rest)
-        if len(rest) > MAX_LINE_BYTES:
-            self._reject("longer than an event may be", rest)
-            self._line.clear()
-        return [pull for line in lines if line.strip() for pull in self._event(line)]
-
-    def receive_eof(self) -> list[PullState]:
-        """End a watch; a truncated line is dropped, since the next list has its object."""
-        self._line.clear()
-        return []
-
-    def _event(self, line: bytes) -> Iterator[PullState]:
-        event = parsed(line)
+    def receive_event(self, event: Mapping[str, Any]) -> list[PullState]:
+        """Process an event of a watch; unknown kinds are ignored."""
         kind, found = event.get("type"), mapping(event.get("object"))
-        if not found:
-            self._reject("not a watch event", line)
-            return
-        if kind == "ERROR":
-            raise ExpiredError(text(found.get("message")) or "the watch has ended")
         self._take_version(found)
-        if kind == "DELETED":
-            uid = text(mapping(found.get("metadata")).get("uid"))
-            if (pull := self._objects.pop(uid, None)) is not None:
-                self._lose(pull)
-        elif kind in ("ADDED", "MODIFIED"):
-            yield from self._apply(found, self._objects)
+        if kind in ("ADDED", "MODIFIED"):
+            return list(self._apply(found, self._objects))
+        uid = text(mapping(found.get("metadata")).get("uid"))
+        if kind == "DELETED" and (pull := self._objects.pop(uid, None)) is not None:
+            self._lose(pull)
+        return []
 
     def _take_version(self, document: dict[str, Any]) -> None:
         self.version = text(mapping(document.get("metadata")).get("resourceVersion"))
@@ -186,7 +155,3 @@ class PullObjects:
     def _lose(self, pull: PullObject) -> None:
         if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
             self.lost.append(pull)
-
-    def _reject(self, reason: str, message: bytes) -> None:
-        shown = quote(message[:60].decode(errors="replace"), 60)
-        self.first_bad = self.first_bad or f"{reason}: {shown}"

@@ -24,6 +24,7 @@ from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.pod import Look
+from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.kube.pods import Pod, controller_of
 from pycrictl.streams.loop import new_loop
 
@@ -152,29 +153,24 @@ class ClusterLists:
                 if query not in self._versions:
                     await self._list(query)
                 await self._follow(query)
-            except (PycrictlError, ValueError) as exc:
+            except PycrictlError as exc:
                 log.debug("the watch of %s ended: %s", query.resource, exc)
             await asyncio.sleep(AGAIN_S)
 
     async def _follow(self, query: Query) -> None:
         since = {"watch": "true", "allowWatchBookmarks": "true"}
         path = query.path(**since, resourceVersion=self._versions[query])
-        rest = b""
         try:
-            async for data in read(self._proxy.target(path)):
-                *lines, rest = (rest + data).split(b"\n")
-                for line in filter(None, lines):
-                    self._apply(query, mapping(parse(line)))
+            async for event in events_of(read(self._proxy.target(path))):
+                self._apply(query, event)
+        except Expired:
+            del self._versions[query]
         except UpgradeRefused as exc:
             if exc.status == GONE:
                 del self._versions[query]
 
     def _apply(self, query: Query, event: Mapping[str, Any]) -> None:
-        kind, document = event.get("type"), mapping(event.get("object"))
-        if kind == "ERROR":
-            if document.get("code") == GONE:
-                del self._versions[query]
-            raise RemoteProtocolError(text(document.get("message")) or "the watch failed")
+        kind, document = event.get("type"), event["object"]
         self._has_changed = True
         self._versions[query] = text(mapping(document.get("metadata")).get("resourceVersion"))
         if kind == "DELETED":

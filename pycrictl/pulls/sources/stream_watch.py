@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final
 
 from pycrictl.base.errors import (
     ConnectError,
@@ -53,19 +53,9 @@ _OK: Final = 200
 # One stream
 
 
-class Reader(Protocol):
-    first_bad: str | None
-
-    def receive_message(self, message: bytes) -> PullState | None: ...
-
-    def receive_data(self, data: bytes) -> Iterable[PullState]: ...
-
-    def receive_eof(self) -> Iterable[PullState]: ...
-
-
 async def follow(
     url: str | Target,
-    reader: Reader,
+    reader: MessageReader,
     *,
     on_pull: Callable[[PullState], None],
     on_note: Callable[[str], None],
@@ -111,13 +101,15 @@ async def follow(
         connection.abort()
 
 
-async def _lines(exchange: Exchange, reader: Reader) -> AsyncIterator[Iterable[PullState]]:
+async def _lines(exchange: Exchange, reader: MessageReader) -> AsyncIterator[Iterable[PullState]]:
     while data := await exchange.read():
         yield reader.receive_data(data)
     yield reader.receive_eof()
 
 
-async def _messages(connection: ByteStream, reader: Reader) -> AsyncIterator[Iterable[PullState]]:
+async def _messages(
+    connection: ByteStream, reader: MessageReader
+) -> AsyncIterator[Iterable[PullState]]:
     peer = f'"{connection.label}"'
     core = Messages(CLIENT, max_bytes=MAX_MESSAGE_BYTES, peer=peer, takes_text=True)
     loop = asyncio.get_running_loop()

@@ -9,18 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pycrictl.cluster.kubectl.imagepulls import ExpiredError, PullObjects, Wanted
+from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
 from tests.cluster.kubectl.cluster import event, pull
-from tests.kube.objects import status
 
 
 def listing(*items: Any) -> bytes:
     document = {"kind": "ImagePullList", "metadata": {"resourceVersion": "7"}, "items": items}
     return json.dumps(document).encode()
-
-
-def line(document: Any) -> bytes:
-    return json.dumps(document).encode() + b"\n"
 
 
 def test_a_layer() -> None:
@@ -52,7 +47,7 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
     pulls = PullObjects(Wanted())
     pulls.receive_list(listing())
     begun = pull("web", phase, startTime="2026-11-22T10:00:00Z")
-    (found,) = pulls.receive_data(line(event("ADDED", begun)))
+    (found,) = pulls.receive_event(event("ADDED", begun))
     assert (found.layers[0].phase, pulls.is_idle) == (said, is_idle)
     assert bool(found.error) == (said == "failed")
 
@@ -63,7 +58,7 @@ def test_what_was_over_before() -> None:
     over = pull("web", "Succeeded", total=27, progress=27, startTime="2026-11-22T10:00:00Z")
     assert pulls.receive_list(listing(over)) == []
     assert pulls.is_idle
-    (found,) = pulls.receive_data(line(event("ADDED", pull("db", "Succeeded", node="n2"))))
+    (found,) = pulls.receive_event(event("ADDED", pull("db", "Succeeded", node="n2")))
     (layer,) = found.layers
     assert (layer.phase, layer.total, found.began_s) == ("present", 0, 0.0)
 
@@ -73,11 +68,11 @@ def test_pods_of_one_node_share_a_pull() -> None:
     one, two = pull("a", total=5), pull("b", total=5)
     found = pulls.receive_list(listing(one, two))
     assert {(pull.name, pull.pods) for pull in found} == {("web:1", ("default/a",))}
-    (again,) = pulls.receive_data(line(event("MODIFIED", two, "8")))
+    (again,) = pulls.receive_event(event("MODIFIED", two, "8"))
     assert (again.pods, pulls.version) == (("default/a",), "8")
-    assert pulls.receive_data(line(event("DELETED", one, "9"))) == []
+    assert pulls.receive_event(event("DELETED", one, "9")) == []
     assert pulls.lost == []
-    pulls.receive_data(line(event("DELETED", two, "10")))
+    pulls.receive_event(event("DELETED", two, "10"))
     assert [lost.name for lost in pulls.lost] == ["b"]
 
 
@@ -112,20 +107,10 @@ def test_what_is_not_wanted_is_left_out() -> None:
     assert len(pulls.receive_list(listing(pull("d")))) == 1
 
 
-def test_events_come_in_pieces() -> None:
-    pulls = PullObjects(Wanted())
-    data = line(event("ADDED", pull("a"))) + line(event("ADDED", pull("b", image="b:1")))
-    found = [one for byte in data for one in pulls.receive_data(bytes([byte]))]
-    assert [one.name for one in found] == ["web:1 on n1", "b:1 on n1"]
-    pulls.receive_data(data[:50])
-    pulls.receive_eof()
-    assert len(pulls.receive_data(data)) == 2
-
-
 def test_a_bookmark_moves_the_version() -> None:
     pulls = PullObjects(Wanted())
     bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99"}}}
-    assert pulls.receive_data(line(bookmark)) == []
+    assert pulls.receive_event(bookmark) == []
     assert pulls.version == "99"
 
 
@@ -137,21 +122,7 @@ def test_what_only_a_next_version_says_is_left_out() -> None:
     assert pulls.receive_list(listing(newer)) == PullObjects(Wanted()).receive_list(
         listing(pull("web", progress=3, total=9))
     )
-    assert pulls.receive_data(line({"type": "PROGRESS", "object": newer})) == []
-    assert pulls.first_bad is None
-
-
-def test_an_error_ends_the_watch() -> None:
-    pulls = PullObjects(Wanted())
-    with pytest.raises(ExpiredError, match="too old"):
-        pulls.receive_data(line({"type": "ERROR", "object": status(410, "too old", "Expired")}))
-
-
-@pytest.mark.parametrize("text", [b"{", b"[]", b"3", b'{"type": "ADDED"}', b"\xff" * 100])
-def test_what_is_not_an_event_is_counted(text: bytes) -> None:
-    pulls = PullObjects(Wanted())
-    assert pulls.receive_data(text + b"\n") == []
-    assert pulls.first_bad is not None
+    assert pulls.receive_event({"type": "PROGRESS", "object": newer}) == []
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"kind": "Status"}'])
@@ -189,4 +160,4 @@ def test_no_object_does_harm(items: list[Any]) -> None:
     pulls = PullObjects(Wanted())
     pulls.receive_list(listing(*items))
     for item in items:
-        pulls.receive_data(line({"type": "MODIFIED", "object": item}))
+        pulls.receive_event({"type": "MODIFIED", "object": item})
