@@ -11,12 +11,11 @@ from typing import Any, Final
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.servicelog import Log, notify, watchdog_s
 from pycrictl.base.signals import ENDING
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots
 from pycrictl.kube.events import EventRecorder
 from pycrictl.proxy import server as clients
 from pycrictl.proxy.admin import AdminServer
-from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CallCopy, CopyService
+from pycrictl.proxy.copies.copy_service import COPY_FROM, COPY_TO, CopyService
 from pycrictl.proxy.events import Events
 from pycrictl.proxy.handover import HandOver
 from pycrictl.proxy.operators import Operators
@@ -92,7 +91,7 @@ class App:
         )
         self.limiter = PullLimiter(queue, upstream, lookup, layers)
         progress = PullProgress(lookup, queue, layers, notifier, self.tokens)
-        slots: Slots[Copy[CallCopy]] = Slots(
+        slots = Slots(
             size_limit_bytes=settings.copy_size_limit_bytes, copies_per_pod=settings.copies_per_pod
         )
         self.copies = CopyService(

@@ -20,7 +20,7 @@ from pycrictl.cluster.agent.api.names import PORT, SERVICE
 from pycrictl.cluster.agent.asyncapi import FIRST_REST_S, LONGEST_REST_S, AsyncApiClient, Reflector
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
-from pycrictl.cluster.agent.copies.requests import CopyEnded, NodeCopy
+from pycrictl.cluster.agent.copies.requests import CopyEnded
 from pycrictl.cluster.agent.copies.routes import CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds
 from pycrictl.cluster.agent.listener import Listener, limit_tls_buffers
@@ -32,7 +32,6 @@ from pycrictl.cluster.agent.trust import frontproxy
 from pycrictl.cluster.agent.trust.access import Access
 from pycrictl.cluster.agent.trust.certificate import SECRET, Certificates, authorities, shared
 from pycrictl.cluster.agent.trust.frontproxy import Trust, parse_trust
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
 from pycrictl.streams.loop import end_tasks, in_thread, new_loop
@@ -158,7 +157,7 @@ class Agent:
                 yield runtime
 
         check_folder(settings.spool_dir)
-        slots: Slots[Copy[NodeCopy]] = Slots(
+        slots = Slots(
             size_limit_bytes=settings.copy_size_limit_bytes,
             copies_per_pod=settings.copies_per_pod,
             disk_limit_bytes=settings.spool_limit_bytes,
@@ -168,7 +167,7 @@ class Agent:
 
     def _audit(self, ended: CopyEnded) -> None:
         self._log.info("copy", **ended.fields)
-        direction = ended.spec.direction.value.lower()
+        direction = ended.spec.direction.lower()
         self.figures.copied(direction, ended.end.value, ended.moved_bytes)
 
     def _trust_changed(self) -> None:
@@ -274,8 +273,8 @@ class Agent:
         )
         limit.set(self._settings.spool_limit_bytes)
         if copies is not None:
-            running.set_function(lambda: copies.snapshot()["copies"])
-            spooled.set_function(lambda: copies.snapshot()["spool_bytes"])
+            running.set_function(lambda: len(copies.running))
+            spooled.set_function(lambda: copies.slots.held_bytes)
         counted("api_calls", "Requests to the API server.", lambda: self.api.calls)
         counted("api_failures", "Those that failed.", lambda: self.api.failures)
         counted(

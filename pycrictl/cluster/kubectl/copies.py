@@ -266,7 +266,7 @@ class OverApi:
     def read(
         self, path: bytes, rules: Rules, watch: Watch, *, follow: bool = False
     ) -> Iterator[Outgoing]:
-        options = {"archive": rules.archive, "followLinks": follow, "early": True}
+        options = {"archive": rules.archive, "followLinks": follow}
 
         def pieces() -> Generator[memoryview, None, None]:
             if not self._session:

@@ -2,8 +2,8 @@
 
 Copies are managed in the event loop; each has a thread of its own for work on files and the
 runtime, and one more while an archive is sent. Their states are those of ``life``. Who may ask,
-what a request looks like and how errors are told is up to a ``Door``: the runtime's calls in the
-proxy, the API in the agent. A copy ends with its program.
+what a request looks like and how errors are told is up to the two servers that derive from
+``Copies``: the runtime's calls in the proxy, the API in the agent. A copy ends with its program.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio  # noqa: TID253 (only servers load this module)
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
-from pycrictl.base.errors import AlreadyExists, Cancelled, Exhausted
+from pycrictl.base.errors import AlreadyExists, Cancelled
 from pycrictl.copy.rules.outcome import MAX_SKIPPED, Summary, encode_success
 from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.service.life import Event, State, after
@@ -32,11 +33,6 @@ MAX_KEPT: Final = 1000
 STOP_S: Final = 5.0
 """How long threads may take to end."""
 
-HOLD_S: Final = 20.0
-"""How long a copy that grows may wait until another one has made room for it."""
-
-SWEEP_S: Final = 5.0
-
 D = TypeVar("D")
 
 
@@ -48,48 +44,25 @@ class GivenUp(Cancelled):
         self.event = event
 
 
-class Skips:
-    """The skipped entries of a copy: their number, and the first few by name; and its last note."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.named: list[Skipped] = []
-        self.note = ""
-
-    def add(self, one: Skipped) -> None:
-        self.count += 1
-        if len(self.named) < MAX_SKIPPED:
-            self.named.append(one)
-
-    def add_note(self, note: str) -> None:
-        self.note = note
-
-    def success(self, summary: Summary) -> bytes:
-        """Return the outcome of a successful copy (a ``Status``)."""
-        summary.skipped = self.count
-        return encode_success(summary, self.named, self.note)
-
-
 @dataclass(eq=False)
 class Copy(Generic[D]):
     """A copy from its request to its end.
 
     Attributes:
-        about: what its door knows about it.
+        about: what its server knows about it.
         transfer: its archive and connections.
-        skips: what is left out of it.
-        pod: the ID of the pod sandbox whose share of the slots it takes; empty until it is known.
-        owner: whose share of the node's slots it takes.
-        name: unique among the copies of the node.
+        pod: the ID of the pod sandbox whose share of the slots it takes.
+        owner: whose share of the node's slots it takes; None for nobody's.
         size_bytes, crc32: of the archive; 0 while unknown.
-        is_early: the client wants the first bytes before the archive is complete.
+        name: unique among the copies of the node.
         state: changed by the service alone.
         error: why it ended; None as long as it has not, and if everything is in place.
         summary: what it did.
         offset: how much of the archive has been delivered.
+        skipped, note: the first few entries that are left out, and what else the user should know;
+            ``summary`` has the number of all skipped ones at the end.
         heard_s: when its client was last active, on the service's clock; infinite while a request
             waits for it.
-        moved_s: when a byte of it last moved.
         begun: set when the request that begins it can be answered.
         over: set at its end.
         task: follows it until all that it holds is released.
@@ -98,20 +71,20 @@ class Copy(Generic[D]):
 
     about: D
     transfer: Upload | Download
-    skips: Skips = field(default_factory=Skips)
     pod: str = ""
     owner: object = None
-    name: str = field(default_factory=lambda: os.urandom(16).hex())
     size_bytes: int = 0
     crc32: int = 0
-    is_early: bool = False
+    name: str = field(default_factory=lambda: os.urandom(16).hex())
     state: State = field(init=False)
     error: Exception | None = None
     summary: Summary = field(default_factory=Summary)
     offset: int = 0
+    skipped: list[Skipped] = field(default_factory=list)
+    skipped_count: int = 0
+    note: str = ""
     began_s: float = 0.0
     heard_s: float = math.inf
-    moved_s: float = 0.0
     begun: asyncio.Event = field(default_factory=asyncio.Event)
     over: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -126,26 +99,26 @@ class Copy(Generic[D]):
         """Whether it goes into the container."""
         return isinstance(self.transfer, Upload)
 
+    def skip(self, skipped: Skipped) -> None:
+        self.skipped_count += 1
+        if len(self.skipped) < MAX_SKIPPED:
+            self.skipped.append(skipped)
+
+    def add_note(self, note: str) -> None:
+        self.note = note
+
+    def success(self) -> bytes:
+        """Return the outcome of a successful copy (a ``Status``)."""
+        self.summary.skipped = self.skipped_count
+        return encode_success(self.summary, self.skipped, self.note)
+
     async def settled(self, limit_s: float | None = None) -> None:
         """Wait until its threads have ended, or for a time limit in seconds."""
-        if threads := [one for one in (self.making, self.sending) if one is not None]:
+        if threads := [thread for thread in (self.making, self.sending) if thread is not None]:
             await asyncio.wait(threads, timeout=limit_s)
 
 
-class Door(Protocol[D]):
-    """How a server speaks of its copies. Threads call ``explain`` and ``status``."""
-
-    def explain(self, copy: Copy[D], exc: Exception) -> Exception:
-        """Return the error to report; even a bug ends only one copy."""
-
-    def status(self, copy: Copy[D], error: Exception | None) -> bytes:
-        """Return the last word on a connection: the error, or success; empty for none."""
-
-    def ended(self, copy: Copy[D]) -> None:
-        """Note the end of a copy, a refused one included."""
-
-
-class Copies(Generic[D]):
+class Copies(ABC, Generic[D]):
     """The copies of a node.
 
     Args:
@@ -154,78 +127,91 @@ class Copies(Generic[D]):
 
     Attributes:
         current: by name.
+        clock: monotonic, in seconds.
+        sweep_s: how often expired copies are looked for, if ``lifetime_s`` is long.
     """
 
-    def __init__(
-        self, slots: Slots[Copy[D]], door: Door[D], *, lifetime_s: float, keeps_ended: bool = False
-    ) -> None:
+    def __init__(self, slots: Slots, *, lifetime_s: float, keeps_ended: bool = False) -> None:
         self.current: dict[str, Copy[D]] = {}
         self.slots = slots
-        slots.expire = self._expire
         self.lifetime_s = lifetime_s
-        self._door = door
+        self.loop = asyncio.get_running_loop()
+        self.clock: Callable[[], float] = self.loop.time
+        self.sweep_s = 5.0
         self._keeps_ended = keeps_ended
-        self._clock = slots.clock
-        self._loop = asyncio.get_running_loop()
         self._sweeper: asyncio.Task[None] | None = None
+
+    # What the servers decide
+
+    @abstractmethod
+    def explain(self, exc: Exception) -> Exception:
+        """Return the error to report; even a bug ends only one copy. Threads call it, too."""
+
+    @abstractmethod
+    def last_word(self, copy: Copy[D], error: Exception | None) -> bytes:
+        """Return the status that ends a connection, empty for none. Called in threads.
+
+        Args:
+            error: why the copy failed, from ``explain``; None if it succeeded.
+        """
+
+    @abstractmethod
+    def ended(self, copy: Copy[D]) -> None:
+        """Note the end of a copy that had begun."""
+
+    # What happens to copies
 
     @property
     def running(self) -> list[Copy[D]]:
         """The copies that are not over, the oldest first."""
         return [copy for copy in self.current.values() if not copy.state.is_over]
 
-    async def begin(self, copy: Copy[D], work: Callable[[], Summary]) -> None:
+    async def begin(
+        self, copy: Copy[D], work: Callable[[], Summary], limit_s: float | None = None
+    ) -> None:
         """Reserve a slot for a copy, and start its thread.
+
+        Return when the request can be answered, or after a time limit: when the archive out of a
+        container is complete or, with a resumable protocol, has begun.
 
         Args:
             work: reads or writes the container's files, through ``copy.transfer``; it blocks.
 
         Raises:
-            PycrictlError: the copy is refused.
+            Exception: the copy is refused, or has failed by then; the latter as from ``explain``.
         """
-        copy.began_s = self._clock()
-        try:
-            self.slots.check_size(copy.size_bytes)
-            await self.slots.take(copy)
-            if copy.name in self.current:
-                self.slots.give(copy)
-                raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
-        except Exception as exc:
-            self.fail(copy, exc, Event.REFUSED)
-            raise
+        if copy.name in self.current:
+            raise AlreadyExists("there is a copy of that name", code="AlreadyExists")
+        self.slots.take(copy)
         if self._sweeper is None:
             self._sweeper = asyncio.create_task(self._sweep())
         if len(self.current) >= MAX_KEPT:  # there are fewer slots than that
-            self._forget(next(one for one in self.current.values() if one.state.is_over))
+            self._forget(next(old for old in self.current.values() if old.state.is_over))
         self.current[copy.name] = copy
+        copy.began_s = self.clock()
         transfer = copy.transfer
         transfer.admit = partial(self._admit, copy)
         transfer.on_progress = partial(self._progressed, copy)
         if isinstance(transfer, Upload):
             transfer.on_arrived = partial(self._report, copy, Event.ARRIVED)
             copy.begun.set()
-            copy.heard_s = copy.began_s
         copy.making = asyncio.create_task(in_thread(partial(self._run, copy, work)))
         copy.task = asyncio.create_task(self._follow(copy))
-
-    async def made(self, copy: Copy[D], limit_s: float | None = None) -> None:
-        """Wait until the request that began a copy can be answered, or for a time limit.
-
-        Raises:
-            Exception: the copy has failed; as from ``Door.explain``.
-        """
         try:
             with suppress(TimeoutError):
                 await asyncio.wait_for(copy.begun.wait(), limit_s)
-        finally:
-            copy.heard_s = self._clock()
+        except asyncio.CancelledError:
+            await self.give_up(copy, Event.ABANDONED, "its request was cancelled")
+            raise
+        copy.heard_s = self.clock()
         if copy.error is not None:
+            self._forget(copy)
             raise copy.error
 
     async def attach(self, copy: Copy[D], link: Link, offset: int = 0) -> None:
         """Continue a copy over a new connection, and close the previous one."""
         self._happened(copy, Event.ATTACHED)
-        copy.heard_s = self._clock()
+        copy.heard_s = self.clock()
         before = copy.sending
         copy.transfer.attach(link)
         if isinstance(copy.transfer, Download) and not copy.state.is_over:
@@ -261,17 +247,15 @@ class Copies(Generic[D]):
         if copy.state is not State.COMMITTING:
             copy.transfer.cancel(why)
         await copy.settled(limit_s)
-        self._happened(copy, Event.FAILED, self._door.explain(copy, why))
+        self._happened(copy, Event.FAILED, self.explain(why))
         if copy.task is not None:
             await asyncio.wait([copy.task], timeout=STOP_S)
         self._forget(copy)
 
-    def fail(self, copy: Copy[D], exc: Exception, event: Event = Event.FAILED) -> None:
-        """End a copy at once, for example because its container is gone; its threads end later."""
-        error = self._door.explain(copy, exc)
-        for happened in (event, Event.FAILED):
-            self._happened(copy, happened, error)
-        copy.transfer.cancel(GivenUp(event, str(exc)))
+    def fail(self, copy: Copy[D], exc: Exception) -> None:
+        """End a copy at once, as its container is gone; its threads end later."""
+        self._happened(copy, Event.FAILED, self.explain(exc))
+        copy.transfer.cancel(GivenUp(Event.FAILED, str(exc)))
 
     async def stop(self) -> None:
         """End all copies, except for those that are being moved into place, if that is soon."""
@@ -289,7 +273,7 @@ class Copies(Generic[D]):
             copy.error = None if copy.state is State.DONE else error
             copy.begun.set()
             copy.over.set()
-            self._door.ended(copy)
+            self.ended(copy)
 
     async def _follow(self, copy: Copy[D]) -> None:
         """Follow a copy until its threads have ended and all that it holds is released."""
@@ -308,15 +292,13 @@ class Copies(Generic[D]):
     async def _sweep(self) -> None:
         """Expire copies whose client was silent for too long."""
         while True:
-            await asyncio.sleep(min(SWEEP_S, self.lifetime_s / 4))
-            now = self._clock()
+            await asyncio.sleep(min(self.sweep_s, self.lifetime_s / 4))
+            now = self.clock()
             for copy in list(self.current.values()):
                 is_old = now - copy.heard_s >= self.lifetime_s
                 if is_old and copy.state is not State.COMMITTING:
-                    await self._expire(copy, "there was no request about it for too long")
-
-    async def _expire(self, copy: Copy[D], why: str) -> None:
-        await self.give_up(copy, Event.EXPIRED, why)
+                    why = "there was no request about it for too long"
+                    await self.give_up(copy, Event.EXPIRED, why)
 
     # In threads
 
@@ -352,7 +334,7 @@ class Copies(Generic[D]):
 
         A slot is free before the client gets its last message: it may begin another copy.
         """
-        error = None if exc is None else self._door.explain(copy, exc)
+        error = None if exc is None else self.explain(exc)
 
         def happened() -> None:
             self._happened(copy, event, error)
@@ -360,21 +342,13 @@ class Copies(Generic[D]):
                 self.slots.give(copy)
 
         with suppress(RuntimeError):  # the loop is closed: the program ends
-            self._loop.call_soon_threadsafe(happened)
-        return b"" if event is Event.ARRIVED else self._door.status(copy, error)
+            self.loop.call_soon_threadsafe(happened)
+        return b"" if event is Event.ARRIVED else self.last_word(copy, error)
 
     def _admit(self, copy: Copy[D], size_bytes: int) -> None:
-        self.slots.check_size(size_bytes)
-        try:
-            self.slots.hold_now(copy, size_bytes)
-        except Exhausted:
-            held = self.slots.hold(copy, size_bytes)
-            asyncio.run_coroutine_threadsafe(held, self._loop).result(HOLD_S)
-        if copy.is_early and not copy.begun.is_set():
-            self._loop.call_soon_threadsafe(copy.begun.set)
+        self.slots.hold(copy, size_bytes)
+        if copy.transfer.protocol.resumes and not copy.begun.is_set():
+            self.loop.call_soon_threadsafe(copy.begun.set)
 
     def _progressed(self, copy: Copy[D], offset: int) -> None:
-        copy.heard_s = self._clock()
-        if offset > copy.offset:
-            copy.moved_s = copy.heard_s
-        copy.offset = offset
+        copy.heard_s, copy.offset = self.clock(), offset

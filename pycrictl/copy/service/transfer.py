@@ -30,9 +30,6 @@ from pycrictl.copy.transfer.messages import STATUS, Acknowledgement, Arriving, C
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import Watch
 
-HEARTBEAT_S: Final = 10.0
-"""The heartbeat interval of resumable copies: clients give up after three times as long."""
-
 LARGE_BYTES: Final = 16 * 1024 * 1024
 """The minimum size for which a container's file is read twice instead of being spooled."""
 
@@ -47,7 +44,11 @@ class Transfer:
         protocol: of the connections, at this end.
         admit: called with the new size before the archive grows; may raise an error.
         on_progress: called with the number of archive bytes delivered so far.
+        heartbeat_s: the heartbeat interval of resumable copies: clients give up after three times
+            as long.
     """
+
+    heartbeat_s = 10.0
 
     def __init__(self, protocol: CopyProtocol) -> None:
         self.protocol = protocol
@@ -111,10 +112,10 @@ class Transfer:
         link.close()
 
     def _wait(self, is_ready: Callable[[], bool]) -> bool:
-        """Wait until ``is_ready``, but no longer than ``HEARTBEAT_S``; return whether it is."""
+        """Wait until ``is_ready``, but no longer than ``heartbeat_s``; return whether it is."""
         with self._changed:
             found = self._changed.wait_for(
-                lambda: self._error is not None or is_ready(), timeout=HEARTBEAT_S
+                lambda: self._error is not None or is_ready(), timeout=self.heartbeat_s
             )
         self.check_wanted()
         return found
@@ -204,28 +205,16 @@ class Download(Transfer):
 
     # In the thread that makes it
 
-    def fill(
-        self,
-        method: Method,
-        path: bytes,
-        watch: Watch,
-        *,
-        follow: bool = False,
-        spools: bool = True,
-    ) -> Summary:
-        """Make the archive of a path in the container.
-
-        Args:
-            spools: spool every file, so that the first bytes can be sent at once.
-        """
+    def fill(self, method: Method, path: bytes, watch: Watch, *, follow: bool = False) -> Summary:
+        """Make the archive of a path in the container."""
         # Names are judged by the receiver: here each would take memory.
         rules = Rules(max_entries=0)
         with ExitStack() as stack:
             archive = stack.enter_context(method.read(path, rules, watch, follow=follow))
-            if archive.tree is not None and not spools and _is_at_rest(archive.tree):
-                found = measure(archive.tree, on_skip=watch.on_skip, check=self._grow)
+            if archive.tree is not None and not self.protocol.resumes and _is_at_rest(archive.tree):
+                measured = measure(archive.tree, on_skip=watch.on_skip, check=self._grow)
                 archive.check()
-                self.size_bytes, self.crc32, summary = found
+                self.size_bytes, self.crc32, summary = measured
                 self._kept = partial(pack, archive.tree, on_skip=ignore)
                 self._held = stack.pop_all()
                 return summary

@@ -13,7 +13,6 @@ import os
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -26,7 +25,7 @@ from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
 from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
 from pycrictl.copy.rules.spec import check_container_path
-from pycrictl.copy.service.copies import Copies, Copy, Skips
+from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
 from pycrictl.copy.service.slots import IDLE_S, Slots, time_limit_s
 from pycrictl.copy.service.transfer import Download, Upload
@@ -59,38 +58,74 @@ class CallCopy(NamedTuple):
     trace: str
 
 
-@dataclass(eq=False)
-class CopyService:
-    """Answers the calls, and serves the streams behind their URLs; the ``Door`` of its copies.
+class CopyService(Copies[CallCopy]):
+    """Answers the calls, and serves the streams behind their URLs.
 
     Args:
         entry_limit: the maximum number of entries in an archive; 0 for no limit.
         lifetime_s: how long a URL is valid; the same as for the tokens.
     """
 
-    lookup: RuntimeLookup
-    slots: Slots[Copy[CallCopy]]
-    runtime_path: str
-    spool_folder: str
-    tokens: Tokens
-    emit: Emit
-    log: Log
-    entry_limit: int = MAX_ENTRIES
-    lifetime_s: float = LIFETIME_S
-
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        lookup: RuntimeLookup,
+        slots: Slots,
+        *,
+        runtime_path: str,
+        spool_folder: str,
+        tokens: Tokens,
+        emit: Emit,
+        log: Log,
+        entry_limit: int = MAX_ENTRIES,
+        lifetime_s: float = LIFETIME_S,
+    ) -> None:
+        super().__init__(slots, lifetime_s=lifetime_s)
+        self._lookup = lookup
+        self._runtime_path = runtime_path
+        self._spool_folder = spool_folder
+        self._tokens = tokens
+        self._emit = emit
+        self._log = log
         name = "the quota container-copy-entry-limit"
-        self._rules = Rules(max_entries=self.entry_limit, max_entries_name=name)
-        self._loop = asyncio.get_running_loop()
-        self._copies: Copies[CallCopy] = Copies(self.slots, self, lifetime_s=self.lifetime_s)
-        self.stop = self._copies.stop
+        self._rules = Rules(max_entries=entry_limit, max_entries_name=name)
 
     async def sweep(self) -> None:
         """Remove what copies of killed processes have left in containers."""
         locate = partial(on_node.locate, self._call)
         with suppress(PycrictlError, OSError):  # left to the next process
             if count := await asyncio.to_thread(on_node.sweep, locate):
-                self.log.info("swept", stages=count)
+                self._log.info("swept", stages=count)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        return [
+            {**_names(copy), "state": copy.state.value, "bytes": copy.size_bytes}
+            for copy in self.running
+        ]
+
+    def explain(self, exc: Exception) -> PycrictlError:
+        if isinstance(exc, PycrictlError):
+            return exc
+        if isinstance(exc, OSError):
+            return CopyError(f"the proxy cannot copy: {reason_of(exc)}")
+        return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
+
+    def last_word(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:
+        return encode_failure(error) if isinstance(error, PycrictlError) else copy.success()
+
+    def ended(self, copy: Copy[CallCopy]) -> None:
+        is_done = copy.error is None
+        self._emit(
+            CopyEnded(
+                **_names(copy),
+                size_bytes=copy.size_bytes,
+                end=copy.state.value,
+                duration_s=self.clock() - copy.began_s,
+                error=getattr(copy.error, "message", ""),
+                files=copy.summary.files if is_done else None,
+                skipped=copy.skipped_count if is_done else 0,
+                trace=copy.about.trace,
+            )
+        )
 
     async def handle_to(self, request: CallRequest) -> Answer:
         return await self._answer(request, cri_pb2.CopyToContainerRequest)
@@ -99,60 +134,16 @@ class CopyService:
         """Answer CopyFromContainer once size and checksum are known."""
         return await self._answer(request, cri_pb2.CopyFromContainerRequest)
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        return [
-            {**_names(copy), "state": copy.state.value, "bytes": copy.size_bytes}
-            for copy in self._copies.running
-        ]
-
-    # The door of the copies
-
-    def explain(self, copy: Copy[CallCopy], exc: Exception) -> PycrictlError:
-        if isinstance(exc, PycrictlError):
-            return exc
-        if isinstance(exc, OSError):
-            return CopyError(f"the proxy cannot copy: {reason_of(exc)}")
-        return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
-
-    def status(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:
-        if isinstance(error, PycrictlError):
-            return encode_failure(error)
-        return copy.skips.success(copy.summary)
-
-    def ended(self, copy: Copy[CallCopy]) -> None:
-        if copy.making is None:  # it was refused, and its caller has the reason
-            return
-        is_done = copy.error is None
-        self.emit(
-            CopyEnded(
-                **_names(copy),
-                size_bytes=copy.size_bytes,
-                end=copy.state.value,
-                duration_s=self.slots.clock() - copy.began_s,
-                error=getattr(copy.error, "message", ""),
-                files=copy.summary.files if is_done else None,
-                skipped=copy.skips.count if is_done else 0,
-                trace=copy.about.trace,
-            )
-        )
-
-    # The calls
-
     async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
-        copy: Copy[CallCopy] | None = None
         try:
-            asked = kind.FromString(request.message)
-            copy = await self._begun(asked, request.trace)
-            await self._copies.made(copy)
-            serve = partial(self._serve, copy)
-            url = self.tokens.issue(COPY_PATH, serve, now=self._loop.time())
-        except asyncio.CancelledError:
-            if copy is not None:
-                await self._copies.give_up(copy, Event.ABANDONED, "its call was cancelled")
-            raise
+            copy = await self._begun(kind.FromString(request.message), request.trace)
         except (PycrictlError, DecodeError) as exc:
-            if copy is not None:
-                await self._copies.give_up(copy, Event.REFUSED, str(exc))
+            return _refusal(exc)
+        try:
+            serve = partial(self._serve, copy)
+            url = self._tokens.issue(COPY_PATH, serve, now=self.loop.time())
+        except PycrictlError as exc:
+            await self.give_up(copy, Event.REFUSED, str(exc))
             return _refusal(exc)
         response: Message = cri_pb2.CopyToContainerResponse(url=url)
         if not copy.is_to:
@@ -166,13 +157,12 @@ class CopyService:
         deadline = time.monotonic() + time_limit_s(copy.size_bytes)
         try:
             sock.send(opening)
-            await self._copies.attach(copy, SocketLink(sock, idle_s=IDLE_S, deadline=deadline))
+            await self.attach(copy, SocketLink(sock, idle_s=IDLE_S, deadline=deadline))
             if copy.task is not None:
                 await asyncio.shield(copy.task)
         except OSError:  # the client has disconnected
-            why = UsageError("its URL was not opened as a WebSocket")
-            self._copies.fail(copy, why, Event.REFUSED)
             sock.close()
+            await self.give_up(copy, Event.REFUSED, "its URL was not opened as a WebSocket")
 
     async def _begun(self, asked: Asked, trace: str) -> Copy[CallCopy]:
         """Make all checks that are possible before copying, and begin the copy.
@@ -182,29 +172,28 @@ class CopyService:
         """
         if not asked.container_id:
             raise UsageError("no container ID is given")
-        container = await self.lookup.container(asked.container_id)
+        container = await self._lookup.container(asked.container_id)
         locate = partial(on_node.locate, self._call, container.id)
-        await asyncio.to_thread(on_node.check_node, self.runtime_path)
+        await asyncio.to_thread(on_node.check_node, self._runtime_path)
         await asyncio.to_thread(locate)
         path = asked.path.encode()
         check_container_path(path)
-        method, skips = on_node.OnNode(locate), Skips()
-        watch = Watch(ignore, skips.add)
+        method = on_node.OnNode(locate)
         about, pod = CallCopy(container.id, path, trace), container.pod_sandbox_id
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
             upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
-            copy = Copy(about, upload, skips, pod, size_bytes=asked.size, crc32=asked.checksum)
-            work = partial(method.write, upload, path, self._rules, watch)
+            copy = Copy(about, upload, pod, None, asked.size, asked.checksum)
+            work = partial(method.write, upload, path, self._rules, Watch(ignore, copy.skip))
         else:
-            download = Download(ChannelProtocol(FROM_CONTAINER), self.spool_folder)
-            copy = Copy(about, download, skips, pod)
-            work = partial(download.fill, method, path, watch, spools=False)
-        await self._copies.begin(copy, work)
+            download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
+            copy = Copy(about, download, pod)
+            work = partial(download.fill, method, path, Watch(ignore, copy.skip))
+        await self.begin(copy, work)
         return copy
 
     def _call(self, name: str, request: Message) -> Any:
         """Make a call to the runtime from a thread, over the proxy's own connections."""
-        future = asyncio.run_coroutine_threadsafe(self.lookup.call(name, request), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._lookup.call(name, request), self.loop)
         try:
             return future.result(_ASK_S)
         except TimeoutError:

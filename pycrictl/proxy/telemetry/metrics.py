@@ -9,7 +9,7 @@ import asyncio
 import platform
 from bisect import bisect_left
 from collections import Counter as Counter_
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import Gauge, Histogram, ProcessCollector
 
@@ -92,7 +92,7 @@ class Metrics:
         upstream: Upstream,
         queue: PullQueue,
         copies: CopyService,
-        slots: Slots[Any],
+        slots: Slots,
         tokens: Tokens,
         streams: StreamServer,
     ) -> None:
@@ -137,7 +137,7 @@ class Metrics:
         self._copies = counter("copies", over, "direction", "end")
         self._copy_bytes = counter("copy_bytes", "Bytes of copies that succeeded.", "direction")
         running = "Copies that are made or about to be."
-        gauge("copies_running", running, lambda: len(copies.snapshot()))
+        gauge("copies_running", running, lambda: len(copies.running))
         self._streams = counter("streams", "Streams that are over, by kind and end.", "kind", "end")
         is_open = "Open connections for progress and copies."
         gauge("streams_open", is_open, lambda: streams.open_count)

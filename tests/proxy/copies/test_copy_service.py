@@ -19,13 +19,11 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError
 from pycrictl.base.servicelog import Log
-from pycrictl.copy.service import copies as service
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.slots import MAX_COPIES, Slots
 from pycrictl.copy.service.transfer import LARGE_BYTES, REST_S
 from pycrictl.copy.transfer.link import SocketLink
 from pycrictl.copy.transfer.messages import CHANNEL_END, STATUS, TO_CONTAINER
-from pycrictl.proxy.copies.copy_service import CallCopy, CopyService
+from pycrictl.proxy.copies.copy_service import CopyService
 from pycrictl.proxy.runtime_lookup import RuntimeLookup
 from pycrictl.proxy.serve.stream_server import Tokens
 from pycrictl.proxy.upstream import Answer, CallRequest, Upstream
@@ -254,23 +252,25 @@ def test_what_nobody_goes_on_with_ends(
     """Slots and spools are freed if a URL expires, a call is cancelled or the service stops."""
     (container.root / "f").write_text("1")
     (container.root / "big").write_bytes(bytes(64 * MIB))
-    monkeypatch.setattr(service, "SWEEP_S", 0.05)
     runtime = fake.path
 
     async def run() -> None:
         loop, ahead_s = asyncio.get_running_loop(), 0.0
         monkeypatch.setattr(loop, "time", lambda: time.monotonic() + ahead_s)
-        slots: Slots[Copy[CallCopy]] = Slots(copies_per_pod=3, clock=loop.time)
         lookup, log = RuntimeLookup(Upstream(runtime)), Log("pycrictl.proxy.test")
         tokens = Tokens()
-        copies = CopyService(lookup, slots, runtime, "/var/tmp", tokens, str, log)
+        copies = CopyService(
+            lookup, Slots(copies_per_pod=3),
+            runtime_path=runtime, spool_folder="/var/tmp", tokens=tokens, emit=str, log=log,
+        )  # fmt: skip
+        copies.sweep_s = 0.05
 
         async def ask(path: str) -> Answer:
             message = cri_pb2.CopyFromContainerRequest(container_id=ID, path=path)
             return await copies.handle_from(CallRequest("", message.SerializeToString()))
 
         async def nothing_is_left() -> None:
-            await until(lambda: not slots.taken and not spools(os.getpid()))
+            await until(lambda: not copies.current and not spools(os.getpid()))
             assert copies.snapshot() == []
 
         for _ in range(2):
@@ -283,7 +283,7 @@ def test_what_nobody_goes_on_with_ends(
         assert tokens.redeem(url.removeprefix("http://"), now=loop.time()) is None
 
         asking = asyncio.create_task(ask("/big"))
-        while not slots.taken:  # noqa: ASYNC110 (during a pause the copy might be made)
+        while not copies.current:  # noqa: ASYNC110 (during a pause the copy might be made)
             await asyncio.sleep(0)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -364,7 +364,7 @@ def test_copies_of_all_pods_are_exact(copier: Copier, container: Pretended) -> N
     container.pods |= pods
     streams = [copier.send_archive("/to", one) for one in first]
     assert len({copy["pod"] for copy in copier.copies}) == MAX_COPIES
-    why = "^pycrictl proxy: 64 copies are under way, 0 of them of pod"
+    why = "^pycrictl proxy: 64 copies are under way; try again later"
     check_exhausted(why, copier.ask_to, container=one_more)
     for one in streams:
         assert finish(one).failure == ""

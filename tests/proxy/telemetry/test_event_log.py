@@ -49,7 +49,7 @@ EVENTS: tuple[Event, ...] = (
 def metrics() -> Metrics:
     tokens = Tokens()
     streams = StreamServer(tokens, cast(Any, None), print, Log("pycrictl.proxy.test"))
-    copies = cast(Any, SimpleNamespace(snapshot=list))
+    copies = cast(Any, SimpleNamespace(running=[]))
     return Metrics(cast(Any, None), PullQueue(1), copies, Slots(), tokens, streams)
 
 

@@ -1,4 +1,4 @@
-"""The copies of this node, as the API offers them: the agent's ``Door`` to the service of copies.
+"""The copies of this node, as the API offers them.
 
 A copy into a container is staged there as it arrives; a copy out of one is spooled in a file
 without a name. A copy ends with its agent: its client then starts it again. Files are accessed
@@ -11,9 +11,8 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,17 +25,16 @@ from pycrictl.cluster.agent.copies.requests import (
     CopyEnded,
     CopyOwner,
     CopySpec,
-    Direction,
     NodeCopy,
-    Place,
     Refused,
     lasting,
+    parse_request,
     phase_of,
     refused,
 )
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import Summary
-from pycrictl.copy.service.copies import Copies, Copy, Skips
+from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event, State
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
@@ -58,113 +56,104 @@ PATIENCE_S: Final = 20.0
 """How long a request waits for its result; the API server gives a request 60 s."""
 
 
-class NodeCopies:
+class NodeCopies(Copies[NodeCopy]):
     """The copies of this node.
 
     Args:
         folder: for the archives of copies out of containers.
         open_client: connects to the runtime.
         audit: called with the end of each copy, refused ones included.
-        lifetime_s: how long a copy is kept without any activity of its client.
     """
 
     def __init__(
         self,
         folder: str,
         open_client: Callable[[], AbstractContextManager[CriClient]],
-        slots: Slots[Copy[NodeCopy]],
+        slots: Slots,
         audit: Audit,
         *,
         lifetime_s: float = LIFETIME_S,
     ) -> None:
+        super().__init__(slots, lifetime_s=lifetime_s, keeps_ended=True)
         self._folder = folder
         self._open_client = open_client
         self.audit = audit
-        self._clock = slots.clock
-        self.copies: Copies[NodeCopy] = Copies(slots, self, lifetime_s=lifetime_s, keeps_ended=True)
-        self.stop = self.copies.stop
 
     def start(self) -> None:
         """Remove what killed programs have left in containers."""
-        threading.Thread(target=self._sweep, daemon=True).start()
+        threading.Thread(target=self._sweep_stages, daemon=True).start()
 
-    def snapshot(self) -> dict[str, int]:
-        held_bytes = self.copies.slots.held_bytes
-        return {"copies": len(self.copies.running), "spool_bytes": held_bytes}
-
-    # The door of the copies
-
-    def explain(self, copy: Copy[NodeCopy], exc: Exception) -> Refused:
+    def explain(self, exc: Exception) -> Refused:
         return refused(exc)
 
-    def status(self, copy: Copy[NodeCopy], error: Exception | None) -> bytes:
+    def last_word(self, copy: Copy[NodeCopy], error: Exception | None) -> bytes:
         if not isinstance(error, Refused):
             return b""  # the client requests it
         return json.dumps(lasting(error).document).encode()
 
     def ended(self, copy: Copy[NodeCopy]) -> None:
         about, error = copy.about, getattr(copy.error, "message", "")
-        sizes = copy.size_bytes, copy.offset
-        self.audit(CopyEnded(about.owner, about.place, about.spec, copy.state, *sizes, error))
+        pod, sizes = _whole(about.pod), (copy.size_bytes, copy.offset)
+        what = about.owner, pod, about.container, about.spec
+        self.audit(CopyEnded(*what, copy.state, *sizes, error))
 
     # Requests of clients
 
-    async def begin(
-        self, owner: CopyOwner, place: Place, spec: CopySpec, name: str = ""
-    ) -> Copy[NodeCopy]:
-        """Begin a copy.
+    async def create(self, owner: CopyOwner, pod: Pod, body: bytes) -> Copy[NodeCopy]:
+        """Begin the copy that a request asks for.
 
-        A copy out of a container is returned once its archive is complete, as in KEP-4582; if that
-        takes long, it is returned earlier, in the phase ``Measuring``. With the option ``early``,
-        it is returned once its archive has begun.
+        A copy out of a container is returned once its archive has begun; if that takes long, it is
+        returned earlier. It is in the phase ``Measuring`` until its archive is complete.
         """
-        skips, is_to = Skips(), spec.direction is Direction.TO
-        about = NodeCopy(owner, place, spec, format_moment(time.time()))
-        protocol = ResumableProtocol(is_client=False, is_sender=not is_to)
-        transfer = (
-            Upload(protocol, spec.size_bytes, spec.crc32)
-            if is_to
-            else Download(protocol, self._folder)
-        )
-        copy = Copy(
-            about, transfer, skips,
-            owner=owner, size_bytes=spec.size_bytes, crc32=spec.crc32, is_early=spec.early,
-        )  # fmt: skip
-        copy.name = name or copy.name
-
-        def expect(size_bytes: int) -> None:
-            about.expected_bytes = size_bytes
-
-        watch = Watch(ignore, skips.add, note=skips.add_note, on_archive=expect)
+        spec, copy = CopySpec(), None
         try:
-            about.place = await asyncio.to_thread(self._find_container, place)
-            copy.pod = about.place.sandbox_id
-            await self.copies.begin(copy, partial(self.work, copy, watch))
-            await self.copies.made(copy, PATIENCE_S)
+            name, spec = parse_request(body)
+            copy = await self._made(owner, pod, spec)
+            copy.name = name or copy.name
+            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=copy.about.expect)
+            await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)
         except Exception as exc:
-            self.copies.fail(copy, exc, Event.REFUSED)  # unless it has failed by itself
-            await self.copies.give_up(copy, Event.REFUSED, "")
-            raise copy.error or refused(exc) from None
+            why = refused(exc)
+            if copy is None or copy.making is None:  # it has not even begun
+                self.refuse(owner, pod, spec, why.message)
+            raise why from None
         return copy
+
+    def refuse(self, owner: CopyOwner, pod: Pod, spec: CopySpec, why: str) -> None:
+        """Note that a copy was refused."""
+        what = owner, _whole(pod), spec.container or pod.container, spec
+        self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=why))
+
+    async def _made(self, owner: CopyOwner, pod: Pod, spec: CopySpec) -> Copy[NodeCopy]:
+        name = spec.container or pod.container
+        container = await asyncio.to_thread(self._find_container, pod, name)
+        protocol = ResumableProtocol(is_client=False, is_sender=spec.direction == "From")
+        transfer = (
+            Download(protocol, self._folder)
+            if protocol.is_sender
+            else Upload(protocol, spec.size_bytes, spec.crc32)
+        )
+        about = NodeCopy(owner, pod, spec, name, container.id, format_moment(time.time()))
+        sizes = spec.size_bytes, spec.crc32
+        return Copy(about, transfer, container.pod_sandbox_id, owner, *sizes)
 
     def find(self, name: str, owner: CopyOwner, pod: Pod) -> Copy[NodeCopy]:
         """Return a copy, and count this as activity; another user's copy is refused as unknown."""
-        copy, whole_pod = self.copies.current.get(name), f"{pod.namespace}/{pod.name}"
-        if copy is not None and (copy.owner, copy.about.place.whole_pod) == (owner, whole_pod):
-            if copy.about.place.pod_uid != pod.uid:
-                raise refused(_replaced(copy.about.place))
-            copy.heard_s = self._clock()
+        copy = self.current.get(name)
+        if copy is not None and (copy.owner, _whole(copy.about.pod)) == (owner, _whole(pod)):
+            if copy.about.pod.uid != pod.uid:
+                raise refused(_replaced(copy.about))
+            copy.heard_s = self.clock()
             return copy
         raise Refused(
             404,
             f"copy {quote(name[:32])} is not known on the node of"
-            f" pod {quote(whole_pod)}: the agent was restarted, there was no request"
+            f" pod {quote(_whole(pod))}: the agent was restarted, there was no request"
             " about it for 15 minutes, or the pod was replaced; start the copy again",
         )
 
     def expires(self, copy: Copy[NodeCopy]) -> str:
-        left_s = copy.heard_s + self.copies.lifetime_s - self._clock()
-        return format_moment(time.time() + left_s)
+        return format_moment(time.time() + copy.heard_s + self.lifetime_s - self.clock())
 
     async def check_moving(self, copy: Copy[NodeCopy], offset: int) -> None:
         """Require that a copy can continue to transfer bytes at an offset."""
@@ -177,7 +166,7 @@ class NodeCopies:
         if copy.state is not State.MEASURING and offset > copy.size_bytes:
             raise Refused(422, f"the archive has {copy.size_bytes} bytes")
 
-    async def commit(self, copy: Copy[NodeCopy]) -> None:
+    async def finish(self, copy: Copy[NodeCopy]) -> None:
         """Move an archive that has arrived into place, or end a copy that the client has whole.
 
         If that takes long, the copy is in the phase ``Committing`` afterwards, and a second call
@@ -190,71 +179,74 @@ class NodeCopies:
                 raise Refused(409, f"only {copy.offset} of {copy.size_bytes} bytes have arrived")
             await self._check(copy)
         if not copy.state.is_over:
-            await self.copies.commit(copy, PATIENCE_S)
+            await self.commit(copy, PATIENCE_S)
 
     async def abandon(self, copy: Copy[NodeCopy]) -> None:
         """Abandon a copy: nothing of it is left, unless it is already in place."""
-        await self.copies.give_up(copy, Event.ABANDONED, "it was given up", limit_s=PATIENCE_S)
+        await self.give_up(copy, Event.ABANDONED, "it was given up", limit_s=PATIENCE_S)
 
     async def _check(self, copy: Copy[NodeCopy]) -> None:
         """Require that a copy can continue: it has not failed, and its container still runs."""
         _check_not_failed(copy)
         try:
-            await asyncio.to_thread(self._check_runs, copy.about.place)
+            await asyncio.to_thread(self._check_runs, copy.about)
         except PycrictlError as exc:
             if isinstance(exc, FailedPrecondition):
-                self.copies.fail(copy, exc)
+                self.fail(copy, exc)
             raise refused(exc) from exc
 
     # In threads
 
     def work(self, copy: Copy[NodeCopy], watch: Watch) -> Summary:
         """Read or write the archive of a copy."""
-        spec = copy.about.spec
+        about, spec = copy.about, copy.about.spec
         raise_file_limit()
-        with self._method(copy.about.place) as method:
-            if isinstance(copy.transfer, Upload):
-                return method.write(copy.transfer, spec.path, spec.rules, watch)
-            return copy.transfer.fill(method, spec.path, watch, follow=spec.follow_links)
+        try:
+            with self._open_client() as client:
+                locate = partial(on_node.locate_here, client, about.container_id)
+                method = on_node.OnNode(locate)
+                if isinstance(copy.transfer, Upload):
+                    return method.write(copy.transfer, spec.path, spec.rules, watch)
+                return copy.transfer.fill(method, spec.path, watch, follow=spec.follow_links)
+        except (FailedPrecondition, NotFound):
+            self._check_runs(about)
+            raise
 
-    @contextmanager
-    def _method(self, place: Place) -> Iterator[on_node.OnNode]:
-        with self._open_client() as client:
-            try:
-                yield on_node.OnNode(partial(on_node.locate_here, client, place.container_id))
-            except (FailedPrecondition, NotFound):
-                self._check_runs(place)
-                raise
-
-    def _find_container(self, asked: Place) -> Place:
-        """Return a place with the IDs of its running container."""
-        labels = {POD_UID: asked.pod_uid, CONTAINER_NAME: asked.container}
-        found = self._containers(label_selector=labels)
-        running = [one for one in found if one.state == cri_pb2.CONTAINER_RUNNING]
+    def _find_container(self, pod: Pod, name: str) -> cri_pb2.Container:
+        """Return the running container of a pod."""
+        containers = self._containers(label_selector={POD_UID: pod.uid, CONTAINER_NAME: name})
+        running = [one for one in containers if one.state == cri_pb2.CONTAINER_RUNNING]
         if not running:
-            state = "is not running" if found else "has not been made yet"
-            raise NotFound(
-                f"container {quote(asked.container)} of pod {quote(asked.whole_pod)} {state}",
-                code="NotFound",
+            shown, names = (
+                quote(_whole(pod)),
+                [image.container for image in pod.images if not image.is_volume],
             )
-        newest = max(running, key=lambda one: one.created_at)
-        return replace(asked, container_id=newest.id, sandbox_id=newest.pod_sandbox_id)
+            state = "is not running" if containers else "has not been made yet"
+            message = f"container {quote(name)} of pod {shown} {state}"
+            if names and name not in names:
+                message = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
+            raise NotFound(message, code="NotFound")
+        return max(running, key=lambda container: container.created_at)
 
-    def _check_runs(self, place: Place) -> None:
+    def _check_runs(self, about: NodeCopy) -> None:
         """Require that a container still runs; raise ``FailedPrecondition`` if not."""
-        found = self._containers(id=place.container_id)
-        if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in found):
-            raise _replaced(place)
+        containers = self._containers(id=about.container_id)
+        if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in containers):
+            raise _replaced(about)
 
     def _containers(self, **wanted: Any) -> Sequence[cri_pb2.Container]:
         request = cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(**wanted))
         with self._open_client() as client:
-            found: Sequence[cri_pb2.Container] = client.call("ListContainers", request).containers
-        return found
+            listed: Sequence[cri_pb2.Container] = client.call("ListContainers", request).containers
+        return listed
 
-    def _sweep(self) -> None:
+    def _sweep_stages(self) -> None:
         with suppress(PycrictlError, OSError), self._open_client() as client:
             on_node.sweep(partial(on_node.locate_here, client))
+
+
+def _whole(pod: Pod) -> str:
+    return f"{pod.namespace}/{pod.name}"
 
 
 def _check_not_failed(copy: Copy[NodeCopy]) -> None:
@@ -262,9 +254,9 @@ def _check_not_failed(copy: Copy[NodeCopy]) -> None:
         raise lasting(copy.error)
 
 
-def _replaced(place: Place) -> FailedPrecondition:
+def _replaced(about: NodeCopy) -> FailedPrecondition:
     return FailedPrecondition(
-        f"container {quote(place.container)} of pod {quote(place.whole_pod)} was stopped or"
+        f"container {quote(about.container)} of pod {quote(_whole(about.pod))} was stopped or"
         " replaced since the copy began: the copy cannot be resumed",
         code="FailedPrecondition",
         hint="start the copy again",

@@ -7,12 +7,11 @@ import logging
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
-from pycrictl.base.foreign import cleaned, count, flag, mapping, strict, text
+from pycrictl.base.foreign import cleaned, count, flag, mapping, parse, strict, text
 from pycrictl.base.servicelog import Whole
 from pycrictl.cluster.agent.api.names import COPIES, COPY_KIND, GROUP_VERSION, Refusal
 from pycrictl.copy.rules.outcome import refusal_codes
@@ -20,6 +19,7 @@ from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copy, GivenUp
 from pycrictl.copy.service.life import Event, State
+from pycrictl.kube.pods import Pod
 
 log = logging.getLogger("pycrictl.cluster.agent")
 
@@ -28,6 +28,8 @@ RETRY_S: Final = 10
 
 NAME: Final = re.compile(r"[0-9a-f]{32}")
 """The names of copies: 128 random bits, which cannot be guessed."""
+
+MAX_BODY_BYTES: Final = 64 * 1024
 
 _PHASES: Final = {
     State.MEASURING: "Measuring",
@@ -40,116 +42,99 @@ _PHASES: Final = {
 T = TypeVar("T")
 
 
-class Direction(StrEnum):
-    TO = "To"
-    FROM = "From"
-    UNKNOWN = "Unknown"
-    """For a copy that was refused before its direction was known."""
-
-
-@dataclass(frozen=True, slots=True)
-class CopyOwner:
+class CopyOwner(NamedTuple):
     """The owner of a copy, as authenticated by the API server."""
 
     name: str
     uid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The container of a copy, as it was when the copy began.
-
-    Attributes:
-        pod_uid: distinguishes the pod from another one of that name.
-        container_id: distinguishes the container from its replacement; empty until it is known.
-        sandbox_id: of the pod, at the runtime; empty until it is known.
-    """
-
-    namespace: str
-    pod: str
-    pod_uid: str
-    container: str
-    container_id: str = ""
-    sandbox_id: str = ""
-
-    @property
-    def whole_pod(self) -> str:
-        return f"{self.namespace}/{self.pod}"
-
-
-@dataclass(frozen=True, slots=True)
-class CopySpec:
+class CopySpec(NamedTuple):
     """The copy that is requested.
 
     Attributes:
+        direction: ``To`` or ``From`` the container; ``Unknown`` if the request cannot be read.
         container: empty for the pod's default.
         size_bytes, crc32: of the archive; known beforehand only for a copy into a container.
         archive: keep owners, times and special bits.
-        early: start sending a copy out of the container before its archive is complete.
     """
 
-    direction: Direction
-    path: bytes
+    direction: str = "Unknown"
+    path: bytes = b""
     container: str = ""
     size_bytes: int = 0
     crc32: int = 0
     archive: bool = False
     follow_links: bool = False
     overwrite: bool = True
-    early: bool = False
 
     @property
     def rules(self) -> Rules:
         return Rules(archive=self.archive, no_clobber=not self.overwrite)
 
-    @property
-    def document(self) -> dict[str, Any]:
-        sizes = {"size": self.size_bytes, "checksum": self.crc32}
-        return {
-            "direction": self.direction.value,
-            "container": self.container,
-            "path": os.fsdecode(self.path),
-            **(sizes if self.direction is Direction.TO else {}),
-            "options": {key: getattr(self, name) for key, name in _OPTIONS.items()},
-        }
+
+_OPTIONS: Final = {"archive": "archive", "followLinks": "follow_links", "overwrite": "overwrite"}
 
 
-_OPTIONS: Final = {
-    "archive": "archive",
-    "followLinks": "follow_links",
-    "overwrite": "overwrite",
-    "early": "early",
-}
+def parse_request(body: bytes) -> tuple[str, CopySpec]:
+    """Return the name in a request that begins a copy, empty if absent, and its spec.
+
+    Raises:
+        Refused: it is not valid.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise Refused(413, "the object is too large")
+    try:
+        document = parse(body)
+    except ValueError:
+        raise Refused(400, "the object is not JSON") from None
+    try:
+        name = _optional(mapping(document, "metadata"), "name", text) or ""
+        if name and not NAME.fullmatch(name):
+            raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
+        return name, _spec(_required(document, "spec", mapping))
+    except UsageError as exc:
+        raise Refused(422, exc.message) from None
 
 
-def parse_spec(document: object) -> CopySpec:
-    spec = _required(document, "spec", mapping)
+def _spec(spec: dict[str, Any]) -> CopySpec:
     direction = text(spec.get("direction"))
-    if direction not in (Direction.TO, Direction.FROM):
+    if direction not in ("To", "From"):
         raise UsageError('spec.direction must be "To" or "From"')
-    is_to = direction == Direction.TO
+    is_to = direction == "To"
     try:
         path = os.fsencode(_required(spec, "path", text))
     except UnicodeEncodeError:
         raise UsageError("spec.path has a character that is not valid in a path") from None
     check_container_path(path)
     options = _optional(spec, "options", mapping)
-    found = {name: _optional(options, key, flag) for key, name in _OPTIONS.items()}
+    given = {name: _optional(options, key, flag) for key, name in _OPTIONS.items()}
     return CopySpec(
-        Direction(direction),
+        direction,
         path,
         _optional(spec, "container", text) or "",
         _required(spec, "size", count) if is_to else 0,
         _required(spec, "checksum", _crc32) if is_to else 0,
-        **{name: value for name, value in found.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
-def parse_name(document: object) -> str:
-    name = _optional(mapping(document, "metadata"), "name", text) or ""
-    if name and not NAME.fullmatch(name):
-        raise UsageError("metadata.name must be 32 hexadecimal digits, made at random")
-    return name
+def _optional(document: object, key: str, read: Callable[[object], T]) -> T | None:
+    try:
+        return strict(mapping(document).get(key), read)
+    except ValueError:
+        raise UsageError(f"{key} has a value of the wrong type") from None
+
+
+def _required(document: object, key: str, read: Callable[[object], T]) -> T:
+    value = _optional(document, key, read)
+    if value is None:
+        raise UsageError(f"{key} is missing")
+    return value
+
+
+def _crc32(value: object) -> int:
+    return count(value, (1 << 32) - 1)
 
 
 @dataclass(eq=False)
@@ -157,15 +142,23 @@ class NodeCopy:
     """What the agent knows about a copy.
 
     Attributes:
+        pod: as it was when the copy began; its UID distinguishes it from another of that name.
+        container: its name.
+        container_id: distinguishes the container from its replacement.
         created: when it was requested (RFC 3339).
         expected_bytes: the size of its archive as far as that can be told in advance; else 0.
     """
 
     owner: CopyOwner
-    place: Place
+    pod: Pod
     spec: CopySpec
-    created: str = ""
-    expected_bytes: int = field(default=0)
+    container: str
+    container_id: str
+    created: str
+    expected_bytes: int = 0
+
+    def expect(self, size_bytes: int) -> None:
+        self.expected_bytes = size_bytes
 
 
 def phase_of(copy: Copy[NodeCopy]) -> str:
@@ -174,7 +167,7 @@ def phase_of(copy: Copy[NodeCopy]) -> str:
 
 
 def document_of(copy: Copy[NodeCopy], expires: str) -> dict[str, Any]:
-    about, phase = copy.about, phase_of(copy)
+    about, spec, phase = copy.about, copy.about.spec, phase_of(copy)
     status: dict[str, Any] = {"phase": phase, "offset": copy.offset}
     if copy.state is not State.MEASURING:
         status |= {"size": copy.size_bytes, "checksum": copy.crc32}
@@ -183,16 +176,22 @@ def document_of(copy: Copy[NodeCopy], expires: str) -> dict[str, Any]:
     if isinstance(copy.error, Refused):
         status |= {"message": copy.error.message, "code": copy.error.code}
     if phase == "Succeeded" or (phase == "Transferring" and not copy.is_to):
-        status["outcome"] = cleaned(json.loads(copy.skips.success(copy.summary)))
+        status["outcome"] = cleaned(json.loads(copy.success()))
     return {
         "apiVersion": GROUP_VERSION,
         "kind": COPY_KIND,
         "metadata": {
             "name": copy.name,
-            "namespace": about.place.namespace,
-            "creationTimestamp": about.created or None,
+            "namespace": about.pod.namespace,
+            "creationTimestamp": about.created,
         },
-        "spec": {**about.spec.document, "container": about.place.container},
+        "spec": {
+            "direction": spec.direction,
+            "container": about.container,
+            "path": os.fsdecode(spec.path),
+            **({"size": spec.size_bytes, "checksum": spec.crc32} if copy.is_to else {}),
+            "options": {key: getattr(spec, name) for key, name in _OPTIONS.items()},
+        },
         "status": {**status, "expiresAt": expires},
     }
 
@@ -201,6 +200,7 @@ class CopyEnded(NamedTuple):
     """What log and metrics get of a copy that is over or was refused.
 
     Attributes:
+        pod: NAMESPACE/NAME.
         end: a state in which a copy is over (``copy.service.life``).
         size_bytes: of its archive, as announced or made.
         moved_bytes: how much of that was delivered.
@@ -208,7 +208,8 @@ class CopyEnded(NamedTuple):
     """
 
     owner: CopyOwner
-    place: Place
+    pod: str
+    container: str
     spec: CopySpec
     end: State
     size_bytes: int = 0
@@ -221,9 +222,9 @@ class CopyEnded(NamedTuple):
         return {
             "user": self.owner.name,
             "uid": self.owner.uid,
-            "pod": self.place.whole_pod,
-            "container": self.place.container,
-            "direction": self.spec.direction.value.lower(),
+            "pod": self.pod,
+            "container": self.container,
+            "direction": self.spec.direction.lower(),
             "path": Whole(os.fsdecode(self.spec.path)),
             "size_bytes": self.size_bytes,
             "moved_bytes": self.moved_bytes,
@@ -262,21 +263,3 @@ def refused(exc: Exception) -> Refused:
 def lasting(why: Refused) -> Refused:
     """Return why a copy has failed, with 422 in place of 429: a retry cannot help."""
     return Refused(422, why.message) if why.code == 429 else why
-
-
-def _optional(found: object, key: str, read: Callable[[object], T]) -> T | None:
-    try:
-        return strict(mapping(found).get(key), read)
-    except ValueError:
-        raise UsageError(f"{key} has a value of the wrong type") from None
-
-
-def _required(found: object, key: str, read: Callable[[object], T]) -> T:
-    value = _optional(found, key, read)
-    if value is None:
-        raise UsageError(f"{key} is missing")
-    return value
-
-
-def _crc32(value: object) -> int:
-    return count(value, (1 << 32) - 1)

@@ -9,8 +9,8 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
@@ -18,25 +18,21 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
-from pycrictl.base.errors import PycrictlError, UsageError
+from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import parse
-from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.answers import respond
 from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import (
+    MAX_BODY_BYTES,
     Audit,
     CopyEnded,
     CopyOwner,
     CopySpec,
-    Direction,
-    NodeCopy,
-    Place,
     Refused,
     document_of,
-    parse_name,
-    parse_spec,
+    parse_request,
 )
 from pycrictl.cluster.agent.copies.streams import (
     MESSAGE_BYTES,
@@ -48,7 +44,6 @@ from pycrictl.cluster.agent.copies.streams import (
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.trust.access import Access
 from pycrictl.cluster.agent.trust.frontproxy import User
-from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.life import State
 from pycrictl.copy.transfer.messages import PIECES_PROTOCOL
 from pycrictl.kube.pods import Pod
@@ -57,12 +52,10 @@ OWNER: Final = "X-Pycrictl-Owner"
 FORWARD_S: Final = 55.0
 """How long the other agent may take; the API server gives a request 60 s."""
 
-MAX_BODY_BYTES: Final = 64 * 1024
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 MAX_ANSWER_VALUES: Final = 10_000
 
 _MAX_OWNER_CHARS: Final = 8192
-_UNKNOWN: Final = CopySpec(Direction.UNKNOWN, b"")
 
 
 class CopyRequest(NamedTuple):
@@ -120,114 +113,68 @@ class CopyRoutes:
             )
         except Refusal as exc:
             if asked.http.method == "POST" and not asked.words:
-                spec = _UNKNOWN
+                spec = CopySpec()
                 with suppress(Refused):
-                    _, spec = await _asked_for(asked)
-                place = Place(namespace, name, "", spec.container)
-                self.audit(_refused(owner, place, spec, exc))
+                    _, spec = parse_request(await _body_of(asked.http))
+                what = owner, f"{namespace}/{name}", spec.container, spec
+                self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=exc.message))
             raise
-        async with self._pod(asked) as pod:
-            if pod.node == self.node:
-                return await self._here(asked, owner, pod)
-            if not pod.node:
-                raise Refused(409, f'pod "{namespace}/{name}" has not been assigned to a node yet')
-            return await _forward(self.peers, asked, owner, pod)
+        return await self._answer(asked, owner, forwards=True)
 
     async def answer_peer(self, asked: CopyRequest) -> web.StreamResponse:
         """Answer another agent, which has authorized the user; raise as ``answer`` does."""
-        async with self._pod(asked) as pod:
-            if pod.node != self.node:
-                raise Refused(503, f'pod "{asked.namespace}/{asked.pod}" is not on this node')
-            return await self._here(asked, _owner_of(asked.http), pod)
+        return await self._answer(asked, _owner_of(asked.http), forwards=False)
 
-    @asynccontextmanager
-    async def _pod(self, asked: CopyRequest) -> AsyncIterator[Pod]:
+    async def _answer(
+        self, asked: CopyRequest, owner: CopyOwner, *, forwards: bool
+    ) -> web.StreamResponse:
         pod = await self.cluster.pod(asked.namespace, asked.pod)
+        shown = f'pod "{asked.namespace}/{asked.pod}"'
         try:
-            yield pod
+            if pod.node != self.node and not forwards:
+                raise Refused(503, f"{shown} is not on this node")
+            if not pod.node:
+                raise Refused(409, f"{shown} has not been assigned to a node yet")
+            if pod.node != self.node:
+                return await _forward(self.peers, asked, owner, pod)
+            if self.is_off:
+                raise Refused(405, DEBUGGING_OFF)
+            if self.copies is None:
+                why = f"the agent of node {self.node} offers no copies: it has no --spool-dir"
+                raise Refused(501, why)
+            return await answer_here(self.copies, asked, owner, pod)
         except Refused as exc:
             exc.name = asked.pod
             raise
-
-    async def _here(self, asked: CopyRequest, owner: CopyOwner, pod: Pod) -> web.StreamResponse:
-        if self.is_off:
-            raise Refused(405, DEBUGGING_OFF)
-        if self.copies is None:
-            raise Refused(
-                501, f"the agent of node {self.node} offers no copies: it has no --spool-dir"
-            )
-        return await answer_here(self.copies, asked, owner, pod)
 
 
 async def answer_here(
     copies: NodeCopies, asked: CopyRequest, owner: CopyOwner, pod: Pod
 ) -> web.StreamResponse:
     """Answer a request of a user who may make copies of this pod's containers."""
-
-    def found(name: str) -> Copy[NodeCopy]:
-        return copies.find(name, owner, pod)
-
-    status = 200
+    status, body = 200, b""
+    if asked.http.method == "POST":
+        body = await _body_of(asked.http)
     match asked.http.method, asked.words:
         case "POST", []:
-            copy, status = await _begin(copies, asked, owner, pod), 201
+            copy, status = await copies.create(owner, pod, body), 201
         case "GET", [name]:
-            copy = found(name)
+            copy = copies.find(name, owner, pod)
         case "POST", [name, "commit"]:
-            await _body_of(asked.http)
-            await copies.commit(copy := found(name))
+            copy = copies.find(name, owner, pod)
+            await copies.finish(copy)
         case "POST", [name, "abandon"]:
-            await _body_of(asked.http)
-            await copies.abandon(copy := found(name))
+            copy = copies.find(name, owner, pod)
+            await copies.abandon(copy)
         case "GET", [name, "data"]:
-            moved, offset = found(name), _offset(asked.given)
+            moved, offset = copies.find(name, owner, pod), _offset(asked.given)
             await copies.check_moving(moved, offset)
-            return await serve_link(
-                asked.http, lambda link: copies.copies.attach(moved, link, offset)
-            )
+            return await serve_link(asked.http, lambda link: copies.attach(moved, link, offset))
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:
             raise Refused(404, "the server could not find the requested resource")
     return respond(document_of(copy, copies.expires(copy)), status=status)
-
-
-async def _begin(
-    copies: NodeCopies, asked: CopyRequest, owner: CopyOwner, pod: Pod
-) -> Copy[NodeCopy]:
-    try:
-        name, spec = await _asked_for(asked)
-    except Refused as exc:
-        place = Place(pod.namespace, pod.name, pod.uid, "")
-        copies.audit(_refused(owner, place, _UNKNOWN, exc))
-        raise
-    place = Place(pod.namespace, pod.name, pod.uid, spec.container or pod.container)
-    try:
-        return await copies.begin(owner, place, spec, name)
-    except Refused as exc:
-        containers = [one.container for one in pod.images if not one.is_volume]
-        if exc.code == 404 and containers and spec.container not in ("", *containers):
-            raise Refused(
-                404,
-                f"pod {quote(f'{pod.namespace}/{pod.name}')} has no container"
-                f" {quote(spec.container)}, only {', '.join(containers)}",
-            ) from exc
-        raise
-
-
-async def _asked_for(asked: CopyRequest) -> tuple[str, CopySpec]:
-    """Return the session name in a request that begins a copy, empty if absent, and its spec."""
-    try:
-        document = parse(await _body_of(asked.http))
-        return parse_name(document), parse_spec(document)
-    except UsageError as exc:
-        raise Refused(422, exc.message) from None
-    except ValueError:
-        raise Refused(400, "the object is not JSON") from None
-
-
-def _refused(owner: CopyOwner, place: Place, spec: CopySpec, why: Refusal) -> CopyEnded:
-    return CopyEnded(owner, place, spec, State.REFUSED, spec.size_bytes, error=why.message)
 
 
 def _offset(given: Mapping[str, str]) -> int:
@@ -247,10 +194,7 @@ def _owner_of(request: web.BaseRequest) -> CopyOwner:
 
 
 async def _body_of(request: web.BaseRequest) -> bytes:
-    content = await _read(request.content, MAX_BODY_BYTES + 1)
-    if len(content) > MAX_BODY_BYTES:
-        raise Refused(413, "the object is too large")
-    return content
+    return await _read(request.content, MAX_BODY_BYTES + 1)
 
 
 async def _read(stream: aiohttp.StreamReader, most: int) -> bytes:

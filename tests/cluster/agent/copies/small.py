@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -90,12 +89,11 @@ class SmallAgent:
         size_limit, per_pod, disk_limit = (
             int(self._options.get(name, 0)) for name in ("size_limit", "per_pod", "spool_limit")
         )
-        slots: Slots[Copy[NodeCopy]] = Slots(
+        slots = Slots(
             size_limit_bytes=size_limit,
             copies_per_pod=per_pod,
             disk_limit_bytes=disk_limit,
             free_bytes=partial(free_bytes, self._store),
-            clock=lambda: time.monotonic() if self.now_s is None else self.now_s,
         )
         self.copies = MadeCopies(
             self._store,
@@ -104,6 +102,7 @@ class SmallAgent:
             lambda ended: self.audits.append(ended.end.value),
             lifetime_s=self._options.get("lifetime_s", 900.0),
         )
+        self.copies.clock = lambda: self._loop.time() if self.now_s is None else self.now_s
         self.copies.agent = self
         self.copies.start()
         self._server = web.Server(self._handle, handler_cancellation=True)

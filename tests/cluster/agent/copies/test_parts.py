@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from pathlib import Path
@@ -20,117 +19,69 @@ from pycrictl.cluster.agent.copies.requests import (
     CopyEnded,
     CopyOwner,
     CopySpec,
-    Direction,
-    Place,
     refused,
 )
 from pycrictl.copy.service.copies import Copy
 from pycrictl.copy.service.life import State
-from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, REST_S, Slots, check_folder
+from pycrictl.copy.service.slots import MAX_COPIES, RESERVE_BYTES, Slots, check_folder
 from pycrictl.copy.service.transfer import Upload
 from pycrictl.copy.transfer.messages import ResumableProtocol
 from tests.proxy.copier import MIB
 
-ASKED = Place("shop", "web", "uid1", "main")
 MALLORY, JANE = "mallory", "jane"
 
 # Slots and space of a node, shared by several users
 
 
-class Node:
-    """The slots of copies alone, with a fake clock and disk.
-
-    Attributes:
-        gone: the copies that were ended to make room.
-    """
-
-    def __init__(self, *, limit_bytes: int = 0, copies_per_pod: int = 0) -> None:
-        self.now_s = 0.0
-        self.free_bytes = 1 << 40
-        self.gone: list[Copy[None]] = []
-        self.slots: Slots[Copy[None]] = Slots(
-            copies_per_pod=copies_per_pod,
-            disk_limit_bytes=limit_bytes,
-            free_bytes=lambda: self.free_bytes,
-            clock=lambda: self.now_s,
-        )
-        self.slots.expire = self._expire
-
-    async def _expire(self, copy: Copy[None], _: str) -> None:
-        self.gone.append(copy)
-        self.slots.give(copy)
-
-    def begin(self, owner: str, pod: str = "web", size_bytes: int = MIB) -> Copy[None]:
-        upload = Upload(ResumableProtocol(is_client=False, is_sender=False), size_bytes, 0)
-        copy = Copy(None, upload, pod=f"sandbox of {pod}", owner=owner, size_bytes=size_bytes)
-        asyncio.run(self.slots.take(copy))
-        return copy
-
-    def hold(self, copy: Copy[None], size_bytes: int) -> None:
-        asyncio.run(self.slots.hold(copy, size_bytes))
+def begun(slots: Slots, owner: str, pod: str = "web", size_bytes: int = MIB) -> Copy[None]:
+    upload = Upload(ResumableProtocol(is_client=False, is_sender=False), size_bytes, 0)
+    copy = Copy(None, upload, f"sandbox of {pod}", owner, size_bytes)
+    slots.take(copy)
+    return copy
 
 
 def test_what_is_announced_keeps_nobody_out() -> None:
     """One user announces 190 of 200 MiB and sends none; another must still get 150."""
-    node = Node(limit_bytes=200 * MIB)
-    node.begin(MALLORY, size_bytes=190 * MIB)
-    hers = node.begin(JANE, size_bytes=150 * MIB)
-    node.hold(hers, 150 * MIB)
+    slots = Slots(disk_limit_bytes=200 * MIB)
+    hers = begun(slots, MALLORY, size_bytes=190 * MIB)
+    his = begun(slots, JANE, size_bytes=150 * MIB)
+    slots.hold(his, 150 * MIB)
     with pytest.raises(Exhausted, match=r"210\.0 MiB of its disk, and may take 200\.0 MiB"):
-        node.begin(JANE, size_bytes=210 * MIB)  # it can never fit
-
-
-def test_what_rests_gives_way() -> None:
-    node = Node(limit_bytes=200 * MIB)
-    first = node.begin(MALLORY)
-    node.hold(first, 100 * MIB)
-    hers = node.begin(JANE)
+        begun(slots, JANE, size_bytes=210 * MIB)  # it can never fit
     with pytest.raises(Exhausted, match="of its disk"):
-        node.hold(hers, 120 * MIB)
-    node.now_s += REST_S
-    node.hold(hers, 120 * MIB)
-    assert node.gone == [first]
+        slots.hold(hers, 60 * MIB)
+    slots.give(his)
+    slots.hold(hers, 60 * MIB)
+    assert slots.held_bytes == 60 * MIB
 
 
 def test_a_part_of_the_disk_stays_free() -> None:
-    node = Node()
-    node.free_bytes = RESERVE_BYTES + 10 * MIB
-    hers = node.begin(JANE)
+    free = RESERVE_BYTES + 10 * MIB
+    slots = Slots(free_bytes=lambda: free)
+    hers = begun(slots, JANE)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        node.begin(JANE, size_bytes=11 * MIB)
+        begun(slots, JANE, size_bytes=11 * MIB)
     with pytest.raises(Exhausted, match="not enough space for the copy on the node's disk; try"):
-        node.hold(hers, 11 * MIB)
-    node.slots.hold_now(hers, 10 * MIB)
-    node.free_bytes -= 10 * MIB
-    node.slots.hold_now(hers, 9 * MIB)  # holding less always works
+        slots.hold(hers, 11 * MIB)
+    slots.hold(hers, 10 * MIB)
+    free -= 10 * MIB
+    slots.hold(hers, 9 * MIB)  # holding less always works
 
 
 def test_half_of_all_slots_are_for_others() -> None:
-    """A user gets at most half of all slots, and so does a pod, unless copies rest."""
-    node = Node()
-    many = [node.begin(MALLORY, f"p{number}") for number in range(MAX_COPIES // 2)]
-    with pytest.raises(Exhausted, match="this user has 32 copies under way, half of all"):
-        node.begin(MALLORY, "other")
-    node.begin(JANE)
-    node.now_s += REST_S
-    node.begin(MALLORY, "other")
-    assert node.gone == many[:1]
-
-    node = Node()
+    """A user gets at most half of all slots, and so does a pod."""
+    slots = Slots()
     for number in range(MAX_COPIES // 2):
-        node.begin(f"user {number}")
-    with pytest.raises(Exhausted, match="its share of all"):
-        node.begin(JANE)
+        begun(slots, MALLORY, f"p{number}")
+    with pytest.raises(Exhausted, match="this user has 32 copies under way, half of all"):
+        begun(slots, MALLORY, "other")
+    begun(slots, JANE)
 
-
-def test_what_rests_in_the_pod_gives_way() -> None:
-    node = Node(copies_per_pod=1)
-    _, first = node.begin(MALLORY, "db"), node.begin(MALLORY)
-    with pytest.raises(Exhausted, match="ContainerCopiesPerPod"):
-        node.begin(JANE)
-    node.now_s += REST_S
-    node.begin(JANE)
-    assert node.gone == [first]
+    slots = Slots()
+    for number in range(MAX_COPIES // 2):
+        begun(slots, f"user {number}")
+    with pytest.raises(Exhausted, match=r'pod "sandbox of w.*" has 32 copies under way'):
+        begun(slots, JANE)
 
 
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
@@ -149,8 +100,9 @@ def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def line(user: str, path: bytes, end: State, message: str = "") -> str:
-    spec = CopySpec(Direction.FROM, path)
-    return pairs("copy", CopyEnded(CopyOwner(user), ASKED, spec, end, 9, 4, message).fields)
+    spec = CopySpec("From", path)
+    ended = CopyEnded(CopyOwner(user), "shop/web", "main", spec, end, 9, 4, message)
+    return pairs("copy", ended.fields)
 
 
 def test_what_users_choose_is_escaped() -> None:

@@ -16,7 +16,7 @@ from websockets.sync.client import ClientConnection, unix_connect
 from websockets.typing import Subprotocol
 
 from pycrictl.base.errors import CopyError
-from pycrictl.copy.service import transfer
+from pycrictl.copy.service.transfer import Transfer
 from pycrictl.copy.transfer.messages import (
     ACKNOWLEDGEMENT,
     MAX_PIECE_MESSAGE_BYTES,
@@ -135,7 +135,7 @@ def test_a_client_that_goes_to_sleep(work: Workstation) -> None:
 
 
 def test_the_next_connection_goes_on(work: Workstation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "HEARTBEAT_S", 0.05)
+    monkeypatch.setattr(Transfer, "heartbeat_s", 0.05)
     session = begin(work)
     with connected(work, session) as connection:
         connection.send(piece(0, CONTENT[:200_000]))

@@ -7,9 +7,7 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -248,7 +246,8 @@ def test_what_is_not_a_copy(work: Workstation) -> None:
             work.api.begin({**TO, **bad})
     with pytest.raises(CopyError, match="too large"):
         work.api.begin({**TO, "more": "x" * 100_000})
-    assert work.agent.copies.snapshot() == {"copies": 0, "spool_bytes": 0}
+    assert work.agent.copies.current == {}
+    assert work.agent.copies.slots.held_bytes == 0
 
 
 class Changed(Archive):
@@ -370,17 +369,3 @@ def test_an_interruption_after_starting_over(work: Workstation) -> None:
     assert first.endswith("; retrying")
     assert anew.endswith(": starting over")
     assert second.endswith("; retrying")
-
-
-def test_the_answer_has_size_and_checksum_unless_it_is_wanted_early(work: Workstation) -> None:
-    gate = threading.Event()
-    gate.set()
-    work.start(make=making(gate.wait))
-    whole = work.api.begin(FROM, "1" * 32)["status"]
-    gate.clear()
-    early = work.api.begin(FROM | {"options": {"early": True}}, "2" * 32)["status"]
-    gate.set()
-    assert (whole["phase"], early["phase"]) == ("Transferring", "Measuring")
-    assert (whole["size"], whole["checksum"]) == (len(archive()), zlib.crc32(archive()))
-    assert early["expectedSize"] == len(archive())
-    assert "size" not in early
