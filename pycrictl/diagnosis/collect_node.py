@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -35,9 +34,6 @@ BUDGET_S: Final = 4.0
 
 CALL_S: Final = 1.5
 """Time limit of one call to the runtime."""
-
-_TIME_ERROR: Final = 5
-_TIMEX_BYTES: Final = 512
 
 
 class NodeCollector(Asking):
@@ -73,7 +69,6 @@ class NodeCollector(Asking):
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
         self._begin("host", lambda: self._look_at_host(root))
         self._begin("proxy", lambda: self._known.update(ask_proxy()))
-        self._known["is_clock_synchronized"] = _is_synchronized()
         self._end(BUDGET_S)
         for client in clients:
             client.close()
@@ -200,12 +195,3 @@ def _registries_of(images: Iterable[cri_pb2.Image]) -> list[Reference]:
             reference = parse(name)
             found.setdefault(reference.host, []).append(reference)
     return [images[0] for images in sorted(found.values(), key=len, reverse=True)]
-
-
-def _is_synchronized() -> bool | None:
-    """Return whether the kernel reports a synchronized clock (adjtimex(2)); None if unknown."""
-    try:
-        state = ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
-    except (OSError, AttributeError):
-        return None
-    return None if state < 0 else bool(state != _TIME_ERROR)

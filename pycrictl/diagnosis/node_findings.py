@@ -47,7 +47,6 @@ class NodeFacts:
     missing_sandbox_image: str = ""
     conditions: tuple[Condition, ...] = ()
     disks: tuple[Disk, ...] = ()
-    is_clock_synchronized: bool | None = None
     is_kubelets: bool | None = None
     kubelet_config: str = ""
     kubelet_limit: int | None = None
@@ -113,17 +112,14 @@ def _runtime(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def _clock(facts: NodeFacts) -> Iterator[Finding]:
-    advice = "start an NTP client, such as chrony or systemd-timesyncd"
     skews = [route.skew_s for route in facts.routes if route.skew_s is not None]
     skew_s = min(skews, key=abs, default=0.0)
     if abs(skew_s) > SKEW_S:
         weight = Weight.SERIOUS if abs(skew_s) > BAD_SKEW_S else Weight.WARNING
         how = "ahead of" if skew_s > 0 else "behind"
         text = f"the clock is {format_duration(round(abs(skew_s)))} {how} the registry's"
+        advice = "start an NTP client, such as chrony or systemd-timesyncd"
         yield Finding("clock", weight, text, advice)
-    elif facts.is_clock_synchronized is False:
-        text = "the clock is not synchronized, the kernel reports"
-        yield Finding("clock", Weight.NOTE, text, advice)
 
 
 def _settings(facts: NodeFacts) -> Iterator[Finding]:

@@ -236,7 +236,6 @@ class View:
     sums: Sums  # The sums of all pulls
     now: float  # The time of the snapshot, on the tracker's clock
     wall_s: float  # The same time on the wall clock
-    dropped: int = 0  # The number of reported layers for which there was no room
     # Pulls that are running or about to run, of which there is nothing to track yet
     awaited: tuple[PullState, ...] = ()
     is_known: bool = True  # Whether the source has reported its state

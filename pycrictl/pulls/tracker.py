@@ -109,18 +109,17 @@ class Tracker:
 
     Args:
         wanted: the images whose pulls are kept, and pulls that name no image; None for all.
+        max_layers: how many layers are kept of all pulls; a server may report any number.
 
     Attributes:
         pulls: the pulls by name, as their source reported them.
         is_known: the source has reported its state.
-        dropped: how many reported layers beyond ``max_layers`` were dropped.
     """
 
     def __init__(self, wanted: Iterable[str] | None = None, *, max_layers: int = 2000) -> None:
         self._wanted = None if wanted is None else tuple(wanted)
         self.pulls: dict[str, PullState] = {}
         self.is_known = True
-        self.dropped = 0
         self._max_layers = max_layers
         self._tracked: dict[str, _Pull] = {}
         self._whole: Course | None = None
@@ -209,7 +208,6 @@ class Tracker:
             sums=pulls[0].sums if len(pulls) == 1 else sums,
             now=now,
             wall_s=wall_s,
-            dropped=self.dropped,
             is_known=self.is_known,
         )
 
@@ -236,13 +234,11 @@ class Tracker:
         self._whole = None
 
     def _fit(self, pull: PullState, known: Mapping[str, _Layer]) -> PullState:
-        """Return a pull with the layers for which there is room; count the others."""
+        """Return a pull with the layers for which there is room."""
         if len(pull.layers) == len(known):
             return pull
         left = self._max_layers - sum(len(one.layers) for one in self.pulls.values())
-        layers = pull.layers[: max(left + len(known), 0)]
-        self.dropped += len(pull.layers) - len(layers)
-        return replace(pull, layers=layers)
+        return replace(pull, layers=pull.layers[: max(left + len(known), 0)])
 
     def _keyed(self, pull: PullState) -> Iterator[tuple[tuple[str, ...], LayerState]]:
         tracked = self._tracked[pull.name].layers

@@ -193,9 +193,6 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
         yield TextRow("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
     for one in facts["disks"]:
         yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
-    if facts["is_clock_synchronized"] is not None:
-        state = "synchronized" if facts["is_clock_synchronized"] else "not synchronized"
-        yield TextRow("Clock", state)
     for route in facts["routes"]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
         proxy = f", through the proxy {route['proxy']}" if route["proxy"] else ""

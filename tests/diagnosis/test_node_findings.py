@@ -20,7 +20,6 @@ WELL: dict[str, Any] = {
     "endpoint": "unix:///run/containerd/containerd.sock",
     "runtime": "containerd 2.1.0",
     "disks": (Disk("/var/lib/containerd", "images", 100 * GIB, 50 * GIB, 100, 90),),
-    "is_clock_synchronized": True,
     "kubelet_config": "/var/lib/kubelet/config.yaml",
     "kubelet_limit": 3,
 }
@@ -53,7 +52,6 @@ CONFIG = WELL["kubelet_config"]
         ({"disks": (Disk("/d", "images", 100, 0),)}, "disk-full", "serious"),
         ({"disks": (Disk("/d", "images", 100, 10),)}, "disk-pressure", "warning"),
         ({"disks": (Disk("/d", "images", 100, 90, 100, 0),)}, "disk-full", "serious"),
-        ({"is_clock_synchronized": False}, "clock", "note"),
         ({"routes": (route(GOOD, skew_s=-90.0),)}, "clock", "warning"),
         ({"routes": (route(GOOD, skew_s=4000.0),)}, "clock", "serious"),
         ({"kubelet_limit": 1}, "kubelet-serial", "note"),
@@ -127,7 +125,6 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
         "Kubelet      3 pulls at once; /var/lib/kubelet/config.yaml\n"
         "Disk         /var/lib/containerd (images): 50.0 GiB of 100.0 GiB free (50 %),"
         " 90 % of inodes\n"
-        "Clock        synchronized\n"
         "Registry     https://reg.example\n"
         "             tcp         ok     10.0.0.9 port 443 (1ms)\n"
     )
@@ -135,13 +132,13 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
 
 def test_findings_are_ordered_by_weight() -> None:
     facts = NodeFacts(
-        **WELL | {"kubelet_limit": 0, "is_clock_synchronized": False},
+        **WELL | {"kubelet_limit": 0},
         conditions=(Condition("NetworkReady", "no network config"),),
         routes=(route(GOOD, BAD),),
         missing=(Missing("proxy", "it does not answer"),),
     )
     kinds = [one.kind for one in examine(facts)]
-    assert kinds == ["condition", "registry", "no-limit", "clock"]
+    assert kinds == ["condition", "registry", "no-limit"]
     out = io.StringIO()
     write_node(document(facts), out)
     lines = out.getvalue().splitlines()

@@ -66,7 +66,6 @@ def view(
     now: float = 0.0,
     *,
     changed: Sequence[Part] | None = None,
-    dropped: int = 0,
     awaited: Sequence[PullState] = (),
     images: Mapping[str, Sums] | None = None,
     **more: Any,
@@ -89,7 +88,6 @@ def view(
         sums=sums([part.layer for part in parts], **more),
         now=now,
         wall_s=now,
-        dropped=dropped,
         awaited=tuple(awaited),
     )
 

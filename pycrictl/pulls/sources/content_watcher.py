@@ -98,14 +98,11 @@ class _LeasePull:
     is_placed: bool = False  # The manifest's config was read
     judged: set[str] = field(default_factory=set)  # Digests of blobs already read
     late_at: float = math.inf  # When it is shown with what is known
-    retry_at: float = -math.inf
     recheck_at: float = -math.inf
     pods: tuple[str, ...] = ()
-    expected: Expected | None = None
     candidates: tuple[str, ...] = ()
     question: Answers[str, str | None] | None = None
     shown: PullState | None = None  # As it was last shown
-    is_missed: bool = False  # It has ended, but its image was not found
     error: str = ""
 
     @property
@@ -199,7 +196,7 @@ class ContentWatcher:
         if isinstance(index, Index):
             for one in self.client.infos(each.digest for each in index.manifests):
                 self._read(pull, one, 0.0)
-        self._place(pull, (), 0.0)
+        self._place(pull, ())
         if pull.manifest is None:
             return None
         self._confirm(pull)
@@ -214,22 +211,22 @@ class ContentWatcher:
         wall_s = time.time() if wall_s is None else wall_s
         try:
             self._daemon.refresh()
-            leases = self.client.leases()
+            leases = {lease.id: lease for lease in sorted(self.client.leases(), key=created_at)}
             running = {
-                lease.id: created_s
-                for lease in sorted(leases, key=created_at)
+                lease_id: lease
+                for lease_id, lease in leases.items()
                 if (lease.labels.keys() == {EXPIRY_LABEL} or _is_load(lease))
-                and not self._daemon.is_outlived(created_s := created_at(lease))
+                and not self._daemon.is_outlived(created_at(lease))
             }
-            self._end_others(running.keys(), {lease.id for lease in leases}, tracker, now, wall_s)
-            titles = {lease.id: lease.labels.get(LOAD_LABEL, "") for lease in leases}
-            for lease_id, created_s in running.items():
+            self._end_others(running.keys(), leases.keys(), tracker, now)
+            for lease_id, lease in running.items():
                 if lease_id not in self._pulls:
-                    self._pulls[lease_id] = _LeasePull(
-                        lease_id, created_s, self.snapshotter, Layers(created_s), titles[lease_id]
-                    )
+                    began_s, image = created_at(lease), lease.labels.get(LOAD_LABEL, "")
+                    layers = Layers(began_s)
+                    pull = _LeasePull(lease_id, began_s, self.snapshotter, layers, image)
+                    self._pulls[lease_id] = pull
             if self._pulls:
-                self._look(tracker, now, wall_s)
+                self._poll_pulls(tracker, now, wall_s)
         except PycrictlError:
             self._daemon.look_again()
             raise
@@ -238,7 +235,7 @@ class ContentWatcher:
 
     # Running pulls
 
-    def _look(self, tracker: Tracker, now: float, wall_s: float) -> None:
+    def _poll_pulls(self, tracker: Tracker, now: float, wall_s: float) -> None:
         # This order loses no layer between two responses: an ingest that has vanished is a blob by
         # the time its lease is listed.
         statuses = self.client.statuses()
@@ -320,7 +317,7 @@ class ContentWatcher:
             # Documents have labels that refer to other blobs; a layer may have no labels at all.
             for info in [info for info in infos if has_children(info.labels)]:
                 self._read(pull, info.digest, now)
-        self._place(pull, blobs, now)
+        self._place(pull, blobs)
         if pull.manifest is not None and not pull.image:
             self._name(pull, is_final=now >= pull.late_at)
 
@@ -335,17 +332,13 @@ class ContentWatcher:
             pull.recheck_at = -math.inf
         return document
 
-    def _place(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
+    def _place(self, pull: _LeasePull, blobs: Iterable[str]) -> None:
         """Learn from the config which snapshots the layers are unpacked to."""
         if pull.manifest is None or pull.is_placed:
             return
-        is_there = pull.manifest.config.digest in blobs
-        if not is_there and now < pull.retry_at:
-            return
         config = self._documents.get(pull.manifest.config.digest)
-        if config is None and not is_there:
-            pull.retry_at = now + SETTLE_S
-            return
+        if config is None and pull.manifest.config.digest not in blobs:
+            return  # it is still to be fetched
         diff_ids = config.diff_ids if isinstance(config, ImageConfig) else ()
         pull.layers.place(pull.manifest.layers, chain_ids(diff_ids))
         pull.is_placed, pull.recheck_at = True, -math.inf
@@ -370,7 +363,6 @@ class ContentWatcher:
             candidates=candidates,
         )
         pull.candidates = tuple(candidates) if pull.image not in candidates else ()
-        pull.expected = self._names.expected_of(pull.lease_id)
 
     def _candidates(
         self, pull: _LeasePull, sources: Sequence[str], images: Sequence[str]
@@ -450,14 +442,9 @@ class ContentWatcher:
         lease_ids: Set[str],
         tracker: Tracker,
         now: float,
-        wall_s: float,
     ) -> None:
-        for lease_id, pull in list(self._pulls.items()):
-            if lease_id in running_ids:
-                continue
-            if pull.shown is not None and self._may_be_kept(pull, now):
-                continue
-            is_there = lease_id in lease_ids
+        for lease_id in self._pulls.keys() - running_ids:
+            pull, is_there = self._pulls[lease_id], lease_id in lease_ids
             reason = "containerd was restarted during the pull" if is_there else _NO_IMAGE
             if pull.shown is not None:
                 self._ended.append(ended := self._end(pull, reason))
@@ -466,24 +453,17 @@ class ContentWatcher:
             for other in self._pulls.values():  # its lease may have held their layers
                 other.recheck_at = -math.inf
 
-    def _may_be_kept(self, pull: _LeasePull, now: float) -> bool:
-        """Complete the state of an ended pull; return whether to check again for its image."""
+    def _end(self, pull: _LeasePull, reason: str) -> PullState:
+        """Return a pull that has ended, with its error if it has failed.
+
+        containerd makes the record of the image before it deletes the lease.
+        """
         if pull.manifest is None:
-            return False
-        pull.retry_at = -math.inf
-        self._place(pull, (), now)
+            return PullState(error=_UNKNOWN_REASON)
+        self._place(pull, ())
         if not pull.image:
             self._name(pull, is_final=True)
         self._confirm(pull)
-        is_over = pull.expected is not None and pull.expected.is_over
-        is_late = pull.is_missed or is_over or not pull.layers.is_complete
-        pull.is_missed = not is_late and not self._images(pull)
-        return pull.is_missed
-
-    def _end(self, pull: _LeasePull, reason: str) -> PullState:
-        """Return a pull that has ended, with its error if it has failed."""
-        if pull.manifest is None:
-            return PullState(error=_UNKNOWN_REASON)
         layers = pull.layers
         is_there = bool(self._images(pull))
         if is_there and layers.is_only_fetched:

@@ -31,10 +31,8 @@ HISTORY_S: Final = 3600.0
 """How far back attempts are counted."""
 
 REASONS: Final = frozenset(
-    {
-        *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-        *("RegistryUnavailable", "SignatureValidationFailed", "ImageInspectError"),
-    }
+    "ErrImagePull ImagePullBackOff InvalidImageName ErrImageNeverPull RegistryUnavailable"
+    " SignatureValidationFailed ImageInspectError".split()
 )
 """Waiting reasons of containers whose image is unavailable (kubelet's ``images`` package)."""
 
@@ -53,7 +51,6 @@ _AWAITED: Final = (
 """Two kubelet lines that name a pod and an image, from a container's start and the pod's sync."""
 
 _DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
-_ACCESS: Final = r"(?i)\b401\b|\b403\b|unauthorized|denied|authoriz|authenticat|basic auth"
 _WRAPPINGS: Final = (
     r"^(?:rpc error: code = \w+ desc = |Back-off pulling image \"[^\"]*\"(?:: |$)|ErrImagePull: "
     r"|failed to pull and unpack image \"[^\"]*\": |failed to pull image \"[^\"]*\": "
@@ -65,8 +62,7 @@ _WRAPPINGS: Final = (
 class Failure(NamedTuple):
     """The last failure of an image's pull.
 
-    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: no retry;
-    ``secrets`` are the pod's pull secrets, None if unknown.
+    ``at_s`` and ``attempts`` are 0 and ``pod`` is empty if unknown; ``is_final``: no retry.
     """
 
     image: str
@@ -75,21 +71,6 @@ class Failure(NamedTuple):
     attempts: int = 0
     pod: str = ""
     is_final: bool = False
-    secrets: tuple[str, ...] | None = None
-
-    @property
-    def explained(self) -> str:
-        if self.secrets is None or not re.search(_ACCESS, self.cause):
-            return self.cause
-        names = ", ".join(self.secrets)
-        with_what = f"pull secrets: {names}" if names else "the pod names no pull secret"
-        return f"{self.cause}; {with_what}"
-
-    @property
-    def next_try_s(self) -> float:
-        if self.is_final or not self.pod or not self.at_s:
-            return 0.0
-        return self.at_s + min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
 
     def next_try(self, wall_s: float) -> str:
         """Return when the kubelet retries, as far as is known; empty if there is no retry."""
@@ -97,13 +78,14 @@ class Failure(NamedTuple):
             return ""
         if not self.at_s:
             return "the kubelet tries again"
-        if self.next_try_s < wall_s:
+        back_off_s = min(BACK_OFF_S * 2.0 ** (max(self.attempts, 1) - 1), MOST_BACK_OFF_S)
+        if self.at_s + back_off_s < wall_s:
             return "the next try is due"
-        when = time.strftime("%H:%M:%S", time.localtime(self.next_try_s))
+        when = time.strftime("%H:%M:%S", time.localtime(self.at_s + back_off_s))
         return f"next try about {when}"
 
     def text(self, wall_s: float) -> str:
-        return "; ".join(filter(None, (self.explained, self.next_try(wall_s))))
+        return "; ".join(filter(None, (self.cause, self.next_try(wall_s))))
 
     def pull(self, wall_s: float) -> PullState:
         """Return the failed pull, of which nothing else is known."""
@@ -164,7 +146,7 @@ def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
                 why = cause(one.message) or one.reason
                 is_final = one.reason in ("InvalidImageName", "ErrImageNeverPull")
                 failure = Failure(one.image, why, pod=str(pod), is_final=is_final)
-                found.setdefault(canonical(one.image), failure._replace(secrets=pod.pull_secrets))
+                found.setdefault(canonical(one.image), failure)
     return found
 
 
@@ -184,17 +166,14 @@ class Failures:
 
     def since(self, wall_s: float) -> list[Failure]:
         waiting = from_pods(self.pods())
-        owned = {canonical(one.image): pod for pod in self.pods() for one in pod.images}
-        found = []
-        for key, one in self._written.items():
-            if one.at_s < wall_s:
-                continue
-            if key in waiting:
-                one = self._with_times(key, waiting[key])
-            elif (pod := owned.get(key)) is not None:
-                one = one._replace(pod=str(pod), secrets=pod.pull_secrets)
-            found.append(one)
-        return found
+        owners = {canonical(one.image): str(pod) for pod in self.pods() for one in pod.images}
+        return [
+            self._with_times(key, waiting[key])
+            if key in waiting
+            else failure._replace(pod=owners.get(key, failure.pod))
+            for key, failure in self._written.items()
+            if failure.at_s >= wall_s
+        ]
 
     def _with_times(self, key: str, failure: Failure) -> Failure:
         written = self._written.get(key)
@@ -262,15 +241,16 @@ class Causes:
         if self._look_at is not None and now >= self._look_at:
             self._failures.look(self._clock())
             held, self._held, self._look_at = self._held, [], None
-            causes = self._failures.since(self._began_s - JOURNAL_S)
+            written = self._failures.since(self._began_s - JOURNAL_S)
             for pull in held:
-                if not pull.image and causes:
-                    found += causes
+                if not pull.image and written:
+                    found += written
                     continue
-                cause = next((one for one in causes if may_be(one.image, pull.image)), None)
-                if cause is not None:
-                    pull = replace(pull, error=cause.text(self._clock()))
-                    tracker.replace_error(pull.image, pull.error)
+                for failure in written:
+                    if may_be(failure.image, pull.image):
+                        pull = replace(pull, error=failure.text(self._clock()))
+                        tracker.replace_error(pull.image, pull.error)
+                        break
                 done.append(pull)
         for failure in found:
             if not _is_outdated(failure, active):

@@ -34,14 +34,13 @@ class Expected:
     """A pull that the caller has requested and expects to appear.
 
     ``since_s`` is the wall time before the call, ``lease_id`` the lease (or directory) matched to
-    this pull, ``is_over`` whether the call has returned.
+    this pull.
     """
 
     reference: str
     since_s: float
     credentials: Credentials | None = None
     lease_id: str | None = None
-    is_over: bool = False
 
 
 @dataclass
@@ -55,12 +54,8 @@ class Names:
         self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
-        expected.is_over = True
         if expected in self._expected:
             self._expected.remove(expected)
-
-    def expected_of(self, lease_id: str) -> Expected | None:
-        return next((one for one in self._expected if one.lease_id == lease_id), None)
 
     def choose(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Final
 
@@ -90,16 +90,14 @@ def summary(pull: PullState, elapsed_s: float) -> str:
 
 
 class History:
-    def __init__(self, note: Callable[[str], object]) -> None:
-        self._note = note
+    """The last view, and when each of its pulls began and ended."""
+
+    def __init__(self) -> None:
         self._spans: dict[str, tuple[float, float | None]] = {}
         self.last: View | None = None
 
-    def look(self, view: View) -> list[PullState]:
-        """Store a view, and when each pull began and ended; return its pulls."""
-        if view.dropped and not (self.last and self.last.dropped):
-            kept = sum(len(pull.layers) for pull in view.pulls.values())
-            self._note(f"only {kept} items are kept; others were reported and are not shown")
+    def add(self, view: View) -> list[PullState]:
+        """Store a view; return its pulls."""
         self.last = view
         for name, pull in view.pulls.items():
             began_s, ended_s = self._spans.get(name, (view.wall_s, None))
@@ -116,7 +114,7 @@ class History:
 
     def summary(self, pull: PullState) -> str:
         now_s = self.last.wall_s if self.last else 0.0
-        began_s, ended_s = self._spans.get(pull.name, (now_s, None))  # Ctrl-C may interrupt look()
+        began_s, ended_s = self._spans.get(pull.name, (now_s, None))  # Ctrl-C may interrupt add()
         return summary(pull, (now_s if ended_s is None else ended_s) - began_s)
 
     def forget(self, names: Collection[str]) -> None:

@@ -32,13 +32,13 @@ class Bars(Meters):
     ) -> None:
         super().__init__(stderr, environ)
         self._aggregate = aggregate
-        self._history = per_image.History(self.note)
+        self._history = per_image.History()
         self._first_s = 0.0
 
     def show(self, view: View) -> None:
         if self._history.last is None or not view.pulls:
             self._first_s = view.now
-        pulls = self._history.look(view)
+        pulls = self._history.add(view)
         width, rows = self.measure()
         lines: list[Meter | str] = []
         if view.awaited:

@@ -14,7 +14,8 @@ from pycrictl.show.displays.host_pulls import SumsOfHost
 from pycrictl.show.displays.outlet import HEARTBEAT_S, Lines, Objects, Outlet, Silent
 from pycrictl.show.displays.pull_bars import Bars
 
-STALL_REPEAT_S: Final = 30.0
+REPEAT_S: Final = 30.0
+"""How often it is said that something lasts."""
 
 
 class PlainLines(Lines):
@@ -28,17 +29,13 @@ class PlainLines(Lines):
     def __init__(self, stderr: TextIO, *, aggregate: bool = False) -> None:
         super().__init__(stderr)
         self._aggregate = aggregate
-        self._phases: dict[tuple[str, str], Phase] = {}
-        self._over: dict[str, bool] = {}
-        self._starts: dict[str, str] = {}
-        self._stalled_s: dict[tuple[str, str], float] = {}
-        self._awaited_s: dict[str, float] = {}
-        self._places: dict[str, tuple[int, str, bool]] = {}
-        self._history = per_image.History(self.note)
+        self._history = per_image.History()
+        # What was said last, by the name of the pull and what it was about
+        self._said: dict[tuple[object, ...], Any] = {}
         self._heartbeat: float | None = None
 
     def show(self, view: View) -> None:
-        pulls = self._history.look(view)
+        pulls = self._history.add(view)
         lines = [line for pull in pulls for line in self._begins(pull)]
         if not self._aggregate:
             for pull, layer in view.changed:
@@ -46,71 +43,67 @@ class PlainLines(Lines):
             for pull in pulls:
                 lines += self._stalls(pull)
         for pull in pulls:
-            if pull.is_over and not self._over.get(pull.name):
+            if self._is_news((pull.name, "over"), pull.is_over) and pull.is_over:
                 lines.append(self._summary(pull))
-            self._over[pull.name] = pull.is_over
         lines += self._waits(view)
         lines += self._totals(view, is_idle=all(pull.is_over for pull in pulls))
         self.write(lines)
 
     def end(self, images: Collection[str]) -> None:
-        self._over = {key: value for key, value in self._over.items() if key not in images}
-        self._starts = {key: value for key, value in self._starts.items() if key not in images}
-        self._phases = {key: value for key, value in self._phases.items() if key[0] not in images}
+        self._said = {key: said for key, said in self._said.items() if key[0] not in images}
         self._history.forget(images)
 
     def close(self) -> None:
         self.write(self._summary(pull) for pull in self._history.pulls if not pull.is_over)
         self._history.last = None
 
+    def _is_news(self, key: tuple[object, ...], said: object) -> bool:
+        """Store what is said of something; return whether it differs from what was said before."""
+        before, self._said[key] = self._said.get(key), said
+        return said != before
+
+    def _is_due(self, key: tuple[object, ...], lasts_s: float, first_s: float = 0.0) -> bool:
+        """Return whether to say how long something lasts: after ``first_s``, then now and then."""
+        before_s = self._said.get(key)
+        if lasts_s < first_s or (before_s and before_s <= lasts_s < before_s + REPEAT_S):
+            return False
+        self._said[key] = lasts_s
+        return True
+
     def _summary(self, pull: PullState) -> str:
         words = self._history.summary(pull).replace("  ", ", ")
         return f"{per_image.name(pull)} {'done: ' if pull.is_complete else ''}{words}"
 
     def _begins(self, pull: PullState) -> Iterable[str]:
-        before = self._starts.get(pull.name, "")
+        key = pull.name, "begins"
         has_failed_at_once = pull.is_over and not pull.has_started
-        if before.startswith("started") or has_failed_at_once:
+        if self._said.get(key, "").startswith("started") or has_failed_at_once:
             return
         if pull.place and not pull.has_started:
             text = per_image.queue(replace(pull, starts_in_s=None))
         else:
             text = _start(pull, "started" if pull.has_started else "waiting")
-        if text != before:
-            self._starts[pull.name] = text
+        if self._is_news(key, text):
             yield f"{per_image.name(pull)} {text}"
 
     def _changes(self, pull: PullState, layer: LayerState) -> Iterable[str]:
-        key = pull.name, layer.name
-        before = self._phases.get(key, Phase.WAITING)
-        self._phases[key] = layer.phase
-        if layer.phase is not before and layer.name and layer.phase is not Phase.FAILED:
+        key = pull.name, "phase", layer.name
+        self._said.setdefault(key, Phase.WAITING)
+        if self._is_news(key, layer.phase) and layer.name and layer.phase is not Phase.FAILED:
             yield f"{_subject(pull, layer)} {_phase(layer)}"
 
     def _stalls(self, pull: PullState) -> Iterable[str]:
         for layer in pull.layers:
-            key, said_s = (pull.name, layer.name), layer.stalled_s
-            if not said_s:
-                self._stalled_s.pop(key, None)
-            elif key not in self._stalled_s or said_s >= self._stalled_s[key] + STALL_REPEAT_S:
-                self._stalled_s[key] = said_s
+            if layer.stalled_s and self._is_due((pull.name, "stall", layer.name), layer.stalled_s):
                 size = format_part(layer.progress, layer.total)
                 yield f"{_subject(pull, layer)} {per_image.stall(layer)}, {size}"
 
     def _waits(self, view: View) -> Iterable[str]:
-        before, self._awaited_s = self._awaited_s, {}
         for pull in view.awaited:
-            said_s = before.get(pull.image)
-            waited_s = per_image.waited(pull, view.wall_s)
-            next_s = per_image.AWAITED_S if said_s is None else said_s + STALL_REPEAT_S
-            place = pull.place, pull.behind, pull.starts_in_s is not None
-            has_moved_up = pull.place and self._places.get(pull.image) != place
-            self._places[pull.image] = place
-            if waited_s >= next_s or has_moved_up:
-                said_s = waited_s
+            key, waited_s = (pull.image, "waits", pull.began_s), per_image.waited(pull, view.wall_s)
+            has_moved_up = self._is_news((pull.image, "place"), _place(pull)) and pull.place
+            if has_moved_up or self._is_due(key, waited_s, per_image.AWAITED_S):
                 yield f"{per_image.awaited_name(pull)} {per_image.awaited(pull, view.wall_s)}"
-            if said_s is not None:
-                self._awaited_s[pull.image] = said_s
 
     def _totals(self, view: View, *, is_idle: bool) -> Iterable[str]:
         if self._heartbeat is None or is_idle:
@@ -118,6 +111,11 @@ class PlainLines(Lines):
         elif view.now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = view.now
             yield phrases.sentence("total", view.sums, *per_image.words_of_sums(view))
+
+
+def _place(pull: PullState) -> tuple[int, str, bool]:
+    """Return what a reader is told of a place in the line; the time changes all the time."""
+    return pull.place, pull.behind, pull.starts_in_s is not None
 
 
 def _start(pull: PullState, verb: str) -> str:
@@ -155,12 +153,12 @@ class JsonLines(Objects):
     def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
         super().__init__(outlet)
         self._aggregate = aggregate
-        self._history = per_image.History(self.note)
+        self._history = per_image.History()
         self._sums: dict[str, Any] = {}
         self._places: dict[str, tuple[int, str, bool]] = {}
 
     def show(self, view: View) -> None:
-        self._history.look(view)
+        self._history.add(view)
         if self._aggregate:
             # Also without a new byte: the time left is known before containerd tells of the first.
             if (sums := _sums(view)) != self._sums and (view.changed or "eta_s" in sums):
@@ -176,9 +174,8 @@ class JsonLines(Objects):
     def _queued(self, view: View) -> Iterable[dict[str, Any]]:
         """Return objects for the pulls whose place in the line has changed."""
         for pull in view.awaited:
-            place = pull.place, pull.behind, pull.starts_in_s is not None
-            if pull.place and self._places.get(pull.image) != place:
-                self._places[pull.image] = place
+            if pull.place and self._places.get(pull.image) != _place(pull):
+                self._places[pull.image] = _place(pull)
                 yield _object(pull, LayerState())
 
     def end(self, images: Collection[str]) -> None:

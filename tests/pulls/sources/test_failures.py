@@ -139,22 +139,6 @@ def test_when_it_is_tried_again(attempts: int, pause_s: int) -> None:
     assert failure._replace(pod="").text(0.0) == "no"
 
 
-@pytest.mark.parametrize(
-    ("cause", "secrets", "expected"),
-    [
-        ("401 Unauthorized", (), "401 Unauthorized; the pod names no pull secret"),
-        ("pull access denied", ("a", "b"), "pull access denied; pull secrets: a, b"),
-        ("not found", (), "not found"),
-        ("401 Unauthorized", None, "401 Unauthorized"),
-    ],
-)
-def test_which_secrets_a_pod_pulls_with(
-    cause: str, secrets: tuple[str, ...] | None, expected: str
-) -> None:
-    failure = Failure(WEB, cause, pod="default/web", secrets=secrets)
-    assert failure.text(0.0) == f"{expected}; the kubelet tries again"
-
-
 class Scene:
     """A watch, the journal and the pods, at a time that a test sets."""
 

@@ -254,8 +254,12 @@ class Replay:
         self.end = self._changes[-1]["t"]
 
     def advance(self, to_s: float) -> float:
-        """Apply all changes up to ``to_s``; return the corresponding wall time."""
-        while self._changes and self._changes[0]["t"] <= to_s:
+        """Apply all changes up to ``to_s``; return the corresponding wall time.
+
+        The changes that the recorder saw at once, such as that of a lease and of its image, are up
+        to 5 ms apart.
+        """
+        while self._changes and self._changes[0]["t"] <= to_s + 0.005:
             change = self._changes.pop(0)
             self._apply(change["what"], change["key"], change.get("value"), change["t"])
         return self.began_s + to_s

@@ -106,9 +106,9 @@ def test_a_pull_that_waits_is_told_after_a_while_and_then_each_half_minute() -> 
         f"{DEMO} waiting for the registry, 40 s",
         f"{DEMO} waiting for the registry, 1 min 10 s",
     ]
-    nameless = PullState(is_begun=False, began_s=100.0)
-    again = [view([], now=111.0, awaited=[nameless]), view([], now=112.0)]
-    assert plain(*again, *again) == ["an image waiting for the runtime, 11 s"] * 2
+    nameless = [PullState(is_begun=False, began_s=began_s) for began_s in (100.0, 200.0)]
+    views = [view([], now=one.began_s + 11.0, awaited=[one]) for one in nameless]
+    assert plain(*views) == ["an image waiting for the runtime, 11 s"] * 2
 
 
 def test_each_place_in_the_line_is_told() -> None:
