@@ -106,17 +106,12 @@ def _kubelet(found: Mapping[str, Any]) -> str:
 # History
 
 
-_HISTORY: Final = (
-    *("ENDED", "IMAGE", "POD", "WAITED", "PULLED", "GOT", "REUSED", "RATE", "ATTEMPTS", "OUTCOME"),
-)
+_HISTORY: Final = tuple("ENDED IMAGE POD WAITED PULLED GOT REUSED RATE ATTEMPTS OUTCOME".split())
 
 
 def write_history(document: Mapping[str, Any], out: TextIO) -> None:
-    pulls = document["pulls"]
-    if pulls:
-        failed = sum(pull["outcome"] not in ("pulled", "present") for pull in pulls)
-        footer = f"{plural(len(pulls), 'pull')}, {failed} failed"
-        write_table(Table(_HISTORY, [*map(_past, pulls)], min_width=0, footer=footer), out)
+    if rows := [_past(pull) for pull in document["pulls"]]:
+        write_table(Table(_HISTORY, rows, min_width=0), out)
     else:
         write_lines(["no pulls"], out)
 

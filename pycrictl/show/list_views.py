@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.base.units import format_age, format_size, plural
+from pycrictl.base.units import format_age, format_size
 from pycrictl.show.columns import Column, reordered
 from pycrictl.show.render import Block, Table
 
@@ -133,17 +133,6 @@ IMAGES: Final = (
         "wide",
     ),
 )
-
-
-def images_sum(images: Sequence[cri_pb2.Image], used: Collection[str] | None) -> str:
-    def sizes(found: Sequence[cri_pb2.Image]) -> str:
-        total = format_size(sum(image.size for image in found), 3)
-        return f"{plural(len(found), 'image')}, {total}"
-
-    text = f"total: {sizes(images)}"
-    if used is not None:
-        text += f"; not in use: {sizes([image for image in images if image.id not in used])}"
-    return text
 
 
 def _is(value: bool) -> str:

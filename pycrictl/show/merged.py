@@ -155,14 +155,12 @@ class Merged:
             render.write_fitted(table.table, out, screen, header=table.has_header)
         else:
             render.write_table(table.table, out, header=table.has_header)
-        render.write_lines(table.footers, out)
 
 
 class MergedTable(NamedTuple):
     table: Table
     has_header: bool
     is_fitted: bool
-    footers: Sequence[str]
 
 
 def merged_tables(records: Records, *, shows_missing: bool) -> list[MergedTable]:
@@ -182,12 +180,10 @@ def _merged(
     header: tuple[str, ...], found: Sequence[tuple[str, Record]], shows_missing: bool
 ) -> MergedTable:
     rows: list[tuple[Any, tuple[str, ...], Tone]] = []
-    footers = []
     for host, record in found:
         content = record.content
         for row, tone, key in zip(content["rows"], content["tones"], content["order"], strict=True):
             rows.append((key, (host, *row), tone))
-        footers += [f"{host}: {content['footer']}"] if content["footer"] else []
     _, first = found[0]
     table = Table(**first.content)
     if any(key for key, _, _ in rows):
@@ -201,13 +197,12 @@ def _merged(
     merged = table._replace(
         header=(NODE, *header),
         rows=cells,
-        footer="",
         whole=(NODE, *table.whole),
         optional=(*table.optional,),
         tones=[tone for _, _, tone in rows] if any(tone for _, _, tone in rows) else (),
         order=(),
     )
-    return MergedTable(merged, first.has_header, first.is_fitted, footers)
+    return MergedTable(merged, first.has_header, first.is_fitted)
 
 
 def _with_missing(

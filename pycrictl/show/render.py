@@ -40,16 +40,15 @@ CONTROL: Final = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]"
 class Table(NamedTuple):
     """Rows under headings; every row has one cell per heading, not escaped yet.
 
-    ``min_width`` is the minimum width of a column with its gap, ``footer`` a line below. Only for
-    terminals: headings of columns that are not cut (``whole``) or are omitted if they are empty
-    (``optional``), and the colours of rows (``tones``). ``order`` has the keys by which the rows
-    are sorted, if by any, to merge them with those of other hosts.
+    ``min_width`` is the minimum width of a column with its gap. Only for terminals: headings of
+    columns that are not cut (``whole``) or are omitted if they are empty (``optional``), and the
+    colours of rows (``tones``). ``order`` has the keys by which the rows are sorted, if by any, to
+    merge them with those of other hosts.
     """
 
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     min_width: int = MIN_COLUMN_WIDTH
-    footer: str = ""
     whole: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     tones: Sequence[Tone] = ()
@@ -90,8 +89,6 @@ def write_table(table: Table, out: TextIO, *, header: bool = True) -> None:
             for line in lines
         )
     )
-    if header and table.footer:
-        write_lines(["", table.footer], out)
 
 
 def fitted_lines(table: Table, columns: int, *, header: bool = True) -> list[str]:
@@ -135,8 +132,6 @@ def write_fitted(table: Table, out: TextIO, screen: Screen, *, header: bool = Tr
         start = len(lines) - len(table.rows)
         lines[start:] = map(painted, lines[start:], table.tones)
     out.write("".join(f"{line}\n" for line in lines))
-    if header and table.footer:
-        write_lines(["", table.footer], out)
 
 
 def write_ids(ids: Iterable[str], out: TextIO) -> None:

@@ -213,8 +213,6 @@ ATTEMPTS   OUTCOME
 1          pulled (shared)
 2023-11-14T22:14:50Z   c/d:2   -             0s       1.5s     -         -         -           \
 3          failed: denied\\x1b
-
-3 pulls, 1 failed
 """
 
 

@@ -14,7 +14,6 @@ from tests.pulls.tracking import (
     layers,
     only,
     pull,
-    pull_of,
     see,
 )
 
@@ -38,19 +37,6 @@ from tests.pulls.tracking import (
 def test_phase(progress: int, total: int, error: str, phase: str, expected: Phase) -> None:
     view = see(Report("a", "l", progress, total, error, phase))
     assert only(view).phase is expected
-
-
-def test_a_failed_item_comes_alive_again() -> None:
-    tracker = Tracker()
-    failed = see(Report("a", "l", 5, 10, "boom"), tracker=tracker)
-    assert (only(failed).phase, pull_of(failed).error) == (Phase.FAILED, "boom")
-    assert failed.sums.failed == 1
-    alive = see(("a", "l", 6, 10), tracker=tracker)
-    assert (only(alive).phase, pull_of(alive).error) == (Phase.DOWNLOADING, "")
-    assert alive.sums.failed == 0
-
-
-# Numbers
 
 
 # The finest level, and order
@@ -89,14 +75,6 @@ def test_a_shared_layer_counts_once_as_far_as_it_came() -> None:
     )  # fmt: skip
     assert len(layers(view)) == 4
     assert (view.sums.progress, view.sums.total, view.sums.count) == (71, 105, 2)
-
-
-def test_a_shared_layer_that_is_there_counts_as_done() -> None:
-    view = see(
-        Report("a", "shared", 30, 100, "boom"), Report("b", "shared", 0, 100, phase="present")
-    )
-    assert (view.sums.done, view.sums.failed, view.sums.count) == (1, 0, 1)
-    assert view.sums.percent == 100
 
 
 # Stalls

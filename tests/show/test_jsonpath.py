@@ -85,16 +85,12 @@ def test_what_kubectl_prints() -> None:
         # where kubectl fails, or prints less
         ("{.items[0].labels['a.b']}", "w"),
         ("{.items[9].id}{.items[-9].id}{.items[5:].id}{.items[2:1].id}{.items[0:9].id}", "1 2"),
-        ("{.items[0][*].name} {.items[0]..*.b}", "a "),
-        ("{..metadata['name']}", "a b"),
         ("{.items[1][?(@==1)]} {.items[1].list[?(@=='x<y')]}", " x<y"),
-        ("{.items[0].metadata[?(@>0)]} {.items[0].metadata[?(@>=1.0)]}", "1 1"),
         (
             "{.items[?(@.ready==1)].id} {.items[?(@.ready!=1)].id} {.items[?(@.ready>false)].id}",
             " 2 ",
         ),
         ('{.items[?(@.id>1)].id} {.items[?(@.id>"1")].id}', " 2"),
-        ('{.items[?(@.metadata.name=="=~ match(")].id}{.items[?(@.search)].id}', ""),
         # without braces it is a path
         (".items[*].id", "1 2"),
         ("items[0].id", "1"),
@@ -105,27 +101,18 @@ def test_templates(template: str, text: str) -> None:
     assert rendered(template) == text
 
 
-def test_the_whole_document() -> None:
-    assert rendered("{$}") == rendered("{@}") == rendered("{.}") == rendered("{}")
-    assert rendered("{.}").startswith('{"containers":[{"createdAt":"1795208999000000000",')
-
-
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
         ("", "it is empty"),
         ("{.a", '"}" is missing in "{.a"'),
-        ('{"a}', '"}" is missing'),
         ("{.a[}", '"[" is not expected'),
-        ("{.a[0,1]}", '"[0,1]" is not expected'),
         ("{.a[99999999999999999999999]}", '"[99999999999999999999999]" is not expected'),
-        ("{.a b}", '" b" is not expected'),
         ("{.a[b]}", '".a[b]" is not a JSONPath: "[b]" is not expected'),
         ("{..}", '".." is not expected'),
         ("{.\x1b[2J}", '"[2J" is not expected'),
         ("{range .a}", "{range} without {end}"),
         ("{end}", "{end} without {range}"),
-        ("{range .a}{end}{end}", "{end} without {range}"),
         ("{range .a}" * (MAX_NESTING + 1) + "{end}" * (MAX_NESTING + 1), "nested too deeply"),
     ],
 )
@@ -162,12 +149,9 @@ def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     "template",
     [
         "{.a" + "[?(@" * 30_000 + ")]" * 30_000 + "}",
-        "{.a[" + "(" * 100_000 + "]}",
         "{.a" + ".a" * 50_000 + " }",
-        "{.a[" + "0," * 50_000 + "0]}",
         "{" + "'a\\'" * 30_000,
         "{" + "\\" * 100_001,
-        "{'" + "{'" * 50_000,
         "{.a['" + "b'" * 50_000,
     ],
 )
@@ -196,9 +180,3 @@ def test_an_alias_holds_at_the_top_only() -> None:
 @pytest.mark.parametrize("text", ["{.a.b}", ".a.b", "a.b", " {.a.b} ", "$.a.b", "@.a.b", "a['b']"])
 def test_paths_are_read_as_kubectl_does(text: str) -> None:
     assert JsonPath(text).find({"a": {"b": 1}}) == [1]
-
-
-def test_a_name_of_any_characters() -> None:
-    name = "a.b/c-d é\"'"
-    path = "." + "".join(f"\\{char}" if char in ". " else char for char in name)
-    assert JsonPath(path).find({name: 5}) == [5]

@@ -174,7 +174,6 @@ def images(
             known,
             wanted=[name for name, is_on in wanted.items() if is_on],
             whole=WHOLE,
-            footer=list_views.images_sum(found, known.used) if is_wide else "",
         )
 
     def in_use() -> frozenset[str] | None:

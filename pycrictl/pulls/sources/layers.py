@@ -212,20 +212,16 @@ class Layers:
                 (stores.active[key] for key in keys if key in stores.active), None
             )
             layer.is_complete = layer.is_complete or layer.digest in stores.blobs
-            has_begun = layer.is_complete or layer.phase is not Phase.WAITING
             ingest = stores.ingests.get(layer.digest)
             if keys and stores.committed.issuperset(keys):
-                if has_begun:
-                    layer.settle(Phase.DONE)
-                else:  # made between two polls, or without a download
-                    is_doubtful = True
+                is_doubtful = True  # its time tells whether this pull made it
             elif layer.is_complete:
                 self._unpack(layer)
             elif ingest is not None:
                 self._download(layer, ingest, wall_s, is_crowded=stores.is_crowded)
             else:
                 # A vanished ingest has become a blob in another lease, or was dropped.
-                is_doubtful = is_doubtful or layer.progress > 0 or has_begun
+                is_doubtful |= layer.progress > 0 or layer.phase is not Phase.WAITING
         return is_doubtful
 
     def confirm(self, blobs: Mapping[str, float], snapshots: Mapping[str, Snapshot]) -> None:

@@ -112,30 +112,34 @@ def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str
     """Return at most ``slots`` lines for unfinished items, grouped by image.
 
     Active items have the first claim to a line, then failed ones, then waiting ones; images take
-    turns. Lines follow the order of the images and their layers, which keeps them in place. At most
-    half of them are headings.
+    turns. Lines follow the order of the images and their layers, which keeps them in place.
     """
     unfinished = [pull for pull in pulls if not pull.is_complete]
-    is_flat = not any(pull.has_layers for pull in unfinished)
     has_headings = slots >= 4 if len(pulls) == 1 else len(unfinished) > 0
-    most = slots if is_flat else max(slots // 2, 1)
-    shown = sorted(unfinished, key=lambda pull: min(map(_rank, pull.layers)))[:most]
-    flat = [pull for pull in shown if not pull.has_layers]
-    free = slots - (len(shown) if has_headings else len(flat))
-    claims: list[tuple[int, int, str, str]] = []
-    for pull in shown:
-        if pull.has_layers:
-            layers = sorted(_open_layers(pull), key=_rank)
-            claims += [(_rank(one), place, pull.name, one.name) for place, one in enumerate(layers)]
+    headed = {pull.name for pull in unfinished if pull.has_layers and has_headings}
+    claims = [
+        (_rank(layer), place, pull.name, layer.name)
+        for pull in unfinished
+        for place, layer in enumerate(sorted(_open_layers(pull), key=_rank))
+    ]
     claims.sort(key=lambda claim: claim[:2])
-    elsewhere = sum(len(_open_layers(pull)) for pull in unfinished if pull not in shown)
-    if len(claims) + elsewhere > free > 1:
-        free -= 1  # for the line with the number of hidden layers
-    hidden = len(claims) + elsewhere - max(free, 0)
-    chosen = {claim[2:] for claim in claims[: max(free, 0)]}
-    names = {pull.name: per_image.name(pull) for pull in shown}
-    name_width = max((phrases.width(names[pull.name]) for pull in flat), default=0)
-    name_width = min(name_width, width // 3)
+    room = slots
+    if len(claims) + len(headed) > slots > 1:
+        room -= 1  # for the line with the number of hidden layers
+    chosen: dict[str, set[str]] = {}
+    for _, _, name, layer_name in claims:
+        lines_needed = 2 if name in headed and name not in chosen else 1
+        if lines_needed <= room:
+            room -= lines_needed
+            chosen.setdefault(name, set()).add(layer_name)
+    hidden = len(claims) - sum(map(len, chosen.values()))
+    names = {pull.name: per_image.name(pull) for pull in unfinished if pull.name in chosen}
+    flat = [
+        phrases.width(names[one.name])
+        for one in unfinished
+        if one.name in names and not one.has_layers
+    ]
+    name_width = min(max(flat, default=0), width // 3)
     lines: list[Meter | str] = []
     for pull in pulls:
         if pull.name not in names:
@@ -151,7 +155,7 @@ def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str
         if has_headings:
             lines.append(heading(pull, width))
         for layer in sorted(pull.layers, key=lambda layer: layer.phase is not Phase.FAILED):
-            if (pull.name, layer.name) in chosen:
+            if layer.name in chosen[pull.name]:
                 label = phrases.layer(layer.name, layer.digest)
                 if layer.phase is Phase.FAILED:  # an image fails as a whole
                     label = "" if has_headings else phrases.cut_name(name, width // 3)

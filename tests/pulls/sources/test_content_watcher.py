@@ -119,6 +119,10 @@ def test_present_layers(watch: Watch, fake: FakeContainerd) -> None:
     remote = {"containerd.io/snapshot/remote": "stargz"}
     fake.snapshots[made.chain_ids[2]] = Snapshot("COMMITTED", START_S + 0.1, labels=remote)
     made.begin("lease")
+    fake.blobs[made.layers[0]] = Blob(made.size_bytes, START_S - 60)
+    made.lease.holds += [  # as in containerd 2.3
+        ("content", made.layers[0]), ("snapshots/overlayfs", made.chain_ids[0]),
+    ]  # fmt: skip
     watch.poll(0.0, START_S + 1)
     phases = [item.phase for item in watch.layers(made.shown_name)]
     assert phases == [Phase.PRESENT] * 3 + [Phase.WAITING]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.sources.layers import Ingest, Layers, StoreState
+from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
 from pycrictl.pulls.state import Phase
 from pycrictl.runtime.containerd.store import Descriptor
 
@@ -42,8 +42,10 @@ def stores(
     )
 
 
-def look(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> bool:
-    return layers.look(seen, SNAPSHOTTER, wall_s)
+def look(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> None:
+    if layers.look(seen, SNAPSHOTTER, wall_s):
+        made = Snapshot(STARTED_S + 1, is_remote=False)
+        layers.confirm({}, {chain_id: made for _, chain_id in seen.committed})
 
 
 def states(layers: Layers) -> list[tuple[Phase, int]]:

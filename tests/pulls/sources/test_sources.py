@@ -115,24 +115,6 @@ def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:
     assert stream.sink.views[-1].sums.count == 1
 
 
-def test_a_layer_that_is_named_late_keeps_its_image() -> None:
-    stream = Stream()
-    stream.report("a", "1", "done", 0.0)
-    stream.endings.show(0.0)
-    stream.report("a", "2", "done", 1.0)
-    stream.endings.show(1.0)
-    stream.endings.show(2.0)
-    stream.report("a", "3", "extracting", 2.2)
-    stream.endings.show(2.2)
-    stream.endings.show(9.0)
-    assert stream.sink.ended == []
-    stream.report("a", "3", "done", 9.1)
-    stream.endings.show(9.1)
-    stream.endings.show(9.1 + SETTLE_S)
-    assert stream.sink.ended == ["a"]
-    assert [layer.name for layer in layers(stream.sink.views[-2])] == ["1", "2", "3"]
-
-
 def test_an_image_that_is_pulled_again_is_whole_and_ends_again() -> None:
     stream = Stream()
     stream.report("a", "1", "done", 0.0)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from pycrictl.base.units import duration_in_words, format_part
 from pycrictl.show.displays import phrases
 
 
@@ -37,24 +36,6 @@ def test_short_image(reference: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "expected"),
-    [
-        (0, 0, "0 B"),
-        (2048, 0, "2.0 KiB"),
-        (2048, -1, "2.0 KiB"),
-        (12, 512, "12/512 B"),
-        (0, 7 * 1024**2, "0.0/7.0 MiB"),
-        (38 * 1024**2, 61 * 1024**2, "38.0/61.0 MiB"),
-        (1024**2 - 1, 1024**2 - 1, "1.0/1.0 MiB"),
-        (1, 2**63 - 1, "0.0/8.0 EiB"),
-        (2048 * 1024**2, 1024**2, "2048.0/1.0 MiB"),
-    ],
-)
-def test_part(done: int, total: int, expected: str) -> None:
-    assert format_part(done, total) == expected
-
-
-@pytest.mark.parametrize(
     ("seconds", "expected"),
     [
         (0.0, "0:00"),
@@ -70,22 +51,6 @@ def test_part(done: int, total: int, expected: str) -> None:
 )
 def test_clock(seconds: float, expected: str) -> None:
     assert phrases.clock(seconds) == expected
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0, "0.0 s"),
-        (6.24, "6.2 s"),
-        (9.96, "10 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
-        (125, "2 min 5 s"),
-        (3725, "1 h 2 min"),
-    ],
-)
-def test_duration(seconds: float, expected: str) -> None:
-    assert duration_in_words(seconds) == expected
 
 
 def test_cut() -> None:
