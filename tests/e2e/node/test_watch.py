@@ -75,7 +75,7 @@ def test_a_pull_of_six_layers(lab: Lab, watch: Watch) -> None:
     assert {item.extracted_total for item in extracting} <= {zeros.unpacked_bytes, 0}
     assert any(MIB < item.extracted < zeros.unpacked_bytes for item in extracting)
     assert watch.items[name, zeros.digest].extracted == zeros.unpacked_bytes
-    assert max(watch.downloading) == 3
+    assert max(watch.downloading) in (3, 4)  # one is verified while the next begins
 
 
 def test_a_killed_containerd_and_a_resumed_pull(lab: Lab, watch: Watch) -> None:
