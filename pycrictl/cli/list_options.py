@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TextIO
 
 import typer
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import NotFound, NothingSelected
 from pycrictl.base.units import parse_int
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.options import formats
-from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import queries
-from pycrictl.runtime.cri.lists.lookup import Kind, Lookup
 from pycrictl.show.columns import Column, sort_paths
 from pycrictl.show.formats import Format, ListFormat, Views
 
@@ -187,36 +184,8 @@ ImageFilters = Annotated[
     ),
 ]
 DocumentOutput = Annotated[str, formats("json", "yaml", "jsonpath=TEMPLATE")]
-WatchStats = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
-Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Refresh on every change, until Ctrl-C.")
-]
-WatchSurvey = Annotated[
-    bool, typer.Option("--watch", "-w", help="Of several pods: refresh until Ctrl-C.")
-]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")]
 NoKube = Annotated[bool, typer.Option("--no-kube", help="Do not query the API server about pods.")]
-
-
-def note_missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> None:
-    """Explain an empty list if the pod or container that it was limited to does not exist."""
-    for text in _missing(app, client, *words):
-        app.env.note(text)
-
-
-def nothing_selected(app: AppContext, client: CriClient, pod: str, hint: str) -> NothingSelected:
-    return NothingSelected(
-        "no container is selected", hint=next(_missing(app, client, ("pod", pod)), hint)
-    )
-
-
-def _missing(app: AppContext, client: CriClient, *words: tuple[Kind, str]) -> Iterator[str]:
-    if app.persona.is_plain:
-        return
-    lookup = Lookup(client)
-    for kind, text in words:
-        error = lookup.target(text, kind).error if text else None
-        if isinstance(error, NotFound):
-            yield f"{error.message}: {error.hint}" if error.hint else error.message
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +193,12 @@ class ListForm:
     """The options about how ``ps``, ``pods`` and ``images`` show a list."""
 
     no_headers: NoHeaders = False
-    no_trunc: options.NoTrunc = False
+    no_trunc: Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")] = False
     output: ListOutput = "table"
-    quiet: options.Quiet = False
-    verbose: options.Verbose = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")] = (
+        False
+    )
     watch: Watch = False
 
     def format(
@@ -249,13 +220,8 @@ class ListForm:
         fetch: Callable[[], Sequence[Message]],
         chosen: ListFormat,
         views: Views,
-        *words: tuple[Kind, str],
-        client: CriClient,
     ) -> None:
-        """Show a list, once or until Ctrl-C; explain an empty one if it was limited to ``words``.
-
-        As in crictl, an empty list is not a failure.
-        """
+        """Show a list, once or until Ctrl-C. As in crictl, an empty one is not a failure."""
 
         def write(found: Sequence[Message], out: TextIO) -> None:
             chosen.write(found, views, out, None if self.no_trunc else app.screen())
@@ -264,10 +230,7 @@ class ListForm:
             with app.until_interrupted() as viewer:
                 viewer.follow(fetch, write, pause_s=LIST_PAUSE_S)
             return
-        found = fetch()
-        write(found, app.env.stdout)
-        if not found and chosen.is_table:
-            note_missing(app, client, *words)
+        write(fetch(), app.env.stdout)
 
 
 def write_diagnosis(

@@ -168,9 +168,6 @@ def containers(completer: complete.Completer) -> Any:
 
 OUTPUT_FORMATS: Final = ("json", "yaml", "table", "jsonpath=…")
 Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print IDs only.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print the details of each.")]
-NoTrunc = Annotated[bool, typer.Option("--no-trunc", help="Show full IDs and digests.")]
 Progress = Annotated[
     Mode, typer.Option("--progress", help="How to show progress; auto is bars on a terminal.")
 ]
@@ -188,34 +185,6 @@ NoManifest = Annotated[
     ),
 ]
 
-Auth = Annotated[
-    str,
-    typer.Option("--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."),
-]
-Creds = Annotated[
-    str,
-    typer.Option(
-        "--creds", envvar="CRICTL_CREDS", metavar="USER[:PASSWORD]", help="Credentials for a pull."
-    ),
-]
-Username = Annotated[
-    str, typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password.")
-]
-Authfile = Annotated[
-    str,
-    file_option(
-        "--authfile", help="Credentials as podman login writes them (default: $REGISTRY_AUTH_FILE)."
-    ),
-]
-DockerConfig = Annotated[
-    str,
-    file_option(
-        "--docker-config", help="Docker's configuration, with its logins (default: $DOCKER_CONFIG)."
-    ),
-]
-NoCredentials = Annotated[
-    bool, typer.Option("--no-credentials", help="Use no credentials of files or of the node.")
-]
 PullTimeout = Annotated[
     float,
     duration_option(
@@ -226,8 +195,6 @@ PullTimeout = Annotated[
         show_default=False,
     ),
 ]
-NoPull = Annotated[bool, typer.Option("--no-pull", help="Do not pull the container's images.")]
-WithPull = Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")]
 CancelTimeout = Annotated[
     float,
     duration_option(

@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
+
+import typer
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Cancelled, DeadlineExceeded, RuntimeFault, Unavailable, UsageError
@@ -69,9 +72,23 @@ def pull_image(
 class CredentialOptions:
     """The options about credentials of files and of the node, for requests without others."""
 
-    authfile: options.Authfile = ""
-    docker_config: options.DockerConfig = ""
-    no_credentials: options.NoCredentials = False
+    authfile: Annotated[
+        str,
+        options.file_option(
+            "--authfile",
+            help="Credentials as podman login writes them (default: $REGISTRY_AUTH_FILE).",
+        ),
+    ] = ""
+    docker_config: Annotated[
+        str,
+        options.file_option(
+            "--docker-config",
+            help="Docker's configuration, with its logins (default: $DOCKER_CONFIG).",
+        ),
+    ] = ""
+    no_credentials: Annotated[
+        bool, typer.Option("--no-credentials", help="Use no credentials of files or of the node.")
+    ] = False
 
     def keyring(self, app: AppContext) -> Keyring | None:
         """Return the credentials; None if none are to be used.
@@ -93,9 +110,25 @@ class CredentialOptions:
 class LoginOptions:
     """The options about the credentials that a request sends itself."""
 
-    auth: options.Auth = ""
-    creds: options.Creds = ""
-    username: options.Username = ""
+    auth: Annotated[
+        str,
+        typer.Option(
+            "--auth", envvar="CRICTL_AUTH", metavar="B64", help="Base64 of USER:PASSWORD."
+        ),
+    ] = ""
+    creds: Annotated[
+        str,
+        typer.Option(
+            "--creds",
+            envvar="CRICTL_CREDS",
+            metavar="USER[:PASSWORD]",
+            help="Credentials for a pull.",
+        ),
+    ] = ""
+    username: Annotated[
+        str,
+        typer.Option("--username", "-u", metavar="USER", help="User name; asks for the password."),
+    ] = ""
 
     def make(self, app: AppContext) -> cri_pb2.AuthConfig | None:
         password = _ask_password(app) if self.username else ""

@@ -159,61 +159,6 @@ def test_names_cannot_steer_the_terminal(fake: FakeServer, command: str, words: 
 
 
 @pytest.mark.parametrize(
-    ("words", "kind"),
-    [
-        (["ps", "--pod", "wbe"], "pod"),
-        (["ps", "--id", "wbe"], "container"),
-        (["pods", "--id", "wbe"], "pod"),
-        (["stats", "--seconds=0", "--pod", "wbe"], "pod"),
-        (["stats", "--seconds=0", "wbe"], "container"),
-        (["statsp", "--seconds=0", "wbe"], "pod"),
-    ],
-)
-@pytest.mark.parametrize("name", ["pycrictl", "crictl"])
-def test_a_list_of_what_is_not_there_is_empty_and_says_why(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch, name: str, words: list[str], kind: str
-) -> None:
-    monkeypatch.setattr("sys.argv", [name])
-    pods, containers = cri_pb2.ListPodSandboxResponse(), cri_pb2.ListContainersResponse()
-    pods.items.add(id="aa" * 32, metadata={"name": "web", "namespace": "default", "uid": "u"})
-    containers.containers.add(id="cc" * 32, pod_sandbox_id="aa" * 32, metadata={"name": "web"})
-
-    def answer(listed: Any) -> Any:
-        return lambda asked, _: type(listed)() if "wbe" in str(asked.filter) else listed
-
-    fake.offer("ListPodSandbox", answer(pods))
-    fake.offer("ListContainers", answer(containers))
-    fake.offer("ListContainerStats", cri_pb2.ListContainerStatsResponse())
-    fake.offer("ListPodSandboxStats", cri_pb2.ListPodSandboxStatsResponse())
-    shown = run(fake, *words)
-    assert (shown.code, len(shown.stdout.splitlines())) == (0, 1)
-    notes = [line for line in shown.stderr.splitlines() if "config file" not in line]
-    command = "pods" if kind == "pod" else "ps -a"
-    where = f"'pycrictl {command}' lists the {kind}s of the node"
-    note = f'pycrictl: no {kind} "wbe": did you mean "web"? {where}'
-    assert notes == ([note] if name == "pycrictl" else [])
-    document = run(fake, *words, "-o", "json")
-    assert (document.code, "wbe" in document.stderr) == (0, False)
-
-
-@pytest.mark.parametrize("words", [["exec", "--pod", "wbe", "ps"], ["inspect", "--pod", "wbe"]])
-def test_a_pod_that_is_not_there_is_why_nothing_is_selected(
-    fake: FakeServer, words: list[str]
-) -> None:
-    pods = cri_pb2.ListPodSandboxResponse()
-    pods.items.add(id="aa" * 32, metadata={"name": "web", "namespace": "default", "uid": "u"})
-    fake.offer("ListPodSandbox", pods)
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
-    shown = run(fake, *words)
-    assert (shown.code, shown.stdout) == (1, "")
-    assert shown.stderr == (
-        "pycrictl: no container is selected\n"
-        'hint: no pod "wbe": did you mean "web"? \'pycrictl pods\' lists the pods of the node\n'
-    )
-    assert "no pod" not in run(fake, *(word.replace("wbe", "web") for word in words)).stderr
-
-
-@pytest.mark.parametrize(
     ("words", "call", "answer"),
     [
         (["version"], "Version", cri_pb2.VersionResponse(runtime_name="fake")),

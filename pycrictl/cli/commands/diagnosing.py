@@ -46,7 +46,7 @@ def why(
     output: list_options.InspectOutput = "table",
     template: list_options.Template = "",
     no_kube: list_options.NoKube = False,
-    watch: list_options.WatchSurvey = False,
+    watch: list_options.Watch = False,
     admin_socket: AdminSocket = DEFAULT,
 ) -> None:
     """Show why pods are not running.

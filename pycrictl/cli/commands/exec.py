@@ -9,7 +9,7 @@ import typer
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import write_bytes
-from pycrictl.base.errors import MissingArgument, PycrictlError, UsageError
+from pycrictl.base.errors import MissingArgument, NothingSelected, PycrictlError, UsageError
 from pycrictl.cli import complete, list_options, options, stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri import sessions
@@ -159,7 +159,7 @@ def exec_(
                 app.env.warn("no container is selected")
             else:
                 hint = "without --state, only running containers are selected"
-                raise list_options.nothing_selected(app, client, selection.pod, hint)
+                raise NothingSelected("no container is selected", hint=hint)
     else:
         with app.open_client("runtime") as client:
             word = options.qualified(target, container=of_container, namespace=namespace)

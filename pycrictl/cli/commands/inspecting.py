@@ -65,7 +65,7 @@ def inspect(
         )
         if not words and not listed:
             hint = "without IDs, running containers are selected; see --all and --state"
-            raise list_options.nothing_selected(app, client, selection.pod, hint)
+            raise NothingSelected("no container is selected", hint=hint)
         ids = [container.id for container in listed]
         _show(app, client, "container", words, ids, chosen, views, quiet=quiet)
 

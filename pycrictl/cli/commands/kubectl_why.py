@@ -23,7 +23,7 @@ def why(
     *,
     selection: cluster_names.Selection,
     output: list_options.InspectOutput = "table",
-    watch: list_options.WatchSurvey = False,
+    watch: list_options.Watch = False,
 ) -> None:
     """Show why pods are not running.
 

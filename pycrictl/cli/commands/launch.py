@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
@@ -26,8 +26,12 @@ CANCEL_FLAG: Final = "--cancel-timeout"
 class PullOptions(LoginOptions):
     """The options of ``create`` and ``run`` about pulls of the container's images."""
 
-    no_pull: options.NoPull = False
-    with_pull: options.WithPull = False
+    no_pull: Annotated[
+        bool, typer.Option("--no-pull", help="Do not pull the container's images.")
+    ] = False
+    with_pull: Annotated[bool, typer.Option("--with-pull", help="Pull the container's images.")] = (
+        False
+    )
     pull_timeout: options.PullTimeout = 0.0
 
     def __post_init__(self) -> None:

@@ -85,8 +85,6 @@ def ps(
             lambda: queries.list_containers(client, images, query, labels_only=labels_only),
             chosen,
             Views(table, lambda one: list_views.container_block(one, known([one]))),
-            *(("pod", selection.pod), ("container", container_id)),
-            client=client,
         )
 
 
@@ -131,8 +129,6 @@ def pods(
             lambda: list_pods(client, query),
             chosen,
             Views(table, list_views.pod_block),
-            ("pod", pod_id),
-            client=client,
         )
 
 
@@ -190,5 +186,4 @@ def images(
             lambda: list_images(client, repository or "", conditions),
             chosen,
             Views(table, list_views.image_block),
-            client=client,
         )

@@ -17,7 +17,6 @@ from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection.stats import measure
 from pycrictl.runtime.cri.lists import fetch
-from pycrictl.runtime.cri.lists.lookup import Kind
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
 from pycrictl.show.formats import METRICS_FORMATS, STATS_FORMATS, Format, ListFormat, Views
@@ -40,7 +39,7 @@ class Measurement:
     seconds: Annotated[
         int, options.int_option("--seconds", "-s", help="Seconds between the two measurements.")
     ] = 1
-    watch: list_options.WatchStats = False
+    watch: list_options.Watch = False
 
 
 @options.with_records
@@ -69,13 +68,11 @@ def stats(
     Example: pycrictl stats --watch
     """
     app: AppContext = ctx.obj
-    container = container_id or positional
     labels = options.split_pairs(app, how.labels, "--label")
     condition = cri_pb2.ContainerStatsFilter(
-        id=container, pod_sandbox_id=pod, label_selector=labels
+        id=container_id or positional, pod_sandbox_id=pod, label_selector=labels
     )
-    selected: list[tuple[Kind, str]] = [("pod", pod), ("container", container)]
-    _measure(app, condition, selected, how, CONTAINER_STATS, sort_by, show_all=all_)
+    _measure(app, condition, how, CONTAINER_STATS, sort_by, show_all=all_)
 
 
 @options.with_records
@@ -100,16 +97,14 @@ def statsp(
     Example: pycrictl statsp --seconds 2 --label app=web
     """
     app: AppContext = ctx.obj
-    pod = pod_id or positional
     labels = options.split_pairs(app, how.labels, "--label")
-    condition = cri_pb2.PodSandboxStatsFilter(id=pod, label_selector=labels)
-    _measure(app, condition, [("pod", pod)], how, POD_STATS, sort_by)
+    condition = cri_pb2.PodSandboxStatsFilter(id=pod_id or positional, label_selector=labels)
+    _measure(app, condition, how, POD_STATS, sort_by)
 
 
 def _measure(
     app: AppContext,
     condition: cri_pb2.ContainerStatsFilter | cri_pb2.PodSandboxStatsFilter,
-    selected: Sequence[tuple[Kind, str]],
     how: Measurement,
     columns: Sequence[Column],
     sort_by: str,
@@ -141,8 +136,7 @@ def _measure(
             )
         return table_of(columns, rows)
 
-    def show_once(client: CriClient, viewer: Viewer) -> bool:
-        """Show one measurement; return whether there was anything to measure."""
+    def show_once(client: CriClient, viewer: Viewer) -> None:
         found = measure(client, condition)
         views = None
         if chosen.is_table:
@@ -157,7 +151,6 @@ def _measure(
             if failure.message not in warnings:
                 warnings.add(failure.message)
                 viewer.warn(failure.message)
-        return bool(found.stats or found.failures)
 
     with app.open_client("runtime") as client:
         if how.watch:
@@ -165,8 +158,8 @@ def _measure(
                 while True:
                     show_once(client, viewer)
                     time.sleep(list_options.STATS_PAUSE_S)
-        elif not show_once(client, Viewer(app.env)) and chosen.is_table:
-            list_options.note_missing(app, client, *selected)
+        else:
+            show_once(client, Viewer(app.env))
     if warnings and not how.watch:
         raise typer.Exit(ExitCode.FAILURE)
 
@@ -174,7 +167,7 @@ def _measure(
 def metricsp(
     ctx: typer.Context,
     output: list_options.DocumentOutput = "json",
-    watch: list_options.WatchStats = False,
+    watch: list_options.Watch = False,
 ) -> None:
     """Show the metrics of pods.
 

@@ -13,7 +13,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
 from pycrictl.base.units import escape, quote
-from pycrictl.cli import options
+from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.troubles import pull_words
@@ -44,7 +44,7 @@ def status(
     ctx: typer.Context,
     admin_socket: AdminSocket = DEFAULT,
     output: options.Output = "table",
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    watch: list_options.Watch = False,
 ) -> None:
     """Show the limit, the pulls in progress, the queue, and kubelet's own limit.
 
