@@ -1,4 +1,4 @@
-"""One log file, read in blocks from either end."""
+"""One log file, read in blocks from either end, and the rotated files beside it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import gzip
 import io
 import os
 import re
+import shutil
 import stat
+import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError
@@ -17,64 +21,44 @@ from pycrictl.base.units import quote
 from pycrictl.node.logs.logline import MAX_LINE_BYTES, time_ns_of
 
 BLOCK_BYTES: Final = 64 << 10
-HEAD_BYTES: Final = 256
-_START_BYTES: Final = 64 << 10
-"""Where the first time is searched for."""
+_HEAD_BYTES: Final = 256
+"""Enough to tell the files of a log apart, as lines begin with a time in nanoseconds."""
 
-_READ_ERRORS: Final = (OSError, EOFError, zlib.error)
+_ROTATED: Final = re.compile(r"[.][0-9]{8}-[0-9]{6}")
+"""What the kubelet appends to the name of a rotated log: the time, ``.20261128-101112``."""
 
 
 class LogFile:
     """An open log file, which stays open when another file takes its path.
 
-    Attributes:
-        head: the start of its first line, which tells it from the other files of the log, as lines
-            begin with a time in nanoseconds; empty while that line is unfinished.
-        begin_ns: the first time in it, or when it was last written if there is none, in nanoseconds
-            since 1970.
+    Args:
+        file: what to read; by default, the file at ``path`` is opened.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, file: io.RawIOBase | None = None) -> None:
         self.path = path
-        try:
-            # Non-blocking, so as not to wait for a writer if it is a pipe.
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-        except (OSError, ValueError) as exc:
-            raise _failure(path, exc) from None
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
-        self._raw = io.FileIO(fd)
-        self._file: io.FileIO | gzip.GzipFile = self._contents()
-        self._identify()
-
-    def _contents(self) -> io.FileIO | gzip.GzipFile:
-        return self._raw
+        self._file = file or _opened(path)
 
     def blocks(self) -> Iterator[bytes]:
-        """Read on, up to the end or a truncation."""
+        """Read on, up to the end."""
         try:
             while block := self._file.read(BLOCK_BYTES):
-                # The file may have been truncated and have grown past this place again.
-                if self.is_truncated():
-                    self._file.seek(-len(block), os.SEEK_CUR)
-                    return
                 yield block
-        except _READ_ERRORS as exc:
+        except OSError as exc:
             raise _failure(self.path, exc) from None
 
     def is_truncated(self) -> bool:
-        """Return whether the file was truncated since it was opened or rewound."""
-        if not self.head:
-            self._identify()
-        return self._stat().st_size < self.position or self.head != _head(self._start(HEAD_BYTES))
+        return self._stat().st_size < self.position
+
+    def is_at(self, path: str) -> bool:
+        """Return whether this file is at a path by now."""
+        with suppress(OSError):
+            return os.path.samestat(Path(path).stat(), self._stat())
+        return False
 
     def is_same(self, other: LogFile) -> bool:
-        """Return whether this is the other file, under another name or copied."""
-        if not other.head:
-            other._identify()
-        has_same_head = bool(other.head) and self.head == other.head
-        return has_same_head or os.path.samestat(self._stat(), other._stat())
+        """Return whether this is the other file, perhaps unpacked."""
+        return self._read_at(0)[:_HEAD_BYTES] == other._read_at(0)[:_HEAD_BYTES]
 
     @property
     def position(self) -> int:
@@ -82,15 +66,7 @@ class LogFile:
         return self._file.tell()
 
     def seek(self, position: int) -> None:
-        try:
-            self._file.seek(position)
-        except _READ_ERRORS as exc:
-            raise _failure(self.path, exc) from None
-
-    def rewind(self) -> None:
-        """Read on from the beginning of the file's new contents."""
-        self.seek(0)
-        self._identify()
+        self._file.seek(position)
 
     def seek_tail(self, lines: int, starts: re.Pattern[bytes], *, is_strict: bool = False) -> int:
         """Seek to the beginning of the last ``lines`` lines; return how many the file lacks.
@@ -138,15 +114,14 @@ class LogFile:
         Until then the runtime may still write to the old file.
         """
         try:
-            there = os.stat(self.path)  # noqa: PTH116 (by descriptor)
-            if os.path.samestat(there, self._stat()) or not there.st_size:
+            if self.is_at(self.path) or not Path(self.path).stat().st_size:
                 return None
             return LogFile(self.path)
         except (OSError, PycrictlError):
             return None  # it does not exist yet, or no longer
 
     def close(self) -> None:
-        self._raw.close()
+        self._file.close()
 
     def __enter__(self) -> LogFile:
         return self
@@ -154,20 +129,11 @@ class LogFile:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _identify(self) -> None:
-        start = self._start(_START_BYTES)
-        self.head = _head(start)
-        times = filter(None, map(time_ns_of, start.split(b"\n")))
-        self.begin_ns = next(times, self._stat().st_mtime_ns)
-
-    def _start(self, size: int) -> bytes:
-        return os.pread(self._raw.fileno(), size, 0)
-
     def _read_at(self, offset: int) -> bytes:
-        return os.pread(self._raw.fileno(), BLOCK_BYTES, offset)
+        return os.pread(self._file.fileno(), BLOCK_BYTES, offset)
 
     def _stat(self) -> os.stat_result:
-        return os.fstat(self._raw.fileno())
+        return os.fstat(self._file.fileno())
 
     def _line_blocks_back(self, end: int | None = None) -> Iterator[tuple[int, bytes]]:
         """Yield blocks of whole lines, the last first, each with its offset."""
@@ -175,7 +141,7 @@ class LogFile:
         rest = b""
         while end > 0:
             start = max(end - BLOCK_BYTES, 0)
-            block = os.pread(self._raw.fileno(), end - start, start) + rest
+            block = os.pread(self._file.fileno(), end - start, start) + rest
             cut = block.find(b"\n") + 1 or len(block)
             if start == 0 or len(block) > MAX_LINE_BYTES:
                 cut = 0
@@ -185,9 +151,54 @@ class LogFile:
             end = start
 
 
-def _head(start: bytes) -> bytes:
-    line, line_feed, _ = start[:HEAD_BYTES].partition(b"\n")
-    return line if line_feed or len(line) == HEAD_BYTES else b""
+def _opened(path: str) -> io.FileIO:
+    try:
+        # Non-blocking, so as not to wait for a writer if it is a pipe.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as exc:
+        raise _failure(path, exc) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise PycrictlError(f"the log {quote(path, 4096)} is not a regular file")
+    return io.FileIO(fd)
+
+
+def rotated(path: str) -> list[str]:
+    """Return the paths of the rotated files of a log, the oldest first, without ``.gz``."""
+    log = Path(os.path.realpath(path))
+    with suppress(OSError):
+        names = {entry.name.removesuffix(".gz") for entry in log.parent.iterdir()}
+        return [
+            str(log.with_name(name))
+            for name in sorted(names)
+            if name.startswith(log.name) and _ROTATED.fullmatch(name, len(log.name))
+        ]
+    return []
+
+
+def open_rotated(path: str, *, since_ns: int, warn: Callable[[str], None]) -> LogFile | None:
+    """Open a rotated file; None if it is gone, or was last written before ``since_ns``.
+
+    A compressed one is unpacked to a temporary file, as far as it is not damaged. While it is being
+    compressed, the file itself is still there.
+    """
+    for name in (path, f"{path}.gz"):
+        with suppress(FileNotFoundError):
+            if Path(name).stat().st_mtime_ns < since_ns:
+                return None
+            return LogFile(path) if name == path else LogFile(name, _unpacked(name, warn))
+    return None
+
+
+def _unpacked(path: str, warn: Callable[[str], None]) -> io.RawIOBase:
+    file = tempfile.TemporaryFile(buffering=0)
+    try:
+        with gzip.open(path) as compressed:
+            shutil.copyfileobj(compressed, file)
+    except (EOFError, zlib.error, OSError) as exc:
+        warn(_failure(path, exc).message)
+    file.seek(0)
+    return file
 
 
 def _line_starts(block: bytes) -> bytes:

@@ -6,14 +6,15 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError, UsageError
 from pycrictl.base.units import parse_duration, quote
-from pycrictl.node.logs.file import LogFile
+from pycrictl.node.logs.file import LogFile, open_rotated, rotated
 from pycrictl.node.logs.logline import (
     Chunk,
     Grouping,
@@ -23,16 +24,12 @@ from pycrictl.node.logs.logline import (
     time_ns_of,
 )
 from pycrictl.node.logs.logtime import parse_time
-from pycrictl.node.logs.rotation import open_earlier, open_later
 
 _SECOND_NS: Final = 10**9
 _DAY_S: Final = 86400
 
 _CLOCK_STEP_NS: Final = 60 * _SECOND_NS
 """How far the node's clock may have been set back while the log was written."""
-
-PATIENCE_S: Final = 2.0
-"""How long a rotated log may be missing; the runtime is notified right after the renaming."""
 
 LOOK_S: Final = 0.1
 """Pause before a log without new content is polled again."""
@@ -113,13 +110,23 @@ class LogReader:
 
     Args:
         warn: called with what is wrong with the log, but only once about the format of lines.
+        patience_s: how long a rotated log may be missing; the runtime is notified right after the
+            renaming.
     """
 
-    def __init__(self, path: str, selection: Selection, *, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: str,
+        selection: Selection,
+        *,
+        warn: Callable[[str], None],
+        patience_s: float = 2.0,
+    ) -> None:
         self._path = path
         self._selection = selection
         self._decoder = selection.decoder()
         self._warn = warn
+        self._patience_s = patience_s
         self._has_warned = False
         self.is_unfinished = False
 
@@ -141,7 +148,7 @@ class LogReader:
     def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
         """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
         # The log is missing briefly while it is rotated.
-        give_up_at = time.monotonic() + PATIENCE_S
+        give_up_at = time.monotonic() + self._patience_s
         while not os.path.lexists(self._path) and is_alive() and time.monotonic() < give_up_at:
             yield None  # not for long: the old file beside it grows
         is_strict = self._selection.is_strict
@@ -149,9 +156,9 @@ class LogReader:
             log = opened.enter_context(LogFile(self._path))
             if self._selection.tail_lines == 0 and not is_alive():
                 return
-            earlier, has_whole_tail = self._select(log)
-            for file in [opened.enter_context(file) for file in earlier]:
-                yield from self._all(file)
+            lacking = self._seek(log, self._selection.tail_lines)
+            known = self._rotated_before(log)
+            yield from self._earlier(known, lacking)
             line = log.line_ahead() if is_strict else None
             if line is not None and time_ns_of(line) is None:
                 shown = quote(line.decode(errors="replace"))
@@ -161,63 +168,75 @@ class LogReader:
                 lives = is_alive()
                 yield from self._rest(log)
                 new_log = log.successor()
-                if new_log is None and not log.is_truncated():
-                    if not lives:
-                        break
-                    yield None
-                    continue
                 if new_log is not None:
                     opened.enter_context(new_log)
                     yield from self._rest(log)
-                later = [] if is_strict else open_later(log, new_log)
-                for file in [opened.enter_context(file) for file in later]:
-                    yield from self._all(file)
-                yield from self._end()
-                if new_log is None:
-                    log.rewind()
-                else:
+                    yield from self._end()
+                    before = self._rotated_before(new_log)
+                    later = [path for path in before if path not in known]
+                    yield from self._earlier(later, None, but=log)
                     log.close()
-                    log = new_log
+                    log, known = new_log, before
+                elif log.is_truncated():
+                    yield from self._end()
+                    log.seek(0)
+                elif lives:
+                    yield None
+                else:
+                    break
             # Lines that were omitted do not count.
-            if not (is_strict and has_whole_tail) or self._decoder.first_bad:
+            if not (is_strict and lacking == 0 and self._selection.tail_lines) or (
+                self._decoder.first_bad
+            ):
                 rest = list(self._end())
                 self.is_unfinished = bool(rest)
                 yield from rest
 
-    def _select(self, log: LogFile) -> tuple[list[LogFile], bool]:
-        """Seek to the first selected line.
+    def _rotated_before(self, log: LogFile) -> list[str]:
+        """Return the rotated files before an open one, which may itself be rotated by now."""
+        paths = [] if self._selection.is_strict else rotated(self._path)
+        return list(takewhile(lambda path: not log.is_at(path), paths))
 
-        Returns the rotated files to read before ``log``, and whether there is a tail that needs no
-        more lines.
-        """
+    def _seek(self, file: LogFile, lines: int | None) -> int | None:
+        """Seek to the first selected line; return how many of the last ``lines`` the file lacks."""
         selection = self._selection
-        files = [*([] if selection.is_strict else open_earlier(log)), log]
-        missing, since_ns = selection.tail_lines, selection.since_ns
-        starts = line_starts(selection.only)
-        for index, file in reversed(list(enumerate(files))):
-            if missing is not None:
-                missing = file.seek_tail(missing, starts, is_strict=selection.is_strict)
-                is_first = not missing
-            else:
-                earliest_ns = 0 if since_ns is None else since_ns - _CLOCK_STEP_NS
-                is_first = file.begin_ns < earliest_ns
-                if is_first:
-                    file.seek_time(earliest_ns)
-            if is_first:
-                for unselected in files[:index]:
-                    unselected.close()
-                files = files[index:]
-                break
-        return files[:-1], bool(selection.tail_lines) and not missing
+        if lines is not None:
+            starts = line_starts(selection.only)
+            return file.seek_tail(lines, starts, is_strict=selection.is_strict)
+        if selection.since_ns is not None:
+            file.seek_time(selection.since_ns - _CLOCK_STEP_NS)
+        return None
 
-    def _all(self, file: LogFile) -> Iterator[Chunk]:
-        """Read a rotated file; if it is damaged, what can be read of it."""
-        with file:
-            try:
-                yield from self._rest(file)
-            except PycrictlError as error:
-                self._warn(error.message)
-            yield from self._end()
+    def _earlier(
+        self, paths: Sequence[str], lacking: int | None, *, but: LogFile | None = None
+    ) -> Iterator[Chunk]:
+        """Read rotated files, as far as lines of the tail are lacking; None for all lines.
+
+        Only one is open at a time, since a compressed one takes space as long as it is open.
+
+        Args:
+            but: a file that has been read, under its old name.
+        """
+        needed: list[tuple[str, int | None]] = []
+        for path in reversed(paths):
+            if lacking == 0:
+                break
+            needed.append((path, lacking))
+            if lacking is not None and (file := self._open(path, lambda _: None)):
+                with file:
+                    lacking = self._seek(file, lacking)
+        for path, lines in reversed(needed):
+            if file := self._open(path, self._warn):
+                with file:
+                    if but is None or not file.is_same(but):
+                        self._seek(file, lines)
+                        yield from self._rest(file)
+                        yield from self._end()
+
+    def _open(self, path: str, warn: Callable[[str], None]) -> LogFile | None:
+        since_ns = self._selection.since_ns
+        earliest_ns = 0 if since_ns is None else since_ns - _CLOCK_STEP_NS
+        return open_rotated(path, since_ns=earliest_ns, warn=warn)
 
     def _rest(self, file: LogFile) -> Iterator[Chunk]:
         for block in file.blocks():

@@ -133,10 +133,9 @@ def test_a_log_that_is_just_rotated(path: Path) -> None:
     assert on_stream(follow(path, *steps)) == "a\nb\n"
 
 
-def test_a_log_that_stays_away(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pycrictl.node.logs.log_reader.PATIENCE_S", 0.1)
+def test_a_log_that_stays_away(path: Path) -> None:
     waits: list[int] = []
-    reader = LogReader(str(path), ALL, warn=pytest.fail)
+    reader = LogReader(str(path), ALL, warn=pytest.fail, patience_s=0.1)
     for chunks in (reader.follow(lambda: True, lambda: waits.append(1)), reader.read()):
         with pytest.raises(PycrictlError, match="there is no log"):
             next(chunks)
