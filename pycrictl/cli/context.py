@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pycrictl.cli.persona import Persona
     from pycrictl.copy.method import Opened
     from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.show.displays.block import Viewer
     from pycrictl.show.displays.outlet import Mode, Outlet, Stdout
-    from pycrictl.show.viewer import Viewer
 
 
 class AppContext:
@@ -96,7 +96,7 @@ class AppContext:
         return colours_are_wanted(self.env.environ, is_terminal=is_terminal)
 
     def until_interrupted(self) -> AbstractContextManager[Viewer]:
-        from pycrictl.show.viewer import until_interrupted  # noqa: PLC0415 - only for --watch
+        from pycrictl.show.displays.block import until_interrupted  # noqa: PLC0415 - only for --watch
 
         return until_interrupted(self.env, has_log=self.config.debug)
 

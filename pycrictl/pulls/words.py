@@ -43,8 +43,7 @@ def far(pull: PullState) -> str:
 def standing(pull: PullState) -> str:
     """Return the place of a pull in the line, or how far it is."""
     if pull.place:
-        behind = f" behind {pull.behind}" if pull.behind else ""
-        return f"queued, place {pull.place}{behind}"
+        return queue(pull.place, pull.behind, starts_in(pull))
     return f"being pulled, {far(pull)}"
 
 

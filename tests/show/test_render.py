@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pycrictl.show import render
+from pycrictl.show.displays.block import clip
 from pycrictl.show.displays.phrases import width
 from pycrictl.show.render import (
     Block,
@@ -19,7 +20,6 @@ from pycrictl.show.render import (
     plain,
     write_fitted,
 )
-from pycrictl.show.viewer import clip
 
 HOSTILE = "a\x1b[2J\n\t\r\x07\x9b31m\u202eb"
 ESCAPED = "a\\x1b[2J\\n\\t\\r\\x07\\x9b31m\\u202eb"

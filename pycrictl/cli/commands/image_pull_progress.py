@@ -17,8 +17,8 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.node import journal
-from pycrictl.pulls.sources import node_watch
 from pycrictl.pulls.sources.endings import Pace
+from pycrictl.pulls.sources.node_watch import NodeWatch
 from pycrictl.show.displays.pull_lines import open_display
 
 
@@ -75,12 +75,9 @@ def image_pull_progress(
     app: AppContext = ctx.obj
     if namespace is not None and pod is None:
         raise UsageError("--namespace needs the name of a pod")
-    named_pod = options.named(pod, "pod")
-    request = node_watch.WatchRequest(
-        pod=options.qualified(named_pod, namespace=namespace),
-        container=options.named(container, "container"),
-        image=options.named(image, "image"),
-        wants_manifests=not no_manifest,
+    named_pod, named_container, named_image = (
+        options.named(name, kind)
+        for name, kind in ((pod, "pod"), (container, "container"), (image, "image"))
     )
     outlet = app.outlet(progress, stdout="progress")
     display = open_display(outlet, aggregate=aggregate)
@@ -91,10 +88,16 @@ def image_pull_progress(
         stack.callback(display.close)
         found = proxy_of(client, admin_socket)
         proxy = stack.enter_context(client_of(found, client)) if found is not None else None
-        knowledge = node_watch.Knowledge(
-            proxy,
-            None if no_kube else NodePods(root=root),
-            partial(journal.read, root=root),
-            credentials.keyring(app),
-        )
-        node_watch.watch(client, request, display, pace, knowledge)
+        NodeWatch(
+            client=client,
+            sink=display,
+            pace=pace,
+            pod=options.qualified(named_pod, namespace=namespace),
+            container=named_container,
+            image=named_image,
+            wants_manifests=not no_manifest,
+            proxy=proxy,
+            pods=None if no_kube else NodePods(root=root),
+            read_journal=partial(journal.read, root=root),
+            keyring=credentials.keyring(app),
+        ).run()

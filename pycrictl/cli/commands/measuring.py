@@ -19,10 +19,10 @@ from pycrictl.runtime.cri.inspection.stats import measure
 from pycrictl.runtime.cri.lists import fetch
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of
+from pycrictl.show.displays.block import Viewer
 from pycrictl.show.formats import METRICS_FORMATS, STATS_FORMATS, Format, ListFormat, Views
 from pycrictl.show.list_views import CONTAINER_STATS, NOT_MEASURED, POD_STATS, measured
 from pycrictl.show.render import Table
-from pycrictl.show.viewer import Viewer
 
 LONGEST_S: Final = 24 * 3600
 

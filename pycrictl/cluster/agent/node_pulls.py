@@ -21,7 +21,7 @@ from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector, paths_of_pods
 from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
-from pycrictl.pulls.sources.node_watch import Knowledge, WatchRequest, watch
+from pycrictl.pulls.sources.node_watch import NodeWatch
 from pycrictl.pulls.state import PullState
 
 if TYPE_CHECKING:
@@ -68,13 +68,8 @@ class _Source:
         error = PycrictlError("the source has ended")
         try:
             with connect() as (client, proxy):
-                watch(
-                    client,
-                    WatchRequest(),
-                    self,
-                    Pace(LOOK_S, follow=True),
-                    Knowledge(proxy=proxy, pods=self._owner),
-                )
+                pace = Pace(LOOK_S, follow=True)
+                NodeWatch(client=client, sink=self, pace=pace, proxy=proxy, pods=self._owner).run()
         except _Unasked:
             return
         except PycrictlError as exc:

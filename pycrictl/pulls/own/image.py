@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import starmap
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
@@ -92,8 +92,10 @@ def pull(
     """
     if limit is None:
         return _pull(client, request, timeout_s, show)
-    if image_id := _present(client, request.image):
-        return image_id
+    with suppress(NotFound):  # the CRI wants a response without image; some runtimes return this
+        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=request.image))
+        if answer.image.id:
+            return str(answer.image.id)
     began_at = time.monotonic()
     reference = request.image.image
     try:
@@ -109,15 +111,6 @@ def pull(
             return _pull(client, request, timeout_s, show)
     except KeyboardInterrupt:
         raise Interrupted(f"stopped waiting to pull {quote_reference(reference)}") from None
-
-
-def _present(client: CriClient, image: cri_pb2.ImageSpec) -> str:
-    try:
-        answer = client.call("ImageStatus", cri_pb2.ImageStatusRequest(image=image))
-    except NotFound:  # the CRI wants a response without image; some runtimes return this
-        return ""
-    image_id: str = answer.image.id
-    return image_id
 
 
 def _pull(
@@ -237,8 +230,9 @@ class PullDisplay:
             self._watcher = None
             self._sink.note(f"the progress can no longer be shown: {exc.message}")
             return
-        for name in itertools.chain.from_iterable(map(self._names, failed)):
-            self._tracker.replace_error(name, "")
+        for image in failed:
+            for name in self._names(image):
+                self._tracker.replace_error(name, "")
         # Never removed: a lease that stays empty for long no longer counts as a pull.
         self._begun |= {one.image for one in self._tracker.wanted(result.active)}
         self._show()
@@ -261,27 +255,17 @@ class PullDisplay:
         view = self._tracker.view(time.monotonic(), time.time())
         if not view.pulls:
             self._line = self._line or _Line(self._client)
-            pulls = [self._awaited(*one, self._line.pulls) for one in self._expected.items()]
-            view = replace(view, awaited=tuple(pulls))
+            view = replace(view, awaited=tuple(starmap(self._awaited, self._expected.items())))
         elif self._line is not None:
             self._line.is_closed = True
         self._sink.show(view)
 
-    def _awaited(self, image: str, expected: Expected, line: Iterable[PullState]) -> PullState:
+    def _awaited(self, image: str, expected: Expected) -> PullState:
         """Return an expected pull, which is shown until a source reports any."""
-        shown = PullState(
-            image=redact_text(image),
-            is_begun=any(not name or may_be(image, name) for name in self._begun),
-            began_s=expected.since_s,
-        )
-        for one in line:
-            if one.place and match(image, one) is Match.YES:
+        shown: dict[str, Any] = {"image": redact_text(image), "began_s": expected.since_s}
+        for pull in self._line.pulls if self._line is not None else ():
+            if pull.place and match(image, pull) is Match.YES:
                 # Another pull without a name may have been taken for this one.
-                shown = replace(
-                    shown,
-                    place=one.place,
-                    behind=one.behind,
-                    starts_in_s=one.starts_in_s,
-                    is_begun=False,
-                )
-        return shown
+                return replace(pull, layers=(), is_begun=False, **shown)
+        is_begun = any(not name or may_be(image, name) for name in self._begun)
+        return PullState(is_begun=is_begun, **shown)

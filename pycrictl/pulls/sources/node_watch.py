@@ -28,8 +28,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
@@ -93,144 +92,127 @@ def open_stream(client: CriClient, pod_id: str = WHOLE_NODE, container_id: str =
     return beside(parse_url(url), client.path)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
-    pod: str = ""
-    container: str = ""
-    image: str = ""
-    wants_manifests: bool = True
-
-
 class PodsOfNode(Protocol):
     def pods(self) -> Sequence[Pod]: ...
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None: ...
 
 
-class Knowledge(NamedTuple):
+@dataclass(eq=False, kw_only=True)
+class NodeWatch:
+    """A watch of the pulls of a pod, of a container, or of the whole node.
+
+    Attributes:
+        pod, container, image: what to watch, as the user names it; empty for all.
+        wants_manifests: registries may be asked for the sizes of layers.
+        proxy: a client of the proxy in front of the runtime, if its admin socket tells of one.
+        pods: what the API server knows of the node's pods; None if it is not asked.
+    """
+
+    client: CriClient
+    sink: Sink
+    pace: Pace
+    pod: str = ""
+    container: str = ""
+    image: str = ""
+    wants_manifests: bool = True
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
     keyring: Keyring | None = None
 
+    def run(self) -> None:
+        """Watch until no pull is left; raise ``PullFailed`` with the first reason."""
+        try:
+            outcome = self._run()
+        except KeyboardInterrupt:
+            raise Interrupted("stopped watching; the pulls go on") from None
+        conclude(outcome, self.pod, self.sink)
 
-NOTHING: Final = Knowledge()
-
-
-class _WatchTarget:
-    """A pod, a container of it, or the whole node."""
-
-    def __init__(self, client: CriClient, request: WatchRequest, pods: PodsOfNode | None) -> None:
-        self._client = client
-        self._pods = pods
-        self._name = request.container
-        self.pod = Lookup(client).find_pod(request.pod) if request.pod else None
-        self.container: cri_pb2.Container | None = None
-        self._look_for_container()
-        if self._name and self.container is None and self.pod is None:
-            raise NotFound(
-                f'no container "{self._name}"',
-                hint="name its pod as well if the container does not exist yet",
+    def _run(self) -> WatchOutcome:
+        self._sandbox = Lookup(self.client).find_pod(self.pod) if self.pod else None
+        self._found = self._find_container()
+        own: list[str] = []
+        if self.container and self._found is None:
+            if self._sandbox is None:
+                raise NotFound(
+                    f'no container "{self.container}"',
+                    hint="name its pod as well if the container does not exist yet",
+                )
+            own = self._images_of_container()
+            shown = ", ".join(map(quote_reference, own)) or "the whole pod"
+            name = quote(self.container)
+            self.sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
+        tracker = Tracker(_both(self.image, own or None))
+        timeout_s = self.client.timeout_s
+        try:
+            return watch_stream(
+                self._open_stream, tracker, self.sink, timeout_s=timeout_s, pace=self.pace
             )
+        except Unreachable as exc:
+            self.sink.note(f"{exc.message}; looking inside the runtime")
+        except PycrictlError as exc:
+            is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
+            # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
+            is_named = self._sandbox is not None or self._found is not None
+            kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
+            if not is_refused and not isinstance(exc, kinds):
+                raise
+            log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
+        return self._look_inside()
 
-    def open_stream(self, asked: CriClient) -> Target:
-        self._look_for_container()
-        container_id = self.container.id if self.container is not None else ""
-        pod_id = self.pod.id if self.pod is not None else "" if container_id else WHOLE_NODE
-        return open_stream(asked, pod_id, container_id)
+    def _open_stream(self) -> Target:
+        self._found = self._found or self._find_container()
+        container_id = self._found.id if self._found is not None else ""
+        pod_id = "" if container_id else WHOLE_NODE
+        pod_id = self._sandbox.id if self._sandbox is not None else pod_id
+        # The client may be connected to a proxy whose admin socket is not at the usual path.
+        return open_stream(self.proxy or self.client, pod_id, container_id)
 
-    def images(self) -> list[str] | None:
-        """Return the images that may be pulled for the target; None if its pod is not known."""
-        pod = self._spec()
-        if pod is None:
+    def _look_inside(self) -> WatchOutcome:
+        image, references = self.image, self._images()
+        pods = self.pods.pods if self.pods is not None else tuple
+        owners = ImageOwners(pods, names_pods=references is None) if self.pods else None
+        watcher = open_watcher(
+            self.client, owners, wants_manifests=self.wants_manifests, keyring=self.keyring
+        )
+        if references is None and not image and (self._found or self._sandbox):
+            is_crio = isinstance(watcher, CrioWatcher)
+            shown = "every pull on the node" + ("; pycrictl proxy knows" if is_crio else "")
+            if self._found is not None:
+                image = self._found.image.user_specified_image or self._found.image.image
+                shown = f"pulls of {quote_reference(image)}"
+            runtime = "CRI-O" if is_crio else "containerd"
+            self.sink.note(f"{runtime} does not say which pod a pull is for: showing {shown}")
+        causes = None
+        if self.read_journal is not None:
+            causes = Causes(Failures(self.read_journal, pods))
+        tracker = Tracker(_both(image, references))
+        return watch_runtime(watcher, tracker, self.sink, self.pace, causes)
+
+    def _find_container(self) -> cri_pb2.Container | None:
+        pod_id = self._sandbox.id if self._sandbox is not None else ""
+        return find_in_pod(self.client, pod_id, self.container) if self.container else None
+
+    def _images(self) -> list[str] | None:
+        """Return the images that may be pulled for the pod; None if it is not known."""
+        if (pod := self._spec()) is None:
             return None
-        own = self.images_of_container()
-        return own if own or self.container is not None else [one.image for one in pod.images]
+        own = self._images_of_container()
+        return own if own or self._found is not None else [one.image for one in pod.images]
 
-    def images_of_container(self) -> list[str]:
-        pod, name = self._spec(), self._name.rpartition("/")[2]
-        if self.container is not None:
-            name = self.container.metadata.name
+    def _images_of_container(self) -> list[str]:
+        pod, name = self._spec(), self.container.rpartition("/")[2]
+        if self._found is not None:
+            name = self._found.metadata.name
         images = pod.images if pod is not None and name else ()
         return [one.image for one in images if one.container == name]
 
     def _spec(self) -> Pod | None:
-        if self._pods is None or self.pod is None:
+        if self.pods is None or self._sandbox is None:
             return None
-        metadata = self.pod.metadata
-        return self._pods.find(metadata.namespace, metadata.name, metadata.uid)
-
-    def _look_for_container(self) -> None:
-        if self._name and self.container is None:
-            pod_id = self.pod.id if self.pod is not None else ""
-            self.container = find_in_pod(self._client, pod_id, self._name)
-
-
-def watch(
-    client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge = NOTHING
-) -> None:
-    """Watch pulls until none is left; raise ``PullFailed`` with the reason of the first failure."""
-    try:
-        outcome = _watch(client, request, sink, pace, knowledge)
-    except KeyboardInterrupt:
-        raise Interrupted("stopped watching; the pulls go on") from None
-    conclude(outcome, request.pod, sink)
-
-
-def _watch(
-    client: CriClient, request: WatchRequest, sink: Sink, pace: Pace, knowledge: Knowledge
-) -> WatchOutcome:
-    target = _WatchTarget(client, request, knowledge.pods)
-    own: list[str] = []
-    if request.container and target.container is None:
-        own = target.images_of_container()
-        shown = ", ".join(map(quote_reference, own)) or "the whole pod"
-        name = quote(request.container)
-        sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
-    tracker = Tracker(_both(request.image, own or None))
-    # The client may be connected to a proxy whose admin socket is not at the usual path.
-    open_url = partial(target.open_stream, knowledge.proxy or client)
-    try:
-        return watch_stream(open_url, tracker, sink, timeout_s=client.timeout_s, pace=pace)
-    except Unreachable as exc:
-        sink.note(f"{exc.message}; looking inside the runtime")
-    except PycrictlError as exc:
-        is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
-        # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
-        is_named = target.pod is not None or target.container is not None
-        kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
-        if not is_refused and not isinstance(exc, kinds):
-            raise
-        log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
-    return _watch_inside(client, request, target, sink, pace, knowledge)
-
-
-def _watch_inside(
-    client: CriClient,
-    request: WatchRequest,
-    target: _WatchTarget,
-    sink: Sink,
-    pace: Pace,
-    knowledge: Knowledge,
-) -> WatchOutcome:
-    image, references = request.image, target.images()
-    pods = knowledge.pods.pods if knowledge.pods is not None else tuple
-    owners = ImageOwners(pods, names_pods=references is None) if knowledge.pods else None
-    watcher = open_watcher(
-        client, owners, wants_manifests=request.wants_manifests, keyring=knowledge.keyring
-    )
-    if references is None and not image and (target.container or target.pod):
-        is_crio = isinstance(watcher, CrioWatcher)
-        shown = "every pull on the node" + ("; pycrictl proxy knows" if is_crio else "")
-        if target.container is not None:
-            image = target.container.image.user_specified_image or target.container.image.image
-            shown = f"pulls of {quote_reference(image)}"
-        runtime = "CRI-O" if is_crio else "containerd"
-        sink.note(f"{runtime} does not say which pod a pull is for: showing {shown}")
-    causes = None
-    if knowledge.read_journal is not None:
-        causes = Causes(Failures(knowledge.read_journal, pods))
-    return watch_runtime(watcher, Tracker(_both(image, references)), sink, pace, causes)
+        metadata = self._sandbox.metadata
+        return self.pods.find(metadata.namespace, metadata.name, metadata.uid)
 
 
 def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pycrictl.kube.pods import Pod, PodImage
-from pycrictl.pulls.reference import Reference, canonical, flaw, parse
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import PullState
 
@@ -178,83 +175,3 @@ def test_what_is_no_candidate() -> None:
     owners = ImageOwners(lambda: [pod("web", ONE), later])
     assert owners.candidates(*terms, began_s=later.created_s - 1) == [ONE]
     assert owners.candidates(*terms, began_s=later.created_s) == [ONE, TWO]
-
-
-# References
-
-WHOLE = "sha256:" + "5d" * 32
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("busybox", Reference("docker.io", "library/busybox", "", "")),
-        ("me/app:1", Reference("docker.io", "me/app", "1", "")),
-        ("127.0.0.1:5000/a/b:v1", Reference("127.0.0.1:5000", "a/b", "v1", "")),
-        ("quay.io/a@" + WHOLE, Reference("quay.io", "a", "", WHOLE)),
-        ("quay.io/a:v1@" + WHOLE, Reference("quay.io", "a", "v1", WHOLE)),
-    ],
-)
-def test_parts(text: str, expected: Reference) -> None:
-    assert parse(text) == expected
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("busybox", "docker.io/library/busybox:latest"),
-        ("localhost:5000/a", "localhost:5000/a:latest"),
-        ("quay.io/a:1@" + WHOLE, "quay.io/a@" + WHOLE),
-    ],
-)
-def test_the_spelling_of_all_aliases(text: str, expected: str) -> None:
-    assert canonical(text) == expected
-    assert canonical(expected) == expected
-
-
-# Names that no runtime accepts
-
-DIGEST_TEXT = f"sha256:{'1' * 64}"
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("a", "a:1", "a__b/c.d-e--f", "docker:latest", "host.Example/x:V_1.0-x"),
-        *("localhost/a", "localhost:5000/a", "[::1]:5000/a:1", f"a:1@{DIGEST_TEXT}", "a" * 247),
-    ],
-)
-def test_names_without_a_flaw(text: str) -> None:
-    assert flaw(text) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "said", "advice"),
-    [
-        ("https://reg.example/a:1", 'begins with "https://"', "leave that out: reg.example/a:1"),
-        ("docker://Busy", 'begins with "docker://"', "leave that out"),
-        ("busybox ", "begins or ends with a blank", "leave it out: busybox"),
-        ("registry/Shop/Big:V1", '"Shop" has upper-case letters', ": registry/shop/big:V1"),
-        ("a@sha256:1234", 'its digest "sha256:1234" is invalid', "64 hexadecimal digits"),
-        (f"a@{DIGEST_TEXT}1", "its digest", "64 hexadecimal digits"),
-        ("a:-b", 'its tag "-b" is invalid', "a tag has up to 128"),
-        (f"a:{'b' * 129}", "its tag", "a tag has up to 128"),
-        ("re_g.io/a", 'its registry "re_g.io" is invalid', "HOST or HOST:PORT"),
-        ("reg.io:x/a", 'its registry "reg.io:x" is invalid', "HOST or HOST:PORT"),
-        ("a/", 'its repository "a/" is invalid', "single '.'"),
-        ("", 'its repository "" is invalid', "single '.'"),
-        ("1" * 64, "it is an ID", "name the image's repository"),
-        ("a" * 248, "it is too long", "255 characters"),
-        ("app:${TAG:-1}", "it contains a variable", "the variable's value"),
-    ],
-)
-def test_the_flaw_of_a_name(text: str, said: str, advice: str) -> None:
-    wrong = flaw(text)
-    assert wrong is not None
-    assert said in wrong.text
-    assert advice in wrong.advice
-
-
-@given(st.text(alphabet="aA0._-:/@ $[]", max_size=40))
-def test_any_text_has_a_flaw_or_a_canonical_name(text: str) -> None:
-    assert flaw(text) or flaw(canonical(text)) is None
