@@ -139,10 +139,3 @@ def test_the_script_of_a_link(home: Path, tmp_path: Path, monkeypatch: pytest.Mo
         assert zsh.complete("crictl imagef") == "crictl imagefsinfo "
     (found,) = shells.fish(home, env, ["crictl imagef"], script=tmp_path / "fish")
     assert set(found) == {"imagefsinfo"}
-
-
-def test_a_script_can_be_sourced_in_zsh(home: Path) -> None:
-    with shells.zsh(home, shells.environment(home), folder=home) as zsh:
-        assert zsh.complete("pycrictl imagef") == "pycrictl imagef"
-        zsh.run(f"source {shells.FOLDER}/_pycrictl")
-        assert zsh.complete("pycrictl imagef") == "pycrictl imagefsinfo "

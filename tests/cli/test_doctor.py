@@ -132,20 +132,6 @@ def test_a_call_that_hangs_is_the_first_finding_and_hides_no_other_source(
     assert bool(found["facts"]["runtime"]) == (name != "Version")
 
 
-def test_a_registry_that_hangs_is_named_as_what_there_was_no_time_for(fake: FakeServer) -> None:
-    node(fake)
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        host = f"127.0.0.1:{silent.getsockname()[1]}"
-        done = run(fake.endpoint, "--registry", f"{host}/a/b", "-o", "json")
-    found = json.loads(done.stdout)
-    (route,) = found["facts"]["routes"]
-    (finding,) = (one for one in found["findings"] if one["kind"] == "registry")
-    assert finding["advice"].startswith("it is connected but silent: check the registry")
-    assert [step["is_good"] for step in route["steps"]] == [True, True, False]
-
-
 @pytest.mark.root
 def test_somebody_without_rights_is_told_what_was_not_seen(
     fake: FakeServer, tmp_path: Path

@@ -64,13 +64,6 @@ def test_newline_delimited_json(fake: FakeServer) -> None:
     assert (request.pod_sandbox_id, request.container_id) == (WEB, "")
 
 
-def test_websocket(fake: FakeServer) -> None:
-    with streams(fake, STORY, scheme="ws"):
-        run = watch(fake, "web")
-    assert run.code == 0
-    assert run.stderr.splitlines()[-1].startswith(f"{IMAGE} done: 2 layers, 200 B")
-
-
 def test_a_broken_stream_is_taken_up_again_and_the_map_survives(fake: FakeServer) -> None:
     with streams(fake, STORY[:2], [record(0, 100), record(1, 100)], cut=[0], repeat=True) as server:
         run = watch(fake, "web", "--progress", "json")
@@ -92,15 +85,6 @@ def test_a_call_that_fails_meanwhile_is_made_again(fake: FakeServer, code: str) 
         run = watch(fake, "web", "--progress", "json")
     assert run.code == 0
     assert {e["layer"]: e["progress"] for e in objects(run)} == dict.fromkeys(LAYERS, 100)
-
-
-def test_what_was_offered_once_is_not_called_unknown(fake: FakeServer) -> None:
-    with streams(fake, STORY[:2], 404, 404, 404, cut=[0], repeat=True):
-        run = watch(fake, "web", "--progress", "json")
-    assert run.code == 1
-    last = run.stderr.splitlines()[-1]
-    assert "404" in last
-    assert "does not offer" not in run.stderr
 
 
 def test_a_pull_that_goes_on_later_is_waited_for(fake: FakeServer) -> None:
@@ -151,17 +135,6 @@ def test_nothing_is_being_pulled(fake: FakeServer) -> None:
     assert (run.code, run.stderr) == (0, 'no image is being pulled for "web"\n')
 
 
-def test_the_newest_sandbox_of_a_pod_is_meant(fake: FakeServer) -> None:
-    older = pod("01" * 32, "web", created_at=1)
-    newer = pod("02" * 32, "web", created_at=2)
-    newer.metadata.uid = older.metadata.uid
-    with progress_streams([]) as server:
-        fake.prepare("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=[newer, older]))
-        fake.prepare("ImagePullProgress", url(server.url))
-        assert watch(fake, "web").code == 0
-    assert fake.calls[-1].request.pod_sandbox_id == newer.id
-
-
 def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
     container = cri_pb2.Container(
         id="cc" * 32, pod_sandbox_id=WEB, metadata=cri_pb2.ContainerMetadata(name="app")
@@ -171,15 +144,6 @@ def test_a_container_is_named_in_the_call(fake: FakeServer) -> None:
         assert watch(fake, "web", "-c", "app").code == 0
     assert fake.calls[-1].request.pod_sandbox_id == WEB
     assert fake.calls[-1].request.container_id == container.id
-
-
-def test_a_container_that_is_not_there_yet(fake: FakeServer) -> None:
-    fake.prepare("ListContainers", cri_pb2.ListContainersResponse(), repeat=True)
-    with streams(fake, STORY):
-        run = watch(fake, "web", "-c", "app")
-    assert run.code == 0
-    assert 'container "app" does not exist yet' in run.stderr
-    assert fake.calls[-1].request.container_id == ""
 
 
 OTHER = "registry.example/side:2"

@@ -127,22 +127,6 @@ def test_run_leaves_nothing_behind(
     assert requests(fake, "RemovePodSandbox")[0].pod_sandbox_id == "p1"
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_a_full_disk_at_a_later_step_is_not_the_sandboxs(
-    fake: FakeServer, files: tuple[str, str], stays: bool
-) -> None:
-    prepare_run(fake)
-    cause = "mkdir /var/lib/x: no space left on device"
-    fake.offer("CreateContainer", Status(grpc.StatusCode.UNKNOWN, cause))
-    if stays:
-        fake.offer("StopPodSandbox", BROKEN)
-    result = run(fake, "run", "--no-pull", *files)
-    message, hint = result.stderr.splitlines()
-    assert message == f'pycrictl: creating container "main": {cause}'
-    outcome = "is left over (" if stays else "was removed again"
-    assert hint.startswith(f'hint: its pod sandbox "p1" {outcome}')
-
-
 def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> None:
     prepare_run(fake)
     fake.offer("CreateContainer", hang(100))

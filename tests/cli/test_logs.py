@@ -110,13 +110,6 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_bytes_and_escape_sequences_are_passed_on(fake: FakeServer, log: Path) -> None:
-    data = bytes(byte for byte in range(256) if byte != 10)
-    log.write_bytes(line("").encode()[:-1] + data + b"\n")
-    done = run("-r", fake.endpoint, "logs", "web")
-    assert (done.code, done.stdout, done.stderr) == (0, data + b"\n", b"")
-
-
 @pytest.mark.parametrize(
     ("name", "stdout"),
     [
@@ -150,30 +143,6 @@ def test_both_outputs_in_one_file_and_in_two(fake: FakeServer, log: Path, tmp_pa
             subprocess.run(command, stdout=stdout, stderr=stderr, check=True)
     found = [[int(number) for number in path.read_text().split()] for path in paths]
     assert found == [[*range(1000)], [*range(0, 1000, 2)], [*range(1, 1000, 2)]]
-
-
-def test_rotated_files(fake: FakeServer, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.with_name("0.log.20240102-030400").write_text(line("old"))
-    log.write_text(line("new"))
-    assert run("-r", fake.endpoint, "logs", "web").stdout == b"old\nnew\n"
-    monkeypatch.setattr(sys, "argv", ["crictl"])
-    done = run("-c", os.devnull, "-r", fake.endpoint, "logs", "0123456789abcdef" * 4)
-    assert done.stdout == b"new\n"
-
-
-def test_follow_ends_with_the_container(fake: FakeServer, log: Path) -> None:
-    fake.offer("ContainerStatus", container_status(str(log), lives=True))
-    process = start(fake, "logs", "-f", "web")
-    assert process.stdout is not None
-    append(log, line("a"))
-    assert process.stdout.readline() == b"a\n"
-    log.rename(log.with_name("0.log.1"))
-    append(log, line("b"))
-    assert process.stdout.readline() == b"b\n"
-    append(log, line("last")[:-1])
-    fake.offer("ContainerStatus", container_status(str(log)))
-    assert process.communicate(timeout=WAIT_S) == (b"last", b"")
-    assert process.returncode == 0
 
 
 def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
@@ -237,12 +206,6 @@ def test_a_pod_of_the_same_name_as_its_container_is_meant(fake: FakeServer, pods
     both = b"[pod/web/web] from 1\n[pod/web/side] from 2\n"
     assert run("-r", fake.endpoint, "logs", "shop/web").stdout == both
     assert run("-r", fake.endpoint, "logs", "shop/web/web").stdout == b"from 1\n"
-
-
-def test_a_pod_with_one_container_is_that(fake: FakeServer, pods: Path) -> None:
-    assert run("-r", fake.endpoint, "logs", "db").stdout == b"from 3\n"
-    whole = run("-r", fake.endpoint, "logs", "--all", "db")
-    assert whole.stdout == b"[pod/db/main] from 3\n"
 
 
 @pytest.mark.parametrize(

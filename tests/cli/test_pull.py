@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
 import re
-import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +12,8 @@ from google.protobuf import json_format
 
 from pycrictl._proto import cri_pb2
 from pycrictl.runtime.cri.calls.redact import MASK
-from tests.cli.run import Run, start
+from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status
-from tests.waiting import wait_until
 
 REF = "sha256:" + "34" * 32
 
@@ -125,25 +121,6 @@ def test_a_name_that_no_runtime_accepts_is_refused_and_the_others_are_pulled(
 def test_words_that_nobody_knows_are_the_runtimes(fake: FakeServer) -> None:
     fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "the moon is full"))
     assert pull(fake, "a").stderr == 'pycrictl: pulling "a": the moon is full\n'
-
-
-def test_a_missing_pause_image_is_named(fake: FakeServer, tmp_path: Path) -> None:
-    (tmp_path / "pod.json").write_text('{"metadata": {"name": "p", "namespace": "n", "uid": "u"}}')
-    fake.prepare(
-        "RunPodSandbox",
-        Status(
-            grpc.StatusCode.UNKNOWN,
-            'failed to get sandbox image "reg.example/pause:3.8": failed to pull image: failed to'
-            ' resolve reference "reg.example/pause:3.8": reg.example/pause:3.8: not found',
-        ),
-    )
-    run = Run("-r", fake.endpoint, "runp", str(tmp_path / "pod.json"))
-    line, hint = run.stderr.splitlines()
-    assert line == (
-        'pycrictl: running pod sandbox "p": the image of every pod sandbox (pause),'
-        ' "reg.example/pause:3.8", is not on the node: the registry does not have it'
-    )
-    assert hint.startswith("hint: 'pycrictl pull reg.example/pause:3.8' tries it; ")
 
 
 POD = {"metadata": {"name": "web", "namespace": "default", "uid": "u-1"}}
@@ -266,25 +243,6 @@ def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:
     assert run.stderr == 'pycrictl: the runtime pulled "a" but named no image\n'
 
 
-def test_a_runtime_that_shows_no_progress_still_pulls(fake: FakeServer) -> None:
-    is_told = threading.Event()
-
-    class Told(io.StringIO):
-        def write(self, text: str) -> int:
-            is_told.set()
-            return super().write(text)
-
-    def slowly(request: object, context: object) -> cri_pb2.PullImageResponse:
-        is_told.wait(60)
-        return pulled()
-
-    fake.prepare("PullImage", slowly)
-    run = Run("-r", fake.endpoint, "pull", "--progress", "plain", "a", told=Told())
-    assert run.code == 0
-    assert run.stdout == f"Image is up to date for {REF}\n"
-    assert run.stderr == "this runtime does not show the progress of a pull\n"
-
-
 SECRET_REFERENCE = "https://u:topsecret@reg.example/x:1"
 
 
@@ -365,23 +323,6 @@ def test_a_failure_in_a_list_does_not_stop_the_others(fake: FakeServer) -> None:
     assert results == ["up to date", "failed: the registry does not have it", "up to date"]
 
 
-@pytest.mark.parametrize(
-    ("words", "stdin"),
-    [
-        (("--from", "/no/such/file"), ""),
-        (("--from", "-"), "a b\n"),
-        (("--from", "-"), ""),
-        (("--from", "-", "x"), "a\n"),
-        (("--parallel", "-1", "x"), ""),
-        (("--parallel", "1000", "x"), ""),
-    ],
-)
-def test_lists_that_cannot_be_meant(fake: FakeServer, words: tuple[str, ...], stdin: str) -> None:
-    run = Run("-r", fake.endpoint, "pull", *words, stdin=stdin)
-    assert (run.code, run.stdout, fake.calls) == (1, "", [])
-    assert run.stderr.startswith("pycrictl: ")
-
-
 # Slots shared by processes, without a proxy
 
 ABSENT = cri_pb2.ImageStatusResponse()
@@ -392,11 +333,6 @@ def slots(tmp_path: Path) -> dict[str, str]:
     return {"PYCRICTL_SLOTS_DIR": str(tmp_path / "slots")}
 
 
-def pull_in_line(fake: FakeServer, tmp_path: Path, *words: str) -> subprocess.Popen[str]:
-    words = ("-r", fake.endpoint, "pull", "--max-parallel-image-pulls", "1", *words)
-    return start(*words, environ=slots(tmp_path))
-
-
 def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> None:
     fake.prepare("ImageStatus", PRESENT)
     words = ("--max-parallel-image-pulls", "1", "a/b:1")
@@ -404,42 +340,3 @@ def test_a_present_image_succeeds_at_once(fake: FakeServer, tmp_path: Path) -> N
     assert (run.code, run.stdout) == (0, "Image is up to date for sha256:11\n")
     assert fake.methods() == ["ImageStatus"]
     assert not (tmp_path / "slots").exists()
-
-
-def test_processes_take_turns_and_a_killed_one_frees_its_slot(
-    fake: FakeServer, tmp_path: Path
-) -> None:
-    release = threading.Event()
-    running: list[str] = []
-
-    def answer(request: Any, context: Any) -> Any:
-        running.append(request.image.image)
-        ended = threading.Event()
-        context.add_callback(ended.set)
-        while not (release.wait(0.01) or ended.is_set()):
-            pass
-        return cri_pb2.PullImageResponse(image_ref=request.image.image)
-
-    fake.prepare("ImageStatus", ABSENT, repeat=True)
-    fake.prepare("PullImage", answer, repeat=True)
-    first = pull_in_line(fake, tmp_path, "a/first")
-    wait_until(lambda: running == ["a/first"])
-    second = pull_in_line(fake, tmp_path, "a/second")
-    wait_until(lambda: fake.methods().count("ImageStatus") == 2)
-    hasty = pull_in_line(fake, tmp_path, "--pull-timeout", "1500ms", "a/hasty")
-    stderr = hasty.communicate(timeout=60)[1]
-    assert hasty.returncode == 1
-    assert 'no slot for pulling "a/hasty" became free in time' in stderr
-    assert running == ["a/first"]
-    first.send_signal(signal.SIGKILL)
-    first.communicate(timeout=60)
-    wait_until(lambda: running == ["a/first", "a/second"])
-    waiting = pull_in_line(fake, tmp_path, "a/fourth")
-    wait_until(lambda: fake.methods().count("ImageStatus") == 4)
-    waiting.send_signal(signal.SIGINT)
-    stderr = waiting.communicate(timeout=60)[1]
-    assert waiting.returncode == 130
-    assert "a/fourth" not in running
-    release.set()
-    assert second.communicate(timeout=60)[0] == "Image is up to date for a/second\n"
-    assert second.returncode == 0

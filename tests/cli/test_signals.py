@@ -58,7 +58,7 @@ run()
 """Interrupts itself at the N-th call of, or return from, a function; N is the first argument."""
 
 
-@pytest.mark.parametrize("pause_s", [0, 0.002, 0.2])
+@pytest.mark.parametrize("pause_s", [0, 0.002])
 def test_two_interrupts_are_one_for_a_pull(fake: FakeServer, pause_s: float) -> None:
     fake.prepare("PullImage", hang(WAIT_S))
     process = start("-r", fake.endpoint, "pull", "--progress", "none", "x")
@@ -105,19 +105,6 @@ def test_an_ignored_interrupt_stays_ignored() -> None:
     command = [*ignoring, sys.executable, "-c", script, "--version"]
     done = subprocess.run(command, capture_output=True, timeout=WAIT_S, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-def test_an_interrupt_is_obeyed_while_the_call_is_unanswered(fake: FakeServer) -> None:
-    fake.prepare("ListPodSandbox", PODS)
-    fake.prepare("ImagePullProgress", hang(WAIT_S))
-    process = start("-t", "100s", "-r", fake.endpoint, "image-pull-progress", "web")
-    wait_until(lambda: "ImagePullProgress" in fake.methods())
-    began_s = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=WAIT_S)
-    assert time.monotonic() - began_s < 30
-    assert process.returncode == 130
-    assert stderr == "pycrictl: stopped watching; the pulls go on\n"
 
 
 def test_a_stream_into_a_closed_pipe_ends_quietly(fake: FakeServer) -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.core import TyperArgument
 
-from pycrictl import __version__
 from pycrictl.base.config import Flags
 from pycrictl.base.environ import Environment
 from pycrictl.base.errors import OptionError, PycrictlError, UsageError
@@ -20,7 +19,7 @@ from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
 from pycrictl.cli.tree import Program, command_of, resolve, specs
-from tests.cli.run import Run, start
+from tests.cli.run import Run
 
 ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
 
@@ -152,12 +151,6 @@ def test_numbers_are_read_as_go_reads_them(entry: CommandSpec) -> None:
     """Typer's own integer parser rejects 0x10, and accepts forms that Go rejects."""
     for each in command_of(entry).params:
         assert each.type.name not in ("int", "float"), each.name
-
-
-@pytest.mark.parametrize("variable", ["_PYCRICTL_COMPLETE", "_PYCRICTL_PS_COMPLETE"])
-def test_typers_own_completion_is_not_there(variable: str) -> None:
-    process = start("--version", environ={variable: "source_bash", "_TYPER_COMPLETE_ARGS": "ps"})
-    assert process.communicate(timeout=60) == (f"pycrictl version {__version__}\n", "")
 
 
 def test_the_table_cannot_drift() -> None:

@@ -169,28 +169,6 @@ def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
     assert terminal.sent.count(b"warning") == 1
 
 
-def test_a_terminal_that_can_do_nothing(fake: FakeServer) -> None:
-    fake.prepare("ListContainers", many_containers(), repeat=True)
-    with Terminal(40, 10) as terminal:
-        with program(fake, "ps", "-aw", stdout=terminal.stderr, term="dumb") as process:
-            terminal.read_until(lambda output: len(output.splitlines()) > 30)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(WAIT_S) == 0
-        assert b"\x1b" not in terminal.sent
-        assert b"more" not in terminal.sent
-
-
-def test_what_could_not_be_measured_is_marked(fake: FakeServer) -> None:
-    one_is_not_measured(fake)
-    for words in (["-o", "json"], ["-s", "0"]):
-        shown = Run("-r", fake.endpoint, "statsp", *words)
-        assert shown.code == 1
-        assert "pod1" in shown.stdout
-        assert shown.stderr == (
-            "pycrictl: warning: pod 0202020202020 (host\\x1b[2J): cgroupPath is empty\n"
-        )
-
-
 def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
     fake.prepare("GetContainerEvents", scene.fake_events())
     shown = Run(
@@ -211,12 +189,3 @@ def test_events_come_at_once_and_end_with_ctrl_c(fake: FakeServer) -> None:
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=WAIT_S)
     assert (process.returncode, stderr) == (130, "pycrictl: interrupted\n")
-
-
-def test_events_of_a_runtime_that_dies(fake: FakeServer) -> None:
-    event = scene.fake_events()[0]
-    fake.prepare("GetContainerEvents", [event, Status(grpc.StatusCode.UNAVAILABLE, "bye")])
-    shown = Run("-r", fake.endpoint, "events")
-    assert shown.code == 1
-    assert len([*documents(shown.stdout)]) == 1
-    assert "is unavailable: bye" in shown.stderr

@@ -21,19 +21,6 @@ __all__ = ["no_journal"]
 CONTAINER = "0c" * 32
 
 
-def write_journal(folder: Path, *messages: str) -> None:
-    """Make journalctl print these messages, with times one minute ago."""
-    at = str(int((NOW - 60) * 1e6))
-    lines = [
-        json.dumps({"__REALTIME_TIMESTAMP": at, "_SYSTEMD_UNIT": "x.service", "MESSAGE": one})
-        for one in messages
-    ]
-    shown, program = folder / "journal", folder / "journalctl"
-    shown.write_text("".join(f"{line}\n" for line in lines))
-    program.write_text(f"#!/bin/sh\nexec /bin/cat {shown}\n")
-    program.chmod(0o755)
-
-
 @pytest.fixture
 def root(tmp_path: Path) -> str:
     """The root of a node without files, to keep the disks of this machine out of the findings."""
@@ -80,52 +67,6 @@ def test_sources_that_fail_are_named_and_never_fatal(fake: FakeServer, root: str
     assert expected <= set(missing)
     assert "broken" in missing["disks"]
     assert found["facts"]["containers"][0]["state"] == "unknown"
-
-
-FAILED = (
-    'level=error msg="PullImage \\"reg.example/web:1\\" failed" error="failed to resolve reference'
-    ' \\"reg.example/web:1\\": reg.example/web:1: not found"'
-)
-SYNC = (
-    '"Error syncing pod, skipping" err="failed to \\"StartContainer\\" for \\"app\\" with'
-    ' ImagePullBackOff: \\"Back-off pulling image \\\\\\"reg.example/web:1\\\\\\"\\"" pod="POD"'
-)
-CAUSE = '"reg.example/web:1": the registry does not have it (reg.example/web:1: not found)'
-
-
-@pytest.mark.parametrize(
-    ("pod", "kind", "text"),
-    [
-        ("default/web", "not-found", f"is not running: image {CAUSE}; the next try is due"),
-        ("default/other", "unknown", "no error is known"),
-        ("", "unknown", "no error is known"),
-    ],
-)
-def test_a_failure_that_only_the_journal_knows(
-    fake: FakeServer, root: str, tmp_path: Path, pod: str, kind: str, text: str
-) -> None:
-    """No container, API server or manifest: only the kubelet's lines may name the pod."""
-    node(fake, {"default/web": None})
-    ready = cri_pb2.PodSandboxStatus(id="0" * 64, state=cri_pb2.SANDBOX_READY)
-    fake.offer("PodSandboxStatus", cri_pb2.PodSandboxStatusResponse(status=ready))
-    fake.offer("ListContainers", cri_pb2.ListContainersResponse())
-    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
-    write_journal(tmp_path, FAILED, *([SYNC.replace("POD", pod)] if pod else []))
-    found = json.loads(run(fake, root, "web", "-o", "json").stdout)
-    assert found["cause"]["kind"] == kind
-    assert text in found["cause"]["text"]
-
-
-def test_a_runtime_that_logs_json(fake: FakeServer, root: str, tmp_path: Path) -> None:
-    node(fake, {"default/web": 1})
-    quiet = {"level": "info", "msg": f'StopContainer for "{CONTAINER}"'}
-    loud = {"level": "error", "msg": f'StopContainer for "{CONTAINER}" failed', "error": "no"}
-    write_journal(tmp_path, json.dumps(quiet), json.dumps(loud))
-    lines = run(fake, root, "web").stdout.splitlines()
-    journal = [line for line in lines if line.startswith("Journal")]
-    assert [line.partition(": ")[2] for line in journal] == [
-        'StopContainer for "0c0c0c0c0c0c0" failed: no'
-    ]
 
 
 def test_a_pod_that_nobody_knows(fake: FakeServer, root: str) -> None:
@@ -184,12 +125,6 @@ def test_a_missing_pause_image_is_named(fake: FakeServer) -> None:
         'the image of every pod sandbox (pause), "reg.example/pause:3", is not on the node;'
         " next: 'pycrictl pull reg.example/pause:3' shows whether the next pod can get it",
     )
-
-
-@pytest.mark.parametrize("words", [("--watch", "web"), ("--watch", "-o", "json")])
-def test_watching_is_for_the_table_of_all(fake: FakeServer, words: tuple[str, ...]) -> None:
-    done = Run("-r", fake.endpoint, "why", *words)
-    assert (done.code, done.stdout, fake.calls) == (1, "", [])
 
 
 def test_ended_containers_are_asked_for_once(fake: FakeServer) -> None:
