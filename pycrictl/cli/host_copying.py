@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pycrictl.base import foreign
 from pycrictl.base.errors import CopyError
 from pycrictl.base.units import escape
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -62,7 +62,7 @@ class OverHosts:
 
             yield Outgoing(pieces, b"." if kind else text.name, end.check, kind=kind)
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         is_single = archive.kind is not SourceKind.ARCHIVE
         variables = [f"{spec.SINGLE_VARIABLE}=1"] if is_single else []
         words = [*self._words, *(["--no-clobber"] if rules.no_clobber else []), "--"]

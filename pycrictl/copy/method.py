@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVa
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import Unimplemented
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, not_running
@@ -55,7 +55,7 @@ class Method(Protocol):
             follow: if the path is a symbolic link, copy its target.
         """
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         """Write an archive to a path of the container."""
 
 

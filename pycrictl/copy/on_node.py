@@ -3,40 +3,160 @@
 Nothing runs in the container, so it needs neither a shell nor ``tar``. Paths resolve as in the
 container, its volumes included. The container must run on this machine and share the kernel: the
 file systems of a virtual machine are not visible from here.
+
+A runtime reports the PID of a container's first process. PIDs are reused, so a descriptor of that
+process is opened, then its root directory, and the runtime is queried again: if it still reports
+the same process, started at the same time, and the process is still running, then the PID has
+referred to this process all along.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import select
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import CopyError, FailedPrecondition, NotFound, Unimplemented
 from pycrictl.base.foreign import count, mapping, parsed, text
 from pycrictl.base.units import quote, short_id
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.pack import pack, report_total
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
-from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess, Locate
 from pycrictl.copy.tree.janitor import forget, leftover_notes, sweep_root
-from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, IdMap, Root, open_destination, open_source
+from pycrictl.copy.tree.rootfs import PINNED, PROC_MAGIC, file_system_type, held, resolve
 from pycrictl.copy.tree.walk import Watch
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from pycrictl.runtime.cri.calls.client import CriClient
+
+_MAX_READ_BYTES: Final = 1024 * 1024
+_CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class FirstProcess(NamedTuple):
+    """The first process of a running container, as reported by the runtime.
+
+    ``pid`` is its PID on the node; ``uid`` and ``gid`` are IDs in the container.
+    """
+
+    container_id: str
+    pid: int
+    started_at_ns: int
+    uid: int = 0
+    gid: int = 0
+
+
+Locate = Callable[[], FirstProcess]
+"""Queries the runtime for a container's first process on each call."""
+
+
+class ContainerRoot(Root):
+    """The root directory of a running container, held open: ``fd`` is an O_PATH descriptor."""
+
+    def __init__(self, locate: Locate) -> None:
+        """Open the root of the container that ``locate`` reports; it is called twice.
+
+        Raises:
+            FailedPrecondition: it is not running, or has stopped.
+            CopyError: the process shares the node's file systems, or ``/proc`` is not procfs.
+            PermissionError: root is needed.
+        """
+        process = locate()
+        self.container_id = process.container_id
+        self.default_owner = process.uid, process.gid
+        with ExitStack() as stack:
+            self._open(process.pid, lambda fd: stack.enter_context(held(fd)))
+            if locate() != process:
+                raise self._stopped()
+            self.check_running()
+            self._held = stack.pop_all()
+
+    def _open(self, pid: int, keep: Callable[[int], int]) -> None:
+        try:
+            self._pidfd = keep(os.pidfd_open(pid))
+            proc = keep(os.open(noderoot.locate("/proc"), PINNED | os.O_DIRECTORY))
+            if file_system_type(proc) != PROC_MAGIC:
+                raise CopyError("/proc of this machine is not procfs")
+            own = keep(os.open(str(pid), PINNED | os.O_DIRECTORY, dir_fd=proc))
+            self._check_namespace(proc, own)
+            self._check_cgroup(_read(own, "cgroup"), _read(proc, "self/cgroup"))
+            self.uids = IdMap.parse(_read(own, "uid_map"))
+            self.gids = IdMap.parse(_read(own, "gid_map"))
+            # The only magic link that is followed.
+            self.fd = keep(os.open("root", PINNED | os.O_DIRECTORY, dir_fd=own))
+        except (FileNotFoundError, ProcessLookupError):
+            raise self._stopped() from None
+        ours, theirs = Path("/").stat(), os.fstat(self.fd)
+        if (ours.st_dev, ours.st_ino) == (theirs.st_dev, theirs.st_ino):
+            raise self._is_the_node()
+
+    def _check_namespace(self, proc: int, own: int) -> None:
+        theirs = os.readlink("ns/mnt", dir_fd=own)
+        known = [os.readlink("self/ns/mnt", dir_fd=proc)]
+        # Even root may not access the node's first process, as when this is a container too.
+        with suppress(PermissionError):
+            known.append(os.readlink("1/ns/mnt", dir_fd=proc))
+        if theirs in known:
+            raise self._is_the_node()
+
+    def _check_cgroup(self, theirs: str, ours: str) -> None:
+        """Refuse a process that is in the cgroup of another container.
+
+        Not every cgroup name contains a container ID, so one without proves nothing. Nor does an ID
+        that this program's cgroup has, too, as when the whole node is a container.
+        """
+        found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
+        if found and self.container_id not in found:
+            raise self._stopped()
+
+    def find(self, path: bytes, *, follow: bool) -> int:
+        """Return an O_PATH descriptor of ``path`` as the container's processes see it."""
+        return resolve(self.fd, path, follow=follow)
+
+    def check_running(self) -> None:
+        """Require that it has not stopped: files copied to it might be lost otherwise."""
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        if poll.poll(0):
+            raise self._stopped()
+
+    def __enter__(self) -> ContainerRoot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()  # an open root keeps its mounts busy
+
+    def _stopped(self) -> FailedPrecondition:
+        return not_running(self.container_id, what="has stopped")
+
+    def _is_the_node(self) -> CopyError:
+        return CopyError(
+            f"container {quote(short_id(self.container_id))} shares the file systems of the node",
+            hint="copy on the node itself, or with --method exec",
+        )
+
+
+def _read(directory: int, name: str) -> str:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=directory)
+    with open(fd, "rb") as file:  # noqa: PTH123 (a descriptor has no path)
+        return file.read(_MAX_READ_BYTES).decode("utf-8", "replace")
+
 
 log = logging.getLogger("pycrictl.copy")
 
@@ -73,7 +193,7 @@ class OnNode:
             name = None if source.paths else source.top
             yield Outgoing(packed, name, root.check_running, source, kind=source.kind)
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         with self._root() as root, open_destination(root, path) as destination:
             if archive.tree is not None:
                 report_total(archive.tree, watch)

@@ -33,7 +33,7 @@ from pycrictl.base.errors import (
     Unimplemented,
 )
 from pycrictl.base.units import plural, quote
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Archive, Outgoing
 from pycrictl.copy.archive.arrival import nothing_copied
 from pycrictl.copy.archive.pack import report_total
 from pycrictl.copy.rules import policy
@@ -50,8 +50,7 @@ from pycrictl.copy.rules.spec import (
 )
 from pycrictl.copy.tree.commit import kind_of_mode
 from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.copy.tree.resolve import KERNEL_FILE_SYSTEMS, KernelFileSystem, held
-from pycrictl.copy.tree.rootfs import to_error
+from pycrictl.copy.tree.rootfs import KERNEL_FILE_SYSTEMS, KernelFileSystem, held, to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.runtime.cri import sessions
 from pycrictl.streams.loop import run_in_loop
@@ -306,7 +305,7 @@ class OverExec:
 
         yield Outgoing(pieces, top)
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         if rules.no_clobber:
             raise Unimplemented(
                 "tar in the container cannot leave existing files alone (--no-clobber)",

@@ -18,8 +18,7 @@ import pytest
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError, Unimplemented
 from pycrictl.copy import ends, on_node
-from pycrictl.copy.on_node import OnNode
-from pycrictl.copy.tree.identity import ContainerRoot, FirstProcess
+from pycrictl.copy.on_node import ContainerRoot, FirstProcess, OnNode
 from pycrictl.copy.tree.places import NOBODY, IdMap
 from pycrictl.copy.tree.walk import Watch
 from tests.copy.trees import KEEP, PLAIN, UNWATCHED, check_wildcards, copy_in, ignore

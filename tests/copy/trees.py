@@ -13,14 +13,15 @@ import pytest
 
 from pycrictl.base.errors import PycrictlError
 from pycrictl.copy import ends
-from pycrictl.copy.archive.archives import Incoming, TreeArchive
+from pycrictl.copy.archive import archives
+from pycrictl.copy.archive.archives import TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.pack import Measured, pack
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.tree.places import THIS_MACHINE, Source, open_destination, open_source
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_source
 from pycrictl.copy.tree.walk import OnSkip, Watch
 
 PLAIN = Rules()
@@ -36,11 +37,8 @@ def ignore(_: object) -> None:
 UNWATCHED = Watch(ignore, ignore)
 
 
-class Archive:
+class Archive(archives.Archive):
     """An incoming archive made of given pieces."""
-
-    tree: Source | None = None
-    pattern: bytes | None = None
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class Archive:
         name: bytes | None = None,
     ) -> None:
         self.arriving = pieces
-        self.kind: SourceKind | None = SourceKind.DIRECTORY if single else SourceKind.ARCHIVE
+        self.kind = SourceKind.DIRECTORY if single else SourceKind.ARCHIVE
         self.name = name
 
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
@@ -64,7 +62,7 @@ class Archive:
 
 def put_at(
     destination: Path | str,
-    archive: Incoming,
+    archive: archives.Archive,
     rules: Rules = PLAIN,
     *,
     on_skip: OnSkip = ignore,

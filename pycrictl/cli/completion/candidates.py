@@ -17,7 +17,7 @@ from pycrictl.runtime.cri.calls.endpoints import open_client
 from pycrictl.runtime.cri.lists import fetch, lookup
 
 if TYPE_CHECKING:
-    from pycrictl.copy.tree.identity import ContainerRoot
+    from pycrictl.copy.on_node import ContainerRoot
 
 MOST: Final = 5000
 """The limit on candidates; a directory may have millions of names."""
@@ -137,8 +137,7 @@ def _paths(client: CriClient, container_id: str, path: str) -> Iterator[str]:
     Works only for root. Only directories are opened, through a root that is verified to be the
     container's.
     """
-    from pycrictl.copy.on_node import locate  # noqa: PLC0415 - only for containers' paths
-    from pycrictl.copy.tree.identity import ContainerRoot  # noqa: PLC0415 - the same
+    from pycrictl.copy.on_node import ContainerRoot, locate  # noqa: PLC0415 - only for their paths
     from pycrictl.copy.tree.rootfs import Directory  # noqa: PLC0415 - the same
 
     if not path:

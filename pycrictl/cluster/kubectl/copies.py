@@ -52,12 +52,11 @@ from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch
 from pycrictl.cluster.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.cluster.kubectl.program import Kubectl
-from pycrictl.copy.archive.archives import BeginAnew, Incoming, Outgoing, from_server
+from pycrictl.copy.archive.archives import Archive, BeginAnew, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import ContainerPath, address
-from pycrictl.copy.transfer.flow import ignore, next_event, receive, send
 from pycrictl.copy.transfer.link import SocketLink, open_link
 from pycrictl.copy.transfer.messages import (
     PIECES_PROTOCOL,
@@ -66,6 +65,10 @@ from pycrictl.copy.transfer.messages import (
     Event,
     ResumableProtocol,
     StatusText,
+    ignore,
+    next_event,
+    receive,
+    send,
 )
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.target import Target
@@ -286,7 +289,7 @@ class OverApi:
             except StreamError as exc:  # the archive is invalid
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         found, sent = None, archive.measured(rules, watch)
         options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
         asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
@@ -337,7 +340,7 @@ class OverApi:
             with suppress(PycrictlError):
                 self.api.abandon(self._session, timeout_s=ABANDON_S)
 
-    def _send(self, archive: Incoming, size_bytes: int) -> None:
+    def _send(self, archive: Archive, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
         protocol = ResumableProtocol(is_client=True, is_sender=True)
         with self.api.open(self._session, 0) as link:

@@ -2,94 +2,95 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final
 
-from pycrictl.base.errors import CopyError
+from pycrictl.base.errors import CopyError, NoSpace
+from pycrictl.base.units import quote
 from pycrictl.copy.archive.decompress import decompressed
-from pycrictl.copy.archive.pack import Census, Measured, measure, pack
-from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.archive.pack import Census, Measured, crc32, file_pieces, measure, pack
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind, has_wildcards, take_apart
-from pycrictl.copy.tree.content import CHUNK_BYTES
+from pycrictl.copy.tree.content import CHUNK_BYTES, DEFAULT_FOLDER, SparseWriter
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.rootfs import to_error
 from pycrictl.copy.tree.walk import OnSkip, Watch
 
 
-@dataclass(eq=False)
-class Outgoing:
-    """An archive of a path in a container.
+class Archive:
+    """An archive on its way into or out of a container.
 
     Attributes:
-        pieces: yields it, each piece valid until the next is requested, and reports them to
-            ``watch.on_bytes``. Errors are raised at the latest at the end of iteration. After
-            ``BeginAnew`` it can be called again.
-        name: the name of its single file or directory; ``.`` if only the contents are copied;
-            None: any that matches ``pattern``.
-        check: called after the last piece, or the copy of ``tree``; raises if it was cut off.
-        tree: the source of the archive, if it is accessible: copying that directly is faster.
-        kind, pattern: as in ``Incoming``.
+        kind: the kind of its contents; None: one file or directory or, if the destination is a
+            directory, any number of entries.
+        name: the name of its single file or directory, ``.`` if only the contents are copied;
+            None: any name that matches ``pattern``.
+        pattern: with wildcards, that the names in it must match; None for none.
+        tree: its source, if that is accessible: copying it directly is faster.
     """
 
-    pieces: Callable[[], Generator[memoryview, None, None]]
-    name: bytes | None
-    check: Callable[[], object] = lambda: None
-    tree: Source | None = None
-    kind: SourceKind | None = SourceKind.DIRECTORY
+    kind: SourceKind | None = None
+    name: bytes | None = None
     pattern: bytes | None = None
+    tree: Source | None = None
 
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """Yield it from an offset, each piece valid until the next is requested.
 
-def from_server(path: bytes, pieces: Callable[[], Generator[memoryview, None, None]]) -> Outgoing:
-    """Return the archive that a server makes of a path, which expands wildcards in it."""
-    text = take_apart(path)
-    if has_wildcards(path):
-        return Outgoing(pieces, None, kind=None, pattern=text.name)
-    return Outgoing(pieces, b"." if text.wants_contents else text.name)
+        Unless ``measured`` was called before, this works only once, except after ``BeginAnew``.
+        """
+        raise NotImplementedError
+
+    def measured(self, rules: Rules, watch: Watch) -> Measured:
+        """Return its size, checksum and summary before it is sent; the rules are enforced."""
+        raise NotImplementedError
+
+    def check(self) -> object:
+        """Raise an error if it was cut off; called after the last piece or the whole tree."""
 
 
 class BeginAnew(CopyError):
     """The pieces yielded so far are void; the message says why."""
 
 
-class Incoming(Protocol):
-    """An archive to write into a container.
+@dataclass(eq=False)
+class Outgoing(Archive):
+    """An archive of a path in a container; its pieces report themselves to ``watch.on_bytes``."""
 
-    Attributes:
-        kind: the kind of its contents; None: one file or directory or, if the destination is a
-            directory, any number of entries.
-        name: the name of its single file or directory; None: any name.
-        tree: as in ``Outgoing``.
-        pattern: with wildcards, that the names in it must match; None for none.
-    """
-
-    kind: SourceKind | None
-    name: bytes | None
-    tree: Source | None
-    pattern: bytes | None
-
-    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
-        """Yield it from an offset, each piece valid until the next is requested.
-
-        Unless ``measured`` was called before, this works only once.
-        """
-
-    def measured(self, rules: Rules, watch: Watch) -> Measured:
-        """Return its size, checksum and summary; the rules are enforced."""
-
-
-class TreeArchive:
-    """An ``Incoming`` made from file trees on this machine."""
-
+    made: Callable[[], Generator[memoryview, None, None]]
+    name: bytes | None = None
+    checked: Callable[[], object] = lambda: None
+    tree: Source | None = None
+    kind: SourceKind | None = SourceKind.DIRECTORY
     pattern: bytes | None = None
 
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        return self.made()
+
+    def check(self) -> object:
+        return self.checked()
+
+
+def from_server(path: bytes, pieces: Callable[[], Generator[memoryview, None, None]]) -> Outgoing:
+    """Return the archive that a server makes of a path, which expands wildcards in it."""
+    text = take_apart(path)
+    if has_wildcards(path):
+        return Outgoing(pieces, kind=None, pattern=text.name)
+    return Outgoing(pieces, b"." if text.wants_contents else text.name)
+
+
+class TreeArchive(Archive):
+    """An archive made from file trees on this machine."""
+
     def __init__(self, source: Source, on_skip: OnSkip) -> None:
-        self.tree: Source | None = source
-        self.kind: SourceKind | None = source.kind
-        self.name: bytes | None = None if source.paths else source.top
+        self.tree = source
+        self.kind = source.kind
+        self.name = None if source.paths else source.top
         self._source = source
         self._on_skip = on_skip
 
@@ -101,12 +102,8 @@ class TreeArchive:
         return measure(self._source, on_skip=watch.on_skip, rules=rules)
 
 
-class StreamArchive:
-    """An ``Incoming`` read from a descriptor, decompressed; spooled if it has to be measured."""
-
-    tree: Source | None = None
-    name: bytes | None = None
-    pattern: bytes | None = None
+class StreamArchive(Archive):
+    """An archive read from a descriptor, decompressed; spooled if it has to be measured."""
 
     def __init__(self, stream: int, kind: SourceKind | None = SourceKind.ARCHIVE) -> None:
         self.kind = kind
@@ -139,3 +136,130 @@ class StreamArchive:
             if not count:
                 return
             yield buffer[:count]
+
+
+_WINDOW_BYTES: Final = 8 * 1024 * 1024
+_KEPT_WINDOWS: Final = 4
+_CHECK_BYTES: Final = 8 * 1024 * 1024
+_NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class Spool:
+    """An archive in an unnamed temporary file, until it is closed.
+
+    On disk, as it may be larger than memory. Since the file has no name, nothing of it remains
+    however this program ends.
+
+    Space reserved for root is not used: other programs on the node must not find the disk full.
+
+    Raises:
+        NoSpace: there is not enough space; ``write`` raises it, too.
+        CopyError: no file can be created there.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self.size_bytes = self.crc32 = self._unchecked_bytes = 0
+        self._folder = folder or _temporary()
+        try:
+            self.fd = open_unnamed(self._folder)
+        except OSError as exc:
+            raise self._failure(exc.errno) from exc
+        self._writer = SparseWriter(self.fd)
+        try:
+            self._check_space(_CHECK_BYTES // 8)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        self._unchecked_bytes += len(view)
+        if self._unchecked_bytes >= _CHECK_BYTES:
+            self._unchecked_bytes = 0
+            self._check_space(_CHECK_BYTES)
+        try:
+            self._writer.write(view)
+        except OSError as exc:
+            raise self._failure(exc.errno) from exc
+        self.crc32 = crc32(view, self.crc32)
+        self.size_bytes += len(view)
+
+    def fill(self, pieces: Iterable[bytes | memoryview]) -> None:
+        for piece in pieces:
+            self.write(piece)
+        self.finish()
+
+    def finish(self) -> None:
+        self._writer.finish()
+
+    def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
+        """Yield its content from an offset, each piece valid until the next is requested."""
+        return file_pieces(self.fd, offset, self.size_bytes)
+
+    def read(self, offset: int, buffer: memoryview) -> memoryview:
+        """Read its content from an offset into a buffer; more may still be written."""
+        piece = buffer[: self.size_bytes - offset]
+        count = os.preadv(self.fd, [piece], offset)
+        forget_behind(self.fd, offset, offset + count)  # a resuming client reads from disk again
+        piece[count:] = bytes(len(piece) - count)  # a hole at the end is not yet in the file
+        return piece
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _check_space(self, wanted_bytes: int) -> None:
+        status = os.fstatvfs(self.fd)
+        if status.f_bavail * status.f_frsize < wanted_bytes:
+            raise self._failure(errno.ENOSPC)
+
+    def _failure(self, number: int | None) -> CopyError:
+        if number in _FULL:
+            return NoSpace(
+                f"there is not enough space for the copy in {quote(self._folder)}",
+                hint="copy less, or try again later",
+            )
+        reason = os.strerror(number or 0).lower()
+        return CopyError(f"cannot spool in {quote(self._folder)}: {reason}")
+
+
+def _temporary() -> str:
+    """Return the folder that ``TMPDIR`` names if it is writable, else the default."""
+    folder = os.environ.get("TMPDIR", "")
+    is_good = os.access(f"{folder}/.", os.W_OK | os.X_OK)  # fails for a file
+    return folder if folder and is_good else DEFAULT_FOLDER
+
+
+def open_unnamed(folder: str) -> int:
+    """Create a file without a name: nothing of it remains however this program ends."""
+    try:
+        return os.open(folder, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        if exc.errno not in _NO_UNNAMED:
+            raise
+    name = f"{folder}/.pycrictl-{os.urandom(8).hex()}"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    os.unlink(name)  # noqa: PTH108 (pathlib would be imported for this alone)
+    return fd
+
+
+def forget_behind(fd: int, begin: int, end: int) -> None:
+    """Write the file's older cached pages to disk, and drop them from memory.
+
+    Call it after each piece that was written or read. The next pieces then reuse that memory: fresh
+    memory costs more than the copying, above all in a virtual machine. Also, the memory counted
+    against a container's limit does not grow.
+    """
+    edge = end - end % _WINDOW_BYTES
+    if edge > begin:
+        kept_bytes = _KEPT_WINDOWS * _WINDOW_BYTES
+        with suppress(OSError):  # not a file on disk
+            os.posix_fadvise(fd, max(edge - kept_bytes, 0), kept_bytes, os.POSIX_FADV_DONTNEED)

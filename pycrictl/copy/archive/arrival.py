@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.base.errors import CopyError
 from pycrictl.base.units import quote
-from pycrictl.copy.archive.archives import Incoming, Outgoing
+from pycrictl.copy.archive.archives import Archive
 from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
@@ -42,7 +42,7 @@ _TARGET_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errn
 
 
 def put(
-    archive: Incoming | Outgoing,
+    archive: Archive,
     destination: Destination,
     rules: Rules,
     watch: Watch,
@@ -123,7 +123,7 @@ class _Arrival:
     """One arriving copy. Closing it removes everything that has not been committed."""
 
     def __init__(
-        self, archive: Incoming | Outgoing, destination: Destination, rules: Rules, watch: Watch
+        self, archive: Archive, destination: Destination, rules: Rules, watch: Watch
     ) -> None:
         self._destination = destination
         self._rules = rules

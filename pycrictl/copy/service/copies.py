@@ -24,7 +24,7 @@ from pycrictl.copy.rules.policy import Skipped
 from pycrictl.copy.service.life import Event, State, after
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.flow import Link
+from pycrictl.copy.transfer.messages import Link
 from pycrictl.streams.loop import in_thread
 
 MAX_KEPT: Final = 1000

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from pycrictl.base.errors import ConfigError, Exhausted, reason_of
 from pycrictl.base.units import format_bytes, plural, quote, short_id
-from pycrictl.copy.archive.spool import open_unnamed
+from pycrictl.copy.archive.archives import open_unnamed
 
 MAX_COPIES: Final = 64
 """Copies of all pods together. Each may have two threads and a few buffers of 1 MiB."""

@@ -19,14 +19,23 @@ from functools import partial
 from typing import Final
 
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
-from pycrictl.copy.archive.pack import PIECE_BYTES, Census, Measured, measure, pack
-from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.archive.archives import Archive, Spool
+from pycrictl.copy.archive.pack import PIECE_BYTES, Census, measure, pack
 from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.transfer.flow import Link, ignore, next_event, receive, send
-from pycrictl.copy.transfer.messages import STATUS, Acknowledgement, Arriving, CopyProtocol, Event
+from pycrictl.copy.transfer.messages import (
+    STATUS,
+    Acknowledgement,
+    Arriving,
+    CopyProtocol,
+    Event,
+    Link,
+    ignore,
+    next_event,
+    receive,
+    send,
+)
 from pycrictl.copy.tree.places import Source
 from pycrictl.copy.tree.walk import Watch
 
@@ -121,8 +130,8 @@ class Transfer:
         return found
 
 
-class Upload(Transfer):
-    """The archive of a copy into a container: an ``Incoming``, which its thread writes there.
+class Upload(Transfer, Archive):
+    """The archive of a copy into a container: which its thread writes there.
 
     Args:
         size_bytes, crc32: of the archive, as announced.
@@ -132,15 +141,10 @@ class Upload(Transfer):
             resumable protocol, that is not before ``allow``.
     """
 
-    tree: Source | None = None
-    kind: SourceKind | None = None
-    name: bytes | None = None
-    pattern: bytes | None = None
-
     def __init__(self, protocol: CopyProtocol, size_bytes: int, crc32: int) -> None:
         super().__init__(protocol)
         self.on_arrived: Callable[[], object] = lambda: None
-        self._measured = Measured(size_bytes, crc32, Summary())
+        self._announced = size_bytes, crc32
         self._is_allowed = not protocol.resumes
 
     def allow(self) -> None:
@@ -148,12 +152,9 @@ class Upload(Transfer):
         self._is_allowed = True
         self._notify()
 
-    def measured(self, rules: Rules, watch: Watch) -> Measured:
-        return self._measured
-
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         protocol = self.protocol
-        arriving = Arriving(self._measured.size_bytes, self._measured.crc32)
+        arriving = Arriving(*self._announced)
         is_ended = False
         while not (is_ended or self._may_end(arriving)):
             link = self._link

@@ -26,12 +26,11 @@ from pycrictl.base.errors import (
     Unimplemented,
 )
 from pycrictl.base.units import quote, short_id
-from pycrictl.copy.archive.archives import Incoming, Outgoing, from_server
+from pycrictl.copy.archive.archives import Archive, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Outcome, Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import address
-from pycrictl.copy.transfer.flow import next_event, receive, send
 from pycrictl.copy.transfer.messages import (
     FROM_CONTAINER,
     STREAM_PROTOCOL,
@@ -40,6 +39,9 @@ from pycrictl.copy.transfer.messages import (
     ChannelProtocol,
     Event,
     StatusText,
+    next_event,
+    receive,
+    send,
 )
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.target import beside, parse_url
@@ -113,7 +115,7 @@ class OverRpc:
 
         yield from_server(path, pieces)
 
-    def write(self, archive: Incoming, path: bytes, rules: Rules, watch: Watch) -> Summary:
+    def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
         for is_asked, what in (
             (rules.archive, "keep modes, times and owners (-a)"),
             (rules.no_clobber, "leave existing files alone (--no-clobber)"),

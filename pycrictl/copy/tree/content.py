@@ -14,7 +14,7 @@ from typing import Final
 
 from pycrictl.base.errors import CopyError
 from pycrictl.base.units import quote
-from pycrictl.copy.tree.resolve import libc
+from pycrictl.copy.tree.rootfs import libc
 
 DEFAULT_FOLDER: Final = "/var/tmp"
 """The default folder for temporary files: on disk, which /tmp often is not."""

@@ -25,8 +25,7 @@ from pycrictl.base.foreign import parse
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.tree.commit import Merge
 from pycrictl.copy.tree.places import Root
-from pycrictl.copy.tree.resolve import held
-from pycrictl.copy.tree.rootfs import Directory
+from pycrictl.copy.tree.rootfs import Directory, held
 
 VARIABLE: Final = "PYCRICTL_STAGES_DIR"
 

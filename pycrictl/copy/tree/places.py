@@ -20,8 +20,7 @@ from pycrictl.copy.rules.spec import (
     take_apart,
 )
 from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
-from pycrictl.copy.tree.resolve import PINNED, held
-from pycrictl.copy.tree.rootfs import Directory, to_error
+from pycrictl.copy.tree.rootfs import PINNED, Directory, held, to_error
 
 MAX_MATCHES: Final = 100_000
 """The most files that wildcards may match: their names are held in memory."""

@@ -26,8 +26,7 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
 from pycrictl.copy.tree.commit import Merge, move_new
 from pycrictl.copy.tree.janitor import COMMITS, TOP, forget, random_name, remove_stage, write_note
-from pycrictl.copy.tree.resolve import held
-from pycrictl.copy.tree.rootfs import Directory, descend, set_owner, to_error
+from pycrictl.copy.tree.rootfs import Directory, descend, held, set_owner, to_error
 from pycrictl.streams.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755

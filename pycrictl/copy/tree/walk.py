@@ -19,8 +19,7 @@ from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
 from pycrictl.copy.tree.content import OnBytes
 from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import Root, Source, open_source
-from pycrictl.copy.tree.resolve import KernelFileSystem, held
-from pycrictl.copy.tree.rootfs import Directory, reopen_regular
+from pycrictl.copy.tree.rootfs import Directory, KernelFileSystem, held, reopen_regular
 from pycrictl.streams.wire.tar.header import Entry, EntryType
 
 OnSkip = Callable[[Skipped], None]

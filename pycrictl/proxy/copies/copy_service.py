@@ -29,9 +29,8 @@ from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
 from pycrictl.copy.service.slots import IDLE_S, Slots, time_limit_s
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.flow import ignore
 from pycrictl.copy.transfer.link import SocketLink
-from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol
+from pycrictl.copy.transfer.messages import FROM_CONTAINER, TO_CONTAINER, ChannelProtocol, ignore
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.proxy.events import CopyEnded, Emit
 from pycrictl.proxy.runtime_lookup import CallFailed, RuntimeLookup

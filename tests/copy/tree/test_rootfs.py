@@ -14,12 +14,14 @@ import pytest
 
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import CopyError, Unimplemented
-from pycrictl.copy.tree import resolve as resolving
-from pycrictl.copy.tree.resolve import KernelFileSystem, held, resolve
+from pycrictl.copy.tree import rootfs as resolving
 from pycrictl.copy.tree.rootfs import (
     RENAME_NOREPLACE,
     Directory,
+    KernelFileSystem,
+    held,
     reopen_regular,
+    resolve,
 )
 from tests.copy.racer import flipping
 

@@ -38,8 +38,7 @@ from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event, State
 from pycrictl.copy.service.slots import Slots
 from pycrictl.copy.service.transfer import Download, Upload
-from pycrictl.copy.transfer.flow import ignore
-from pycrictl.copy.transfer.messages import ResumableProtocol
+from pycrictl.copy.transfer.messages import ResumableProtocol, ignore
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.kube.pods import Pod
 

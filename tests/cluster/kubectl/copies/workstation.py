@@ -14,7 +14,7 @@ from typing import Any
 
 from pycrictl.cluster.kubectl.copies import CopyApi, OverApi, RetryPolicy
 from pycrictl.copy import ends
-from pycrictl.copy.archive.archives import Incoming
+from pycrictl.copy.archive.archives import Archive
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.tree.walk import Watch
@@ -63,7 +63,7 @@ class Client:
         method = self.method()
         return ends.copy_to(method, [os.fsencode(local)], path.encode(), Rules(**rules), self.watch)
 
-    def write(self, archive: Incoming, path: str = "/to", /, **rules: Any) -> Summary:
+    def write(self, archive: Archive, path: str = "/to", /, **rules: Any) -> Summary:
         """Copy an archive that is not checked on this side."""
         return self.method().write(archive, path.encode(), Rules(**rules), self.watch)
 

@@ -9,7 +9,7 @@ from unittest.mock import DEFAULT, Mock
 import pytest
 
 from pycrictl.base.errors import CopyError, NoSpace
-from pycrictl.copy.archive.spool import Spool
+from pycrictl.copy.archive.archives import Spool
 from tests.copy.trees import MIB
 
 
