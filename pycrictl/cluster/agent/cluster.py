@@ -66,23 +66,10 @@ class Scope(NamedTuple):
 
 
 class Round(NamedTuple):
-    """The answers of the nodes.
-
-    Attributes:
-        silent: nodes that did not answer, and why.
-        doubts: what is wrong with answers of other nodes.
-    """
+    """The objects that the nodes report, and warnings for users about nodes that do not."""
 
     objects: list[Document]
-    silent: dict[str, str]
-    doubts: dict[str, str]
-
-    @property
-    def warnings(self) -> list[str]:
-        lines = [f"node {node} did not answer: {why}" for node, why in self.silent.items()]
-        lines += [f"node {node} {what}" for node, what in self.doubts.items()]
-        more = len(lines) - MAX_NAMED
-        return [*lines[:MAX_NAMED], *([f"{more} more nodes have warnings"] if more > 0 else [])]
+    warnings: list[str]
 
 
 class _Answer(NamedTuple):
@@ -102,8 +89,7 @@ class Cluster:
         self._own = own
         self._peers = peers
         self._log = Log(__name__)
-        self._silent: set[str] = set()
-        self._odd: set[str] = set()
+        self._doubtful: set[str] = set()
 
     @property
     def node(self) -> str:
@@ -146,15 +132,15 @@ class Cluster:
         for node, found in by_node.items():
             nodes[node] = next((pod.host_ip for pod in found if pod.host_ip), "")
         asked = (self._ask(node, at, scope, by_node[node]) for node, at in nodes.items())
-        answers = dict(zip(nodes, await asyncio.gather(*asked), strict=True))
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
-        silent = {node: one.problem for node, one in answers.items() if one.problem}
-        odd = {node: one.odd for node, one in answers.items() if one.odd}
-        doubts = {node: f"answers what is not valid: {what}" for node, what in odd.items()}
-        for node, why in silent.items():
-            problem, wants_all = f"node {node} did not answer: {why}", bool(scope.pod)
-            objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
-        for node, answer in answers.items():
+        doubts: dict[str, str] = {}
+        for node, answer in zip(nodes, await asyncio.gather(*asked), strict=True):
+            if answer.problem:
+                doubts[node] = f"did not answer: {answer.problem}"
+                problem, wants_all = f"node {node} {doubts[node]}", bool(scope.pod)
+                objects += objects_of(by_node[node], (), node, wants_all=wants_all, problem=problem)
+            elif answer.odd:
+                doubts[node] = f"answers what is not valid: {answer.odd}"
             # A node may only report its own pods.
             of_node = scope._replace(node=node)
             for one in answer.objects:
@@ -164,13 +150,13 @@ class Cluster:
                     if one["status"].get("unknown"):
                         error = one["status"].get("error", "")
                         doubts.setdefault(node, f"does not know them: {error}")
-        for node in silent.keys() - self._silent:
-            self._log.warning("node_silent", node=node, error=silent[node])
-        for node in odd.keys() - self._odd:
-            self._log.warning("node_odd", node=node, left_out=odd[node])
-        self._silent = (self._silent - nodes.keys()) | silent.keys()
-        self._odd = (self._odd - nodes.keys()) | odd.keys()
-        return Round(objects, silent, doubts)
+        for node in doubts.keys() - self._doubtful:
+            self._log.warning("node_doubtful", node=node, error=doubts[node])
+        self._doubtful = (self._doubtful - nodes.keys()) | doubts.keys()
+        warnings = [f"node {node} {what}" for node, what in doubts.items()]
+        if (more := len(warnings) - MAX_NAMED) > 0:
+            warnings[MAX_NAMED:] = [f"{more} more nodes have warnings"]
+        return Round(objects, warnings)
 
     async def of_own_node(self, scope: Scope) -> list[Document]:
         pulls, pods = await self._own.ask()

@@ -23,7 +23,6 @@ from aiohttp import web
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent.api.answers import JSON, Form, ListQuery, add_warnings
-from pycrictl.cluster.agent.api.discovery import MAX_TEXT
 from pycrictl.cluster.agent.api.names import GROUP_VERSION, KIND, Document, expired
 from pycrictl.cluster.agent.asyncapi import Reflector
 from pycrictl.cluster.agent.cluster import Cluster, Round, Scope
@@ -39,8 +38,7 @@ MAX_SHARE: Final = 0.1
 
 FRESH_S: Final = 0.5
 DONE_S: Final = 30.0
-"""How long an object stays listed after its node last reported it, if its pull succeeded or the
-node does not answer. Pods that wait on such a node have objects anyway."""
+"""How long the object of a pull that succeeded stays listed after its node last reported it."""
 
 IDLE_S: Final = 120.0
 """How long the last list is remembered, for watches that resume from it."""
@@ -259,16 +257,11 @@ class Feed:
         left: dict[Key, float] = {}
         objects = {key_of(one): one for one in found.objects if self._scope.has(one)}
         for one in self.store.objects():
-            key, node = key_of(one), one["spec"].get("nodeName", "")
-            if key in objects:
-                continue
-            left[key] = seen_at = self._left.get(key, self._round_at)
-            if now - seen_at >= DONE_S:
-                continue
-            if one["status"]["phase"] == PullPhase.SUCCEEDED:
-                objects[key] = one
-            elif node in found.silent:
-                objects[key] = _unknown(one, found.silent[node])
+            key = key_of(one)
+            if key not in objects and one["status"]["phase"] == PullPhase.SUCCEEDED:
+                left[key] = seen_at = self._left.get(key, self._round_at)
+                if now - seen_at < DONE_S:
+                    objects[key] = one
         self._left = left
         has_changed = self.store.replace(objects.values(), time.time())
         self.warnings = found.warnings
@@ -302,16 +295,6 @@ class Feeds:
             is_surplus = len(self._feeds) > MAX_FEEDS and not feed.watchers
             if feed.is_idle or is_surplus:
                 del self._feeds[scope]
-
-
-def _unknown(document: Document, why: str) -> Document:
-    node = document["spec"].get("nodeName", "")
-    status = {
-        **document["status"],
-        "unknown": True,
-        "error": f"node {node} did not answer: {why}"[:MAX_TEXT],
-    }
-    return {**document, "status": status}
 
 
 class WatchResponse:
@@ -374,7 +357,7 @@ class WatchResponse:
         new = {key_of(one.document) for one in news}
         # An object that existed at the version is assumed to have fitted, so to have been listed.
         self._shown = {key_of(one.document) for one in news if one.made <= version} | {
-            key for one in store.objects() if (key := key_of(one)) not in new and self._fits(one)
+            key for one in store.objects() if (key := key_of(one)) not in new and self._query.fits(one)
         }
         return self._lines(news)
 
@@ -382,7 +365,7 @@ class WatchResponse:
         """Return the events for this watch: an object may start or stop fitting it."""
         found = []
         for one in changed:
-            key, is_shown = key_of(one.document), not one.is_gone and self._fits(one.document)
+            key, is_shown = key_of(one.document), not one.is_gone and self._query.fits(one.document)
             was_shown = key in self._shown
             self._version = max(self._version, one.changed)
             (self._shown.add if is_shown else self._shown.discard)(key)
@@ -405,10 +388,6 @@ class WatchResponse:
         }
         shown = self._form.one(document, has_header=not self._has_header)
         return _line("BOOKMARK", shown)
-
-    def _fits(self, document: Document) -> bool:
-        return self._query.has_labels and self._query.fields.fits(document)
-
 
 async def _send(response: web.StreamResponse, lines: list[bytes]) -> None:
     if lines:

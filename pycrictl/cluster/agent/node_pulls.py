@@ -28,7 +28,10 @@ if TYPE_CHECKING:
     from pycrictl.pulls.state import View
     from pycrictl.runtime.cri.calls.client import CriClient
 
-LOOK_S: Final = 0.5
+LOOK_S: Final = 1.0
+"""The time between two polls of the runtime, which take most of the agent's CPU time. Watches have
+no more than one round a second."""
+
 UNASKED_S: Final = 15.0
 """How long a source runs without a request; an open watch makes requests more often than that."""
 

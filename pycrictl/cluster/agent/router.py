@@ -280,9 +280,7 @@ class Router:
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
         await feed.refresh()
-        objects = [
-            one for one in feed.store.objects() if query.has_labels and query.fields.fits(one)
-        ]
+        objects = [one for one in feed.store.objects() if query.fits(one)]
         return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
 
     async def _get(self, call: ApiCall, namespace: str, name: str) -> web.StreamResponse:

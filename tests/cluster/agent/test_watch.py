@@ -133,7 +133,7 @@ def test_what_is_over_does_not_come_back(cluster: Cluster, ago_s: float, *, is_s
 
     async def pause() -> None:
         (feed,) = agent.feeds._feeds.values()
-        feed._put(Round([SUCCEEDED], {}, {}))
+        feed._put(Round([SUCCEEDED], []))
         feed._round_at -= ago_s
         feed.used_at -= ago_s
 
