@@ -385,23 +385,26 @@ def _layer_json(layer: LayerState) -> dict[str, Any]:
 def pull_in_status(status: Mapping[str, Any], pull: PullState, phase: Phase) -> PullState:
     """Return ``pull`` with what the status of its ImagePull says, whose phase means ``phase``."""
     is_over = phase in (Phase.DONE, Phase.FAILED)
-    layers = [_layer_in(one, phase) for one in mappings(status.get("layers"))]
+    sums = Sums() if is_over else sums_in(status.get("sums")) or Sums()
+    layers = [_layer_in(one, phase, sums) for one in mappings(status.get("layers"))]
     if is_over:
         layers = [*ended(layers, phase)]
     if not layers or phase is Phase.PRESENT:
-        layers = [replace(_layer_in(status, phase), name="", phase=phase)]
+        layers = [replace(_layer_in(status, phase, sums), name="", phase=phase)]
     place = count(status.get("queuePosition"))
     return replace(
         pull,
         layers=tuple(layers),
-        sums=Sums() if is_over else sums_in(status.get("sums")) or Sums(),
+        sums=sums,
         place=place,
         starts_in_s=number(status.get("startsInSeconds")) if place else None,
         began_s=moment(status.get("startTime")),
     )
 
 
-def _layer_in(part: Mapping[str, Any], phase: Phase) -> LayerState:
+def _layer_in(part: Mapping[str, Any], phase: Phase, sums: Sums) -> LayerState:
+    """Return a layer of an ImagePull; a pull has stalled when all that it downloads have."""
+    named = _PHASES.get(text(part.get("phase")), phase)
     digest, name = text(part.get("digest")), text(part.get("name"))
     said = {
         "progress": part.get("progressBytes"),
@@ -409,8 +412,8 @@ def _layer_in(part: Mapping[str, Any], phase: Phase) -> LayerState:
         "extracted": part.get("extractedBytes"),
         "extracted_total": part.get("extractedTotalBytes"),
         "digest": digest if name and name != digest else "",
+        "idle_s": sums.stalled_s if named is Phase.DOWNLOADING else 0.0,
     }
-    named = _PHASES.get(text(part.get("phase")), phase)
     return _layer_of(said, named, LayerState(name=name or digest))
 
 

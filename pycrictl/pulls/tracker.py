@@ -29,6 +29,10 @@ from pycrictl.pulls.state import COMPLETE, FINISHED, LayerState, Phase, PullStat
 MAX_ERROR: Final = 1024
 """Longest error text that is kept, in characters."""
 
+MEASURED_BYTES: Final = 16 << 20
+"""The compressed size from which a layer's unpacking tells the speed: committing a small one takes
+longer than its bytes."""
+
 UNPACKED_RATIO: Final = 2.5
 """Assumed ratio of unpacked to compressed size, until one is known for its image."""
 
@@ -260,9 +264,14 @@ class Tracker:
             if layer.phase is not Phase.PRESENT:
                 downloaded, extracted = self._counted.get(key, (layer.progress, layer.extracted))
                 gained[key] = max(layer.progress - downloaded, 0)
-                unpacked += max(layer.extracted - extracted, 0)
+                if layer.total >= MEASURED_BYTES:
+                    unpacked += max(layer.extracted - extracted, 0)
         self._counted = {key: (one.progress, one.extracted) for key, one in layers.items()}
-        extracting = {key for key, one in layers.items() if one.phase is Phase.EXTRACTING}
+        extracting = {
+            key
+            for key, one in layers.items()
+            if one.phase is Phase.EXTRACTING and one.total >= MEASURED_BYTES
+        }
         self._unpacking.record(unpacked, now, is_open=bool(extracting & self._unpacked))
         self._unpacked = extracting
         return gained

@@ -85,6 +85,18 @@ def test_the_speed_of_unpacking_is_that_of_the_time_in_which_something_is_unpack
     assert view.sums.eta_s == pytest.approx(2 + 400 / 200)
 
 
+def test_a_small_layer_tells_nothing_of_the_speed_of_unpacking() -> None:
+    """On a busy disk, each takes a second: many of them beside a large one made its ETA minutes."""
+    tracker = Tracker()
+    for second in range(10):
+        small = Report("b", str(second), MIB, MIB, phase="extracting", extracted_total=MIB)
+        look(tracker, second, small, downloading(second * 10))
+        look(tracker, second + 0.5, small._replace(extracted=MIB), downloading(second * 10))
+        view = look(tracker, second + 0.9, small._replace(phase="done"), downloading(second * 10))
+    # 10 MiB at 10 MiB/s, and then 250 MiB, as is assumed, at the assumed 100 MiB/s.
+    assert view.pulls["a"].sums.eta_s == pytest.approx(1 + 2.5, abs=1.5)
+
+
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:
     """Image b waits for a layer that image a's pull downloads; the reports of b lag behind."""
     tracker = Tracker()

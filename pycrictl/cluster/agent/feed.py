@@ -357,7 +357,9 @@ class WatchResponse:
         new = {key_of(one.document) for one in news}
         # An object that existed at the version is assumed to have fitted, so to have been listed.
         self._shown = {key_of(one.document) for one in news if one.made <= version} | {
-            key for one in store.objects() if (key := key_of(one)) not in new and self._query.fits(one)
+            key
+            for one in store.objects()
+            if (key := key_of(one)) not in new and self._query.fits(one)
         }
         return self._lines(news)
 
@@ -388,6 +390,7 @@ class WatchResponse:
         }
         shown = self._form.one(document, has_header=not self._has_header)
         return _line("BOOKMARK", shown)
+
 
 async def _send(response: web.StreamResponse, lines: list[bytes]) -> None:
     if lines:

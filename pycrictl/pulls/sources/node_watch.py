@@ -291,10 +291,12 @@ def open_watcher(
             raise
         return crio
     settings = settings_of(native)
+    # containerd 1.x opens a layer only once its pull's limit admits it, so none waits unseen.
+    is_first = version.removeprefix("v").startswith("1.")
     return ContentWatcher(
         native,
         snapshotter=settings.snapshotter,
-        max_concurrent_downloads=settings.max_concurrent_downloads,
+        max_concurrent_downloads=0 if is_first else settings.max_concurrent_downloads,
         owners=owners,
         find_digest=_finder_of_digests(client.endpoint, version, keyring)
         if wants_manifests

@@ -52,6 +52,16 @@ def test_phases(phase: str, is_idle: bool, said: str) -> None:
     assert bool(found.error) == (said == "failed")
 
 
+def test_a_stall_is_one_of_the_layers_that_are_downloaded() -> None:
+    sums = {"count": 1, "progress": 3, "total": 9, "stalled_s": 12.5}
+    stalled = pull("web", progress=3, total=9, stalledSeconds=12, sums=sums)
+    (found,) = PullObjects(Wanted()).receive_list(listing(stalled))
+    assert [layer.stalled_s for layer in found.layers] == [12.5]
+    waiting = pull("web", "Queued", total=9, sums=sums)
+    (found,) = PullObjects(Wanted()).receive_list(listing(waiting))
+    assert [layer.stalled_s for layer in found.layers] == [0.0]
+
+
 def test_what_was_over_before() -> None:
     """A pull that had ended is not part of the watch; for a later pod, an image may be present."""
     pulls = PullObjects(Wanted())

@@ -9,10 +9,11 @@ import pytest
 from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace
-from pycrictl.pulls.sources.node_watch import watch_runtime
+from pycrictl.pulls.sources.node_watch import open_watcher, watch_runtime
 from pycrictl.pulls.sources.stream_watch import watch_stream
 from pycrictl.pulls.state import Phase, View
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
+from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.streaming_server import progress_streams
 from tests.pulls.tracking import Report, Tracker, layers
 from tests.runtime.containerd.fakectd import FakeContainerd
@@ -63,6 +64,25 @@ def test_a_watch_without_end_tells_a_pulls_end_and_goes_on_with_the_rest(
     assert [names(view) for view in after] == [{new.shown_name}] * len(after)
     assert after[-1].sums.count == 1
     assert layers(after[-1])[0].progress == 20
+
+
+@pytest.mark.parametrize(
+    ("release", "phase"), [("1.6.20~ds1", Phase.DOWNLOADING), ("v2.3.4", Phase.WAITING)]
+)
+def test_layers_without_bytes_of_many_pulls(
+    fake: FakeContainerd, release: str, phase: Phase
+) -> None:
+    """containerd 1.x limits each pull by itself, and opens no layer before it downloads it."""
+    fake.release = release
+    for number in range(3):
+        made = Made(fake, f"image{number}", [f"{number}a", f"{number}b"])
+        made.begin(f"lease-{number}", at_s=time.time() - 5)
+        for layer in range(2):
+            made.download(layer, 0, at_s=time.time() - 4)
+    tracker = Tracker()
+    with CriClient(fake.path, timeout_s=5) as client:
+        open_watcher(client, wants_manifests=False).poll(tracker, 10.0)
+    assert {layer.phase for layer in layers(tracker.view(10.0))} == {phase}
 
 
 def test_a_watch_of_streams_without_end_tells_each_end_once() -> None:

@@ -82,6 +82,7 @@ class FakeContainerd:
         self.pid = self.pidns = 0
         self.calls: Counter[str] = Counter()
         self.failures: dict[str, tuple[grpc.StatusCode, str]] = {}
+        self.release = "1.6.20~fake"
         self.path = str(folder / "ctd.sock")
         self.endpoint = f"unix://{self.path}"
         self._server = grpc.server(ThreadPoolExecutor(2))
@@ -106,7 +107,7 @@ class FakeContainerd:
 
     def version(self, _: Message, context: grpc.ServicerContext) -> Message:
         _require(not context.invocation_metadata() or _namespace(context) == "k8s.io", context)
-        return version_pb2.VersionResponse(version="1.6.20~fake")
+        return version_pb2.VersionResponse(version=self.release)
 
     def server(self, _: Message, __: grpc.ServicerContext) -> Message:
         return introspection_pb2.ServerResponse(uuid="fake", pid=self.pid, pidns=self.pidns)
