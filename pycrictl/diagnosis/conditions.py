@@ -96,9 +96,8 @@ def no_scheduler_answers(facts: PodFacts, _: object) -> object:
 
 
 REJECTIONS: Final = (
-    *("UnexpectedAdmissionError", "NodeAffinity", "NodeName", "NodePorts", "NodeShutdown"),
-    *("Taints", "AppArmor", "SysctlForbidden", "TopologyAffinityError", "InvalidNodeInfo"),
-    *("PodOSNotSupported", "OutOf"),
+    "UnexpectedAdmissionError NodeAffinity NodeName NodePorts NodeShutdown Taints AppArmor"
+    " SysctlForbidden TopologyAffinityError InvalidNodeInfo PodOSNotSupported OutOf".split()
 )
 """The kubelet's reasons for rejecting a pod (``lifecycle.PodAdmitHandler``)."""
 

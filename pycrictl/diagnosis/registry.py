@@ -1,4 +1,4 @@
-"""Tests the connection from this node to a server of a registry; each request takes two seconds.
+"""Tests the connection from this node to a server of a registry, step by step.
 
 The steps are DNS, TCP, TLS, then HTTP by the OCI distribution specification: access, and the first
 byte of a manifest. They go the way of the runtime: through its HTTP proxy, with its authorities.
@@ -30,7 +30,6 @@ from pycrictl.pulls.registries.registry_client import (
 )
 from pycrictl.runtime.cri.calls.redact import redact_text
 
-STEP_S: Final = 2.0
 CREDENTIALS: Final = "the credentials of "
 """The beginning of the text of a login."""
 
@@ -76,7 +75,11 @@ class Route(NamedTuple):
 
 
 class Trial:
-    """A test of one server; ``is_named`` if the user named the repository, so it must exist.
+    """A test of one server.
+
+    Args:
+        is_named: the user named the repository, so it must exist.
+        step_s: the time limit of a step.
 
     Raises:
         ValueError: the server cannot be tested: its address is invalid, or the proxy is no HTTP
@@ -91,8 +94,10 @@ class Trial:
         keyring: Keyring | None = None,
         *,
         is_named: bool,
+        step_s: float = 2.0,
     ) -> None:
         self._endpoint = endpoint
+        self._step_s = step_s
         self._access = access
         self._keyring = keyring
         self._login: Login | None = None
@@ -163,7 +168,7 @@ class Trial:
 
         thread = threading.Thread(target=resolve, daemon=True)  # nothing can interrupt it
         thread.start()
-        thread.join(STEP_S)
+        thread.join(self._step_s)
         if failure:
             raise failure[0]
         if not found:
@@ -171,7 +176,7 @@ class Trial:
         return True, ", ".join(found[:3])
 
     def _tcp(self) -> tuple[bool | None, str]:
-        with socket.create_connection((self._host, self._port), timeout=STEP_S) as connection:
+        with socket.create_connection((self._host, self._port), timeout=self._step_s) as connection:
             where = ", the proxy" if self._proxy else ""
             return True, f"{connection.getpeername()[0]} port {self._port}{where}"
 
@@ -184,7 +189,7 @@ class Trial:
         if self._proxy.startswith("https:"):
             return None, "inside that of the proxy: tested by what follows"
         connection = http.client.HTTPSConnection(
-            self._host, self._port, timeout=STEP_S, context=client.context
+            self._host, self._port, timeout=self._step_s, context=client.context
         )
         with closing(connection):
             if self._proxy:
@@ -213,7 +218,9 @@ class Trial:
             return False, f"/v2/ is answered with {status}: {what}"
         repository = self._endpoint.repository
         scope = f"repository:{repository}:pull" if repository else ""
-        is_logged_in = self._client.log_in(answer, until=time.monotonic() + STEP_S, scope=scope)
+        is_logged_in = self._client.log_in(
+            answer, until=time.monotonic() + self._step_s, scope=scope
+        )
         challenge = challenge_of(answer)
         if is_logged_in and challenge.kind == "basic":
             is_logged_in = self._get("/").status != 401
@@ -240,4 +247,4 @@ class Trial:
         return status < 500, f"status {status}"
 
     def _get(self, target: str) -> RegistryAnswer:
-        return self._client.get(target, until=time.monotonic() + STEP_S)
+        return self._client.get(target, until=time.monotonic() + self._step_s)

@@ -104,16 +104,21 @@ def write_node(
 ) -> None:
     if (records := records_of(out)) is not None:
         return records.put("node", document)
-    rows = []
-    for one in document["findings"]:
-        rows.append(TextRow(one["severity"].upper(), one["text"], tone=_TONES[one["severity"]]))
-        if one["advice"]:
-            rows.append(TextRow("", f"do: {one['advice']}"))
+    rows = [*_finding_rows(("", finding) for finding in document["findings"])]
     if not rows:
         unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
         text = f"nothing is wrong with what could be seen; not seen: {unseen}"
         rows.append(TextRow("", text if unseen else "nothing is wrong with this node", 0))
     _write([*rows, TextRow("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
+
+
+def _finding_rows(findings: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[TextRow]:
+    """Iterate over the rows of findings, each with whose it is, if there are several hosts."""
+    for whose, finding in findings:
+        severity = finding["severity"]
+        yield TextRow(severity.upper(), f"{whose}{finding['text']}", tone=_TONES[severity])
+        if finding["advice"]:
+            yield TextRow("", f"do: {finding['advice']}")
 
 
 def pods_of_hosts(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -135,13 +140,13 @@ def write_nodes(
     documents: Mapping[str, Mapping[str, Any]], out: TextIO, columns: int, *, is_coloured: bool
 ) -> None:
     """Write the findings of several hosts, most severe first, each with its host."""
-    found = [(host, one) for host, document in documents.items() for one in document["findings"]]
-    rows = []
-    for host, one in sorted(found, key=lambda each: _SEVERITIES.index(each[1]["severity"])):
-        severity = one["severity"]
-        rows.append(TextRow(severity.upper(), f"{host}: {one['text']}", tone=_TONES[severity]))
-        if one["advice"]:
-            rows.append(TextRow("", f"do: {one['advice']}"))
+    found = [
+        (f"{host}: ", finding)
+        for host, document in documents.items()
+        for finding in document["findings"]
+    ]
+    found.sort(key=lambda pair: _SEVERITIES.index(pair[1]["severity"]))
+    rows = [*_finding_rows(found)]
     for host, document in documents.items():
         unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
         if unseen:

@@ -34,12 +34,14 @@ def try_route(
     *,
     keyring: Keyring | None = None,
     is_named: bool = True,
+    step_s: float = 30.0,
     **more: Any,
 ) -> Route:
     scheme, _, host = url.partition("://")
     reference = parse(f"{host}/{repository}") if repository else Reference(host, "", "", "")
     endpoint = Endpoint(host, repository=reference.path, schemes=(scheme,), **more)  # type: ignore[arg-type]
-    trial = Trial(endpoint, access or RegistryAccess(), reference, keyring, is_named=is_named)
+    access = access or RegistryAccess()
+    trial = Trial(endpoint, access, reference, keyring, is_named=is_named, step_s=step_s)
     trial.run()
     return trial.route()
 
@@ -97,7 +99,7 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True}
 )
 def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
     with registry(mode) as url:
-        route = try_route(url, repository)
+        route = try_route(url, repository, step_s=2.0 if mode == "silent" else 30.0)
     assert (route.trouble.name if route.trouble else "") == trouble
     assert any(said in step.text for step in route.steps)
     if mode in ("open", "token") and not trouble:
