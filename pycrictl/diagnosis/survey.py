@@ -392,7 +392,7 @@ class Survey(Asking):
     def _failures(self, journal: Sequence[JournalLine]) -> list[Failure]:
         pods = self._sources.pods.pods if self._sources.pods is not None else tuple
         failures = Failures(lambda _: journal, pods)
-        failures.look(self._wall_s())
+        failures.read(self._wall_s())
         return [*failures.waiting(), *failures.since(0.0)]
 
     def _is_present(self, reference: str) -> bool | None:

@@ -136,7 +136,7 @@ class BoardPoller:
         try:
             if self._containerd is None:
                 self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
-            found = self._containerd.look(absent)
+            found = self._containerd.poll(absent)
         except PycrictlError:  # neither containerd nor CRI-O, or no access to it
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()

@@ -131,10 +131,10 @@ def _pull(
                 with closing(show.open_sink()) as sink:
                     display = PullDisplay(client, [reference], show, sink)
                     display.expect(request, since_s)
-                    display.look()
+                    display.poll()
                     while not call.wait(show.interval_s):
-                        display.look()
-                    display.look([reference] if call.failure else ())
+                        display.poll()
+                    display.poll([reference] if call.failure else ())
             image_ref: str = call.answer().image_ref
         finally:
             call.cancel()  # no effect on a finished call
@@ -218,7 +218,7 @@ class PullDisplay:
             if self._watcher is not None:
                 self._watcher.expect(expected)
 
-    def look(self, failed: Collection[str] = ()) -> None:
+    def poll(self, failed: Collection[str] = ()) -> None:
         """Poll once; show ``failed`` pulls without a cause, which is reported later."""
         for image in failed:
             self._forget(image)

@@ -76,7 +76,7 @@ def pull_many(
                     for place in running.values():
                         display.expect(requests[place], began_s[place])
                     ended = [future.result() for future in done]
-                    display.look([one.image for one in ended if one.error is not None])
+                    display.poll([one.image for one in ended if one.error is not None])
                 for future in done:
                     outcome = found[running.pop(future)] = future.result()
                     if display is not None:

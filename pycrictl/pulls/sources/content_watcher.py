@@ -393,7 +393,7 @@ class ContentWatcher:
     # Progress
 
     def _follow(self, pull: _LeasePull, stores: StoreState, now: float, wall_s: float) -> None:
-        is_doubtful = pull.layers.look(stores, pull.snapshotter, wall_s)
+        is_doubtful = pull.layers.update(stores, pull.snapshotter, wall_s)
         if is_doubtful or now >= pull.recheck_at:
             self._confirm(pull)
             pull.recheck_at = now + _RECHECK_S

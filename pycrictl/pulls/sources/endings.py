@@ -64,7 +64,7 @@ class Endings:
         """The pulls as a stream has reported them, including those that were shown to their end."""
         return ChainMap(self._over, self.tracker.pulls)
 
-    def take(self, pull: PullState, now: float) -> None:
+    def track(self, pull: PullState, now: float) -> None:
         """Track the state of a pull from a stream, unless it repeats what has ended."""
         if pull.name in self._over and pull.is_over:
             self._over[pull.name] = pull

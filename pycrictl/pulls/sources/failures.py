@@ -156,7 +156,7 @@ class Failures:
     pods: Callable[[], Sequence[Pod]]
     _written: dict[str, Failure] = field(default_factory=dict)
 
-    def look(self, wall_s: float) -> None:
+    def read(self, wall_s: float) -> None:
         """Read the journal; keep the previous result if there are no lines at all."""
         if lines := self.read_journal(wall_s - HISTORY_S):  # else it was too slow
             self._written = from_journal(lines)
@@ -204,7 +204,7 @@ def _unquoted(text: str) -> str:
 JOURNAL_S: Final = 0.5
 """How long a line takes to appear in the journal."""
 
-LOOK_AGAIN_S: Final = 5.0
+READ_AGAIN_S: Final = 5.0
 """Pause between checks for failures, as a pull may fail too fast for any poll to see it."""
 
 
@@ -216,8 +216,8 @@ class Causes:
         self._clock = clock
         self._began_s = clock()
         self._held: list[PullState] = []
-        self._look_at: float | None = None
-        self._next_look = 0.0
+        self._read_at: float | None = None
+        self._next_read = 0.0
         self._shown: dict[str, Failure] = {}
 
     def add(self, result: PollResult, tracker: Tracker, now: float) -> PollResult:
@@ -232,15 +232,15 @@ class Causes:
                 tracker.forget(failure.image)
         if held:
             self._held += held
-            self._look_at = self._look_at or now + JOURNAL_S
+            self._read_at = self._read_at or now + JOURNAL_S
         found: list[Failure] = []
-        if now >= self._next_look:
-            self._next_look = now + LOOK_AGAIN_S
-            self._failures.look(self._clock())
+        if now >= self._next_read:
+            self._next_read = now + READ_AGAIN_S
+            self._failures.read(self._clock())
             found = [*self._failures.waiting(), *self._failures.since(self._began_s)]
-        if self._look_at is not None and now >= self._look_at:
-            self._failures.look(self._clock())
-            held, self._held, self._look_at = self._held, [], None
+        if self._read_at is not None and now >= self._read_at:
+            self._failures.read(self._clock())
+            held, self._held, self._read_at = self._held, [], None
             written = self._failures.since(self._began_s - JOURNAL_S)
             for pull in held:
                 if not pull.image and written:
@@ -256,7 +256,7 @@ class Causes:
             if not _is_outdated(failure, active):
                 self._shown[failure.image] = failure
                 tracker.apply(failure.pull(self._clock()), now=now)
-        return PollResult(result.active, tuple(done), is_settling=self._look_at is not None)
+        return PollResult(result.active, tuple(done), is_settling=self._read_at is not None)
 
 
 def _is_outdated(

@@ -206,7 +206,7 @@ class Layers:
         """Whether all blobs are complete and no extraction was seen, as after a mere fetch."""
         return not self._has_unpacked and self.is_complete
 
-    def look(self, stores: StoreState, snapshotter: str, wall_s: float) -> bool:
+    def update(self, stores: StoreState, snapshotter: str, wall_s: float) -> bool:
         """Update every layer from ``stores``; return whether ``confirm`` must be called."""
         is_doubtful = False
         for layer in self.unsettled:

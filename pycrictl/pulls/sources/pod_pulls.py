@@ -63,7 +63,7 @@ class ContainerdPulls:
         self._tracker = Tracker()
         self.is_measured = False
 
-    def look(self, references: Sequence[str]) -> Pulls:
+    def poll(self, references: Sequence[str]) -> Pulls:
         """Return the current pulls; set ``is_measured`` to whether all their rates are known."""
         now = time.monotonic()
         active = self._watcher.poll(self._tracker, now).active
@@ -89,7 +89,7 @@ def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods |
     pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S
     while True:
-        found = pulls.look(references)
+        found = pulls.poll(references)
         if pulls.is_measured or time.monotonic() >= end_at:
             return found
         time.sleep(_PAUSE_S)

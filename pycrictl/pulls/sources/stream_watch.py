@@ -233,7 +233,7 @@ class _StreamWatch:
         self._has_seen |= bool(pull.layers)
         if pull.error:
             pull = replace(pull, error=cause(pull.error))
-        self.endings.take(pull, time.monotonic())
+        self.endings.track(pull, time.monotonic())
 
 
 def _unfinished(view: View) -> dict[str, int]:

@@ -13,7 +13,7 @@ from pycrictl.node.journal import JournalLine
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.failures import (
     JOURNAL_S,
-    LOOK_AGAIN_S,
+    READ_AGAIN_S,
     Causes,
     Failure,
     Failures,
@@ -209,8 +209,8 @@ def test_a_failure_of_the_same_name_gives_way_to_its_layers() -> None:
     scene.tracker.apply(PullState(image=WEB, layers=(layer,)), now=1.0)
     assert scene.failed(1.0) == {}
     assert scene.tracker.view(1.0).sums.count == 1
-    scene.add(1.0 + LOOK_AGAIN_S, active=(WEB,))  # the pod's status is late
-    assert scene.failed(2.0 + LOOK_AGAIN_S) == {}
+    scene.add(1.0 + READ_AGAIN_S, active=(WEB,))  # the pod's status is late
+    assert scene.failed(2.0 + READ_AGAIN_S) == {}
 
 
 def test_a_journal_that_is_too_slow_once() -> None:
@@ -218,8 +218,8 @@ def test_a_journal_that_is_too_slow_once() -> None:
     scene.lines = [containerd(1000.2)]
     scene.add(0.0)
     scene.lines = []
-    scene.add(LOOK_AGAIN_S, ended=(PullState(image=WEB, error="it ended"),))
-    (ended,) = scene.add(LOOK_AGAIN_S + JOURNAL_S).ended
+    scene.add(READ_AGAIN_S, ended=(PullState(image=WEB, error="it ended"),))
+    (ended,) = scene.add(READ_AGAIN_S + JOURNAL_S).ended
     assert ended.error.startswith(f"{WEB}: not found")
 
 
@@ -227,7 +227,7 @@ def test_a_pull_that_failed_faster_than_a_poll() -> None:
     scene = Scene()
     scene.add(0.0)
     scene.lines = [containerd(1003.0)]
-    scene.add(LOOK_AGAIN_S - 0.1)
+    scene.add(READ_AGAIN_S - 0.1)
     assert scene.failed(4.9) == {}
-    scene.add(LOOK_AGAIN_S)
+    scene.add(READ_AGAIN_S)
     assert list(scene.failed(5.0)) == [WEB]

@@ -43,7 +43,7 @@ def stores(
 
 
 def look(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> None:
-    if layers.look(seen, SNAPSHOTTER, wall_s):
+    if layers.update(seen, SNAPSHOTTER, wall_s):
         made = Snapshot(STARTED_S + 1, is_remote=False)
         layers.confirm({}, {chain_id: made for _, chain_id in seen.committed})
 

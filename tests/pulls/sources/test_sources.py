@@ -120,7 +120,7 @@ class Stream:
         report = Report(image, layer, progress, 9, "", phase)
         pull = MessageReader(self.endings.known).receive_message(report.message)
         assert pull is not None
-        self.endings.take(pull, now)
+        self.endings.track(pull, now)
 
 
 def test_an_image_ends_when_nothing_has_moved_for_a_while() -> None:

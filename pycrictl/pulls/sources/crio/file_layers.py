@@ -78,7 +78,7 @@ class FileLayers:
     def unsettled(self) -> list[FileLayer]:
         return [layer for layer in self if layer.phase not in COMPLETE]
 
-    def look(
+    def update(
         self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
     ) -> None:
         if self._seen is None:

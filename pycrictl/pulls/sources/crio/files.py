@@ -208,10 +208,10 @@ class CrioProcess:
     store: str
     _known: Downloader | None = None
 
-    def look(self) -> Downloader:
+    def find(self) -> Downloader:
         if self._known is not None and processes.name_of(self._known.pid) == "crio":
             return self._known
-        pid = self._find()
+        pid = self._find_pid()
         try:
             root = root_of(pid)
         except PermissionError:
@@ -222,7 +222,7 @@ class CrioProcess:
         self._known = Downloader(pid, root, Storage(f"{root}{self.store}"), crio_access(pid, root))
         return self._known
 
-    def _find(self) -> int:
+    def _find_pid(self) -> int:
         if pid := runtime_pid(f"unix://{self.endpoint}", "crio"):
             return pid
         if isinstance(obstacle := try_connect(self.endpoint, 1.0), Obstacle):

@@ -126,12 +126,12 @@ class CrioWatcher:
         """Return None: a finished pull leaves no times behind."""
 
     def check(self) -> None:
-        self._find_folders(self.process.look(), time.time())
+        self._find_folders(self.process.find(), time.time())
 
     def poll(self, tracker: Tracker, now: float) -> PollResult:
         """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
         wall_s = time.time()
-        owner = self.process.look()
+        owner = self.process.find()
         self._find_folders(owner, wall_s)
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
@@ -146,7 +146,7 @@ class CrioWatcher:
             if pull.layers is None and pull.image and is_known:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
-                pull.layers.look(found, owner.storage.layers(), wall_s)
+                pull.layers.update(found, owner.storage.layers(), wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
                 tracker.apply(pull.state(), now=now)
@@ -209,7 +209,7 @@ class CrioWatcher:
     ) -> PullState:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
-        layers.look((), pull.owner.storage.layers(), wall_s)
+        layers.update((), pull.owner.storage.layers(), wall_s)
         if (image := pull.made_image()) is not None:
             layers.finish(pull.owner.storage.layers_of(image))
         else:

@@ -42,7 +42,7 @@ def by_name(layers: FileLayers) -> dict[str, FileLayer]:
 
 
 def look(layers: FileLayers, *seen: BlobFile, there: dict[str, StoredLayer] | None = None) -> None:
-    layers.look(seen, there or {}, 0.0)
+    layers.update(seen, there or {}, 0.0)
 
 
 def test_who_comes_late_knows_what_is_complete() -> None:
@@ -93,7 +93,7 @@ def test_any_pull(sizes: list[int], seed: int) -> None:
             BlobFile(number, now[number], now[number] < image[order[number - 1]], 0.0)
             for number in sorted(opened)
         ]
-        layers.look(seen, store, 0.0)
+        layers.update(seen, store, 0.0)
         for number in opened:
             if now[number] == image[order[number - 1]] and dice.random() < 0.3:
                 store |= stored(**{order[number - 1]: now[number]})

@@ -39,7 +39,9 @@ def manifest(**sizes: int) -> Manifest:
 
 
 @pytest.fixture
-def crio() -> Iterator[FakeCrio]:
+def crio(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCrio]:
+    # Without its socket, the only other process of that name would be taken for it: another test's.
+    monkeypatch.setattr("pycrictl.base.noderoot.is_nodes_own", lambda pid: False)
     with fake_crio() as crio:
         yield crio
 
