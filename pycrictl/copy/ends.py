@@ -16,7 +16,7 @@ from pycrictl.copy.method import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
-from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_sources
 from pycrictl.copy.tree.walk import Watch
 

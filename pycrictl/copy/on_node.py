@@ -35,7 +35,7 @@ from pycrictl.copy.archive.pack import pack, report_total
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import not_running
-from pycrictl.copy.tree.janitor import forget, leftover_notes, sweep_root
+from pycrictl.copy.tree.commit import forget, leftover_notes, sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, IdMap, Root, open_destination, open_source
 from pycrictl.copy.tree.rootfs import PINNED, PROC_MAGIC, file_system_type, held, resolve
 from pycrictl.copy.tree.walk import Watch

@@ -48,9 +48,14 @@ from pycrictl.copy.rules.spec import (
     place,
     take_apart,
 )
-from pycrictl.copy.tree.commit import kind_of_mode
 from pycrictl.copy.tree.content import CHUNK_BYTES
-from pycrictl.copy.tree.rootfs import KERNEL_FILE_SYSTEMS, KernelFileSystem, held, to_error
+from pycrictl.copy.tree.rootfs import (
+    KERNEL_FILE_SYSTEMS,
+    KernelFileSystem,
+    held,
+    kind_of_mode,
+    to_error,
+)
 from pycrictl.copy.tree.walk import OnSkip, Watch
 from pycrictl.runtime.cri import sessions
 from pycrictl.streams.loop import run_in_loop

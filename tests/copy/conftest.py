@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.copy.tree.janitor import STAGE_NAME, VARIABLE
+from pycrictl.copy.tree.commit import STAGE_NAME, VARIABLE
 from pycrictl.copy.tree.rootfs import own_descriptors
 from tests.copy.trees import tree
 from tests.waiting import settled

@@ -18,7 +18,7 @@ import pytest
 from pycrictl.base.errors import CopyError
 from pycrictl.base.signals import undisturbed
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from tests.copy.hostile import snapshot

@@ -12,7 +12,7 @@ import pytest
 from pycrictl.base.errors import CopyError
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Skipped
-from pycrictl.copy.tree.janitor import random_name
+from pycrictl.copy.tree.commit import random_name
 from tests.copy.hostile import archive, member
 from tests.copy.trees import (
     KEEP,

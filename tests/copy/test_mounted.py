@@ -15,8 +15,7 @@ import pytest
 
 from pycrictl.base.errors import CopyError
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.tree.commit import Merge
-from pycrictl.copy.tree.janitor import COMMITS, sweep_root, write_note
+from pycrictl.copy.tree.commit import COMMITS, Merge, sweep_root, write_note
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.rootfs import Directory
 from tests.copy.hostile import snapshot

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
 
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.tree.janitor import COMMITS, STAGE_NAME
+from pycrictl.copy.tree.commit import COMMITS, STAGE_NAME
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from tests.copy.trees import stages_in
 from tests.e2e.node.copying import processes_below

@@ -263,7 +263,6 @@ class OverApi:
     _reached: int = 0
     _shown: int = 0
     _has_bytes: int = 0
-    _sign_s: float = 0.0
 
     @contextmanager
     def read(
@@ -348,11 +347,8 @@ class OverApi:
             offset = self._has_bytes
             if offset > size_bytes:
                 raise RemoteProtocolError("the agent claims more bytes than the copy has")
-            with closing(archive.pieces(offset)) as found:
-                send(
-                    link, protocol, found, self._take,
-                    offset=offset, size_bytes=size_bytes, on_sent=self._check_silence,
-                )  # fmt: skip
+            with closing(archive.pieces(offset)) as pieces:
+                send(link, protocol, pieces, self._take, offset=offset, size_bytes=size_bytes)
             while self._has_bytes < size_bytes:
                 self._take(next_event(link, protocol))
 
@@ -360,12 +356,8 @@ class OverApi:
         if isinstance(event, StatusText):
             _refuse(event)
         elif isinstance(event, Acknowledgement):
-            self._has_bytes, self._sign_s = event.offset, time.monotonic()
+            self._has_bytes = event.offset
             self._progressed(event.offset)
-
-    def _check_silence(self, _: int) -> None:
-        if time.monotonic() - self._sign_s > self.api.idle_s:
-            raise StreamError(f"the agent was silent for {self.api.idle_s:g} s")
 
     def _received(self) -> Iterator[memoryview]:
         """Yield the pieces as they arrive; report the size once it is known."""

@@ -140,7 +140,6 @@ class StreamArchive(Archive):
 
 _WINDOW_BYTES: Final = 8 * 1024 * 1024
 _KEPT_WINDOWS: Final = 4
-_CHECK_BYTES: Final = 8 * 1024 * 1024
 _NO_UNNAMED: Final = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -151,26 +150,19 @@ class Spool:
     On disk, as it may be larger than memory. Since the file has no name, nothing of it remains
     however this program ends.
 
-    Space reserved for root is not used: other programs on the node must not find the disk full.
-
     Raises:
         NoSpace: there is not enough space; ``write`` raises it, too.
         CopyError: no file can be created there.
     """
 
     def __init__(self, folder: str | None = None) -> None:
-        self.size_bytes = self.crc32 = self._unchecked_bytes = 0
+        self.size_bytes = self.crc32 = 0
         self._folder = folder or _temporary()
         try:
             self.fd = open_unnamed(self._folder)
         except OSError as exc:
             raise self._failure(exc.errno) from exc
         self._writer = SparseWriter(self.fd)
-        try:
-            self._check_space(_CHECK_BYTES // 8)
-        except BaseException:
-            self.close()
-            raise
 
     def __enter__(self) -> Spool:
         return self
@@ -179,11 +171,9 @@ class Spool:
         self.close()
 
     def write(self, data: bytes | memoryview) -> None:
-        view = memoryview(data)
-        self._unchecked_bytes += len(view)
-        if self._unchecked_bytes >= _CHECK_BYTES:
-            self._unchecked_bytes = 0
-            self._check_space(_CHECK_BYTES)
+        view, disk = memoryview(data), os.fstatvfs(self.fd)
+        if disk.f_bavail * disk.f_frsize < len(view):  # what is reserved for root is not used
+            raise self._failure(errno.ENOSPC)
         try:
             self._writer.write(view)
         except OSError as exc:
@@ -215,11 +205,6 @@ class Spool:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-    def _check_space(self, wanted_bytes: int) -> None:
-        status = os.fstatvfs(self.fd)
-        if status.f_bavail * status.f_frsize < wanted_bytes:
-            raise self._failure(errno.ENOSPC)
 
     def _failure(self, number: int | None) -> CopyError:
         if number in _FULL:

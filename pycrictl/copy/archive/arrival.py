@@ -10,7 +10,7 @@ them.
 3. ``tree.stage`` opens the entry's directory in the stage by descriptors (``tree.rootfs``) and
    creates the entry; ``tree.content`` writes its content.
 4. At the end ``tree.stage`` renames the stage into place, or merges it (``tree.commit``). A
-   note of its location lets ``tree.janitor`` find the stage of a killed program.
+   note of its location lets others find the stage of a killed program.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from pycrictl.copy.archive.archives import Archive
 from pycrictl.copy.rules.outcome import Summary, unkept_note
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
-from pycrictl.copy.tree.commit import existing_kind
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
 from pycrictl.copy.tree.places import Destination, Source
-from pycrictl.copy.tree.rootfs import Directory, to_error
+from pycrictl.copy.tree.rootfs import Directory, existing_kind, to_error
 from pycrictl.copy.tree.stage import Fill, Owner, Stage
 from pycrictl.copy.tree.walk import OnSkip, Watch, walk
 from pycrictl.streams.wire.tar.header import Entry, EntryType

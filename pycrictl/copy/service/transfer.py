@@ -131,7 +131,7 @@ class Transfer:
 
 
 class Upload(Transfer, Archive):
-    """The archive of a copy into a container: which its thread writes there.
+    """The archive of a copy into a container, which its thread writes there.
 
     Args:
         size_bytes, crc32: of the archive, as announced.

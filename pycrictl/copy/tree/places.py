@@ -19,8 +19,7 @@ from pycrictl.copy.rules.spec import (
     is_match,
     take_apart,
 )
-from pycrictl.copy.tree.commit import existing_kind, kind_of_mode
-from pycrictl.copy.tree.rootfs import PINNED, Directory, held, to_error
+from pycrictl.copy.tree.rootfs import PINNED, Directory, existing_kind, held, kind_of_mode, to_error
 
 MAX_MATCHES: Final = 100_000
 """The most files that wildcards may match: their names are held in memory."""

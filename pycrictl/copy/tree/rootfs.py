@@ -28,6 +28,7 @@ from typing import Final
 
 from pycrictl.base.errors import CopyError, Unimplemented
 from pycrictl.base.units import quote
+from pycrictl.copy.rules.spec import Existing
 
 _MAX_TRIES: Final = 64
 """openat2 fails with EAGAIN when a concurrent rename makes ``..`` unreliable."""
@@ -209,6 +210,18 @@ def to_error(exc: OSError, action: str, shown: bytes) -> CopyError:
     return CopyError(
         f"cannot {action} {quote(os.fsdecode(shown))}: {reason[:1].lower()}{reason[1:]}", hint=hint
     )
+
+
+def kind_of_mode(mode: int) -> Existing:
+    """Return the kind for a mode; others may need special files, such as ``/dev/null``."""
+    if stat.S_ISDIR(mode):
+        return Existing.DIRECTORY
+    return Existing.FILE if stat.S_ISREG(mode) or stat.S_ISLNK(mode) else Existing.SPECIAL
+
+
+def existing_kind(status: os.stat_result | None) -> Existing:
+    """Return the kind of a destination."""
+    return Existing.NOTHING if status is None else kind_of_mode(status.st_mode)
 
 
 def reopen_regular(pinned: int, status: os.stat_result, *, device: int | None, shown: bytes) -> int:

@@ -2,7 +2,7 @@
 
 It has a random name, and only this user may enter it. It is in the directory that the copy goes
 into: on the same file system, where a rename completes the copy. Its location is noted, so that it
-is removed if this program is killed (see ``janitor``).
+is removed if this program is killed (see ``commit``).
 At the end its contents are moved to their name, or merged with an existing directory.
 
 If the stage is in a container, a process there may read and change it, if it is privileged enough.
@@ -24,8 +24,16 @@ from pycrictl.base.signals import undisturbed
 from pycrictl.base.units import quote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Path, Rules
-from pycrictl.copy.tree.commit import Merge, move_new
-from pycrictl.copy.tree.janitor import COMMITS, TOP, forget, random_name, remove_stage, write_note
+from pycrictl.copy.tree.commit import (
+    COMMITS,
+    TOP,
+    Merge,
+    forget,
+    move_new,
+    random_name,
+    remove_stage,
+    write_note,
+)
 from pycrictl.copy.tree.rootfs import Directory, descend, held, set_owner, to_error
 from pycrictl.streams.wire.tar.header import EntryType
 

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from pycrictl.base.errors import CopyError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.copy.rules.policy import MAX_DEPTH, Skipped
+from pycrictl.copy.tree.commit import STAGE_NAME
 from pycrictl.copy.tree.content import OnBytes
-from pycrictl.copy.tree.janitor import STAGE_NAME
 from pycrictl.copy.tree.places import Root, Source, open_source
 from pycrictl.copy.tree.rootfs import Directory, KernelFileSystem, held, reopen_regular
 from pycrictl.streams.wire.tar.header import Entry, EntryType

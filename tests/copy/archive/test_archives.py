@@ -53,13 +53,11 @@ def test_without_unnamed_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_the_reserve_of_the_disk_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Mock(f_bavail=MIB - 1, f_frsize=1)
     monkeypatch.setattr(os, "fstatvfs", lambda _: disk)
-    with pytest.raises(NoSpace, match="not enough space"):
-        Spool(str(tmp_path))
-    disk.f_bavail = MIB
     with Spool(str(tmp_path)) as spool:
-        spool.write(bytes(7 * MIB))
-        with pytest.raises(NoSpace):
+        with pytest.raises(NoSpace, match="not enough space"):
             spool.write(bytes(MIB))
+        disk.f_bavail = MIB
+        spool.write(bytes(MIB))
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl.copy.rules.policy import AcceptedEntry
+from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.content import write_all
-from pycrictl.copy.tree.janitor import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE, Root, open_destination
 from pycrictl.copy.tree.stage import Stage
 from pycrictl.streams.wire.tar.header import EntryType

@@ -19,7 +19,7 @@ from pycrictl.copy import ends
 from pycrictl.copy.archive.pack import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
-from pycrictl.copy.tree.janitor import sweep_root
+from pycrictl.copy.tree.commit import sweep_root
 from pycrictl.copy.tree.places import THIS_MACHINE
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
