@@ -19,8 +19,8 @@ from pycrictl.base.units import escape
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
 from pycrictl.cli.context import AppContext
+from pycrictl.cli.top.board import lines_of
 from pycrictl.cli.top.board_poller import BoardPoller, NodeClients
-from pycrictl.cli.top.text import lines_of
 from pycrictl.diagnosis.survey import Sources
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.node import journal

@@ -18,17 +18,28 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.events import Key, Resize
 from textual.screen import ModalScreen
+from textual.strip import Strip
 from textual.widgets import OptionList, Static
 
-from pycrictl.cli.top import text
-from pycrictl.cli.top.board import MEASURES, Board, BoardRow, Measure, State, matching, ordered
+from pycrictl.cli.top.board import (
+    HELP,
+    KEYS,
+    MEASURES,
+    Board,
+    BoardRow,
+    Measure,
+    State,
+    head_lines,
+    layout_of,
+    matching,
+    ordered,
+    row_line,
+)
 from pycrictl.show.displays.phrases import clean, cut
 
 _PAUSE_S: Final = 0.5
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 """Signals that end the screen; asyncio handles SIGINT by itself."""
-
-AT_ONCE_S: Final = 3.0
 
 _STYLES: Final = {
     State.SICK: Style(color="red", bold=True),
@@ -39,12 +50,20 @@ _STYLES: Final = {
 }
 
 
+class Rows(OptionList):
+    def render_line(self, y: int) -> Strip:
+        """Show the chosen row in reverse: the styles of an option know no reverse."""
+        strip = super().render_line(y)
+        is_chosen = y + self.scroll_offset.y == self.highlighted
+        return strip.apply_style(Style(reverse=True)) if is_chosen else strip
+
+
 class Help(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter,question_mark", "dismiss")]
 
     def compose(self) -> ComposeResult:
         with VerticalScroll():
-            yield Static(text.HELP, markup=False)
+            yield Static(HELP, markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -64,17 +83,17 @@ class TopApp(App[None]):
     Screen { layout: vertical; background: ansi_default; color: ansi_default; }
     #head, #keys { height: auto; }
     #keys { text-style: dim; }
-    OptionList { height: 1fr; scrollbar-size-vertical: 0; background: ansi_default; }
-    OptionList > .option-list--option-highlighted {
-        background: ansi_default; color: ansi_default; text-style: reverse;
+    Rows { height: 1fr; scrollbar-size-vertical: 0; }
+    Rows, Rows > .option-list--option-highlighted, Rows > .option-list--option-hover {
+        background: ansi_default; color: ansi_default;
     }
     Help { background: ansi_default; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("l", "log"),
-        Binding("e", "shell"),
+        Binding("l", "on_container('logs --follow --tail 100 ID')"),
+        Binding("e", "on_container('exec -i -t ID sh')"),
         Binding("w", "why"),
-        Binding("i", "inspect"),
+        Binding("i", "on_container('inspect ID')"),
         Binding("p", "layers"),
         Binding("s", "sort"),
         Binding("slash", "filter"),
@@ -104,7 +123,7 @@ class TopApp(App[None]):
 
     def compose(self) -> ComposeResult:
         yield Static(id="head", markup=False)
-        yield OptionList(compact=True)
+        yield Rows(compact=True)
         yield Static(id="keys", markup=False)
 
     def on_mount(self) -> None:
@@ -145,12 +164,12 @@ class TopApp(App[None]):
             return
         columns = max(self.size.width, 1)
         head = self.screen_stack[0].query_one("#head", Static)
-        head.update("\n".join(text.head_lines(self._board, columns)))
-        rows = self.screen_stack[0].query_one(OptionList)
+        head.update("\n".join(head_lines(self._board, columns)))
+        rows = self.screen_stack[0].query_one(Rows)
         top, at, chosen = rows.scroll_offset.y, rows.highlighted or 0, self._row
         self._rows = ordered(matching(self._board.rows, self._filter), self._measure)
-        layout = text.layout_of(self._rows, columns)
-        rows.set_options(Text(text.row_line(row, layout), _STYLES[row.state]) for row in self._rows)
+        layout = layout_of(self._rows, columns)
+        rows.set_options(Text(row_line(row, layout), _STYLES[row.state]) for row in self._rows)
         if at and chosen is not None:  # it stays chosen; the first row is whatever comes first
             places = (place for place, row in enumerate(self._rows) if row.key == chosen.key)
             at = next(places, at)
@@ -164,7 +183,7 @@ class TopApp(App[None]):
             told = f'show only rows with "{self._filter}"; enter keeps it, escape shows all'
         elif not told and self._filter:
             told = f'only rows with "{self._filter}"; escape shows all'
-        shown = cut(told or text.KEYS, max(self.size.width, 1))
+        shown = cut(told or KEYS, max(self.size.width, 1))
         self.screen_stack[0].query_one("#keys", Static).update(shown)
 
     def _say(self, message: str) -> None:
@@ -173,7 +192,7 @@ class TopApp(App[None]):
 
     @property
     def _row(self) -> BoardRow | None:
-        at = self.screen_stack[0].query_one(OptionList).highlighted
+        at = self.screen_stack[0].query_one(Rows).highlighted
         return self._rows[at] if at is not None and at < len(self._rows) else None
 
     # Keys
@@ -221,17 +240,12 @@ class TopApp(App[None]):
             return
         self._run(*self._why, row.pod)
 
-    def action_inspect(self) -> None:
-        if (row := self._needs_container()) is not None:
-            self._run("inspect", row.id)
-
-    def action_log(self) -> None:
-        if (row := self._needs_container()) is not None:
-            self._run("logs", "--follow", "--tail", "100", row.id)
-
-    def action_shell(self) -> None:
-        if (row := self._needs_container()) is not None:
-            self._run("exec", "-i", "-t", row.id, "sh", stays=False)
+    def action_on_container(self, line: str) -> None:
+        """Run a command about the container of the row, whose ID takes the place of ``ID``."""
+        if (row := self._row) is None or not row.id:
+            self._say("there is no container yet; 'w' says why")
+            return
+        self._run(*line.replace("ID", row.id).split())
 
     def action_layers(self) -> None:
         row = self._row
@@ -240,22 +254,13 @@ class TopApp(App[None]):
             return
         self._run("image-pull-progress", "--image", row.image)
 
-    def _needs_container(self) -> BoardRow | None:
-        row = self._row
-        if row is None or not row.id:
-            self._say("there is no container yet; 'w' says why")
-            return None
-        return row
-
-    def _run(self, *words: str, stays: bool = True) -> None:
-        """Run a command of this program in place of the screen; ``stays`` until Enter is typed."""
+    def _run(self, *words: str) -> None:
+        """Run a command of this program in place of the screen, until Enter is typed."""
         beside = self._beside(self._row) if self._row is not None else ()
         try:
             with self.suspend():
-                began_s = time.monotonic()
                 code, is_interrupted = _run([*beside, *words])
-                has_failed = code and time.monotonic() - began_s < AT_ONCE_S
-                if not is_interrupted and (stays or has_failed):
+                if not is_interrupted and (code or words[0] != "exec"):
                     _wait_for_enter()
         except (SuspendNotSupported, EOFError):
             self._say("that needs a terminal")

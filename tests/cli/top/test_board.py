@@ -12,13 +12,14 @@ from pycrictl.cli.top.board import (
     BoardRow,
     State,
     Usage,
+    bar,
+    lines_of,
     lost_row,
     matching,
     ordered,
     rows_in,
     rows_of,
 )
-from pycrictl.cli.top.text import bar, lines_of
 from pycrictl.diagnosis.facts import Image, PodFacts, Source
 from pycrictl.diagnosis.pod import Report
 from pycrictl.kube.pods import Pod

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import OptionList, Static
+from textual.widgets import Static
 
 from pycrictl.cli.top.board import Board, BoardRow, State, Usage, ordered
-from pycrictl.cli.top.screen import TopApp
+from pycrictl.cli.top.screen import Rows, TopApp
 from tests.support.boards import BOARD, NOW
 
 
@@ -59,14 +59,14 @@ async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
 
 
 def rows(pilot: Pilot[None]) -> list[str]:
-    found = pilot.app.screen_stack[0].query_one(OptionList)
+    found = pilot.app.screen_stack[0].query_one(Rows)
     lines = [found.render_line(y).text.rstrip() for y in range(found.size.height)]
     return [line for line in lines if line]
 
 
 def chosen_row(pilot: Pilot[None]) -> str:
     """Return the pod and the container of the chosen row."""
-    option = pilot.app.query_one(OptionList).highlighted_option
+    option = pilot.app.query_one(Rows).highlighted_option
     assert option is not None
     return " ".join(str(option.prompt).split()[:2])
 
@@ -78,6 +78,10 @@ def shown(pilot: Pilot[None], name: str) -> str:
 @played
 async def test_what_is_sick_is_first_and_chosen(pilot: Pilot[None]) -> None:
     assert rows(pilot)[0].startswith("! shop/api")
+    lines = [pilot.app.query_one(Rows).render_line(y) for y in (0, 1)]
+    reversed_ = [[part.style.reverse for part in line if part.style] for line in lines]
+    assert all(reversed_[0])
+    assert not any(reversed_[1])
     assert "limit 3: 3/3 taken" in shown(pilot, "#head")
     assert shown(pilot, "#keys").startswith("? help  q quit")
 
