@@ -17,7 +17,7 @@ from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import Route, Trial
 from pycrictl.pulls.reference import Reference, parse
-from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
+from pycrictl.pulls.registries.access import ContainerdAccess
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.runtime.containerd.config_toml import CriSettings

@@ -17,9 +17,9 @@ from pycrictl.base.replacing import replacing
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
-from pycrictl.pulls.archives import documents, with_skopeo
+from pycrictl.pulls.archives import with_skopeo
+from pycrictl.pulls.archives.archive import PLATFORM, checked_name, opened, title
 from pycrictl.pulls.archives.loading import Load
-from pycrictl.pulls.archives.members import opened, title
 from pycrictl.pulls.archives.saving import ALL_PLATFORMS, find_image, find_target, saved
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import settings_of
@@ -63,7 +63,7 @@ def save(
     app: AppContext = ctx.obj
     if output == "-" and app.env.stdout_is_terminal:
         raise UsageError("an archive is not written to a terminal", hint="give a file with -o")
-    if platform not in ("", ALL_PLATFORMS) and not documents.PLATFORM.fullmatch(platform):
+    if platform not in ("", ALL_PLATFORMS) and not PLATFORM.fullmatch(platform):
         raise UsageError(
             f"--platform {quote(platform)} is not a platform", hint="such as linux/arm64, or all"
         )
@@ -174,7 +174,7 @@ def tag(
     Example: pycrictl tag docker.io/library/busybox:1.36 registry.example/tools/busybox:1.36
     """
     app: AppContext = ctx.obj
-    name = documents.checked_name(new)
+    name = checked_name(new)
     with app.open_client("image") as client:
         found = find_image(client, image)
         if client.is_crio():

@@ -12,6 +12,7 @@ next load of the same archive goes on from there.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import shutil
 import time
@@ -33,9 +34,8 @@ from pycrictl.base.errors import (
     Unavailable,
 )
 from pycrictl.base.units import format_bytes, quote
-from pycrictl.pulls.archives import documents
-from pycrictl.pulls.archives.documents import DockerImage, Root
-from pycrictl.pulls.archives.members import Member
+from pycrictl.pulls.archives import archive
+from pycrictl.pulls.archives.archive import DockerImage, Member, Root
 from pycrictl.pulls.state import LayerState, Phase, PullState
 from pycrictl.runtime.containerd import own_leases
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message
@@ -55,14 +55,13 @@ from pycrictl.runtime.containerd.store import (
 
 _CHILD_LABEL: Final = "containerd.io/gc.ref.content."
 _SNAPSHOT_LABEL: Final = "containerd.io/gc.ref.snapshot."
-_LOCKED_PAUSE_S: Final = 0.2
 _FILES_LIMIT: Final = 20_000
 """A hundred images with as many layers as overlayfs can mount have fewer."""
 
 _DEPTH_LIMIT: Final = 3
 """An index of indexes of manifests; nothing known nests them deeper."""
 
-_INTERRUPTIONS: Final = (KeyboardInterrupt, Cancelled, ConnectError, Unavailable)
+_INTERRUPTIONS: Final = (Cancelled, ConnectError, Unavailable)
 
 
 class Load:
@@ -89,6 +88,7 @@ class Load:
         self._lists: dict[str, bytes] = {}
         self._blobs: dict[str, Descriptor] = {}
         self._links: dict[str, str] = {}
+        self._names: set[str] = set()
         self._layers: dict[str, LayerState] = {}
         self._began_s = time.time()
 
@@ -104,7 +104,7 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
-            images = documents.by_name(self._roots(), name)
+            images = archive.by_name(self._roots(), name)
             for image, root in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
                 if not self._complete(root.target):
@@ -112,10 +112,9 @@ class Load:
                     raise ArchiveError(f"{what}: blobs are missing")
             for image, root in images.items():
                 self._client.name_image(image, root.target)
-        except BaseException as exc:
+        except Exception as exc:
             # A bare StreamError means that the archive ends too early, others that it is wrong.
-            is_interrupted = isinstance(exc, _INTERRUPTIONS) or type(exc) is StreamError
-            if not is_interrupted:
+            if not isinstance(exc, _INTERRUPTIONS) and type(exc) is not StreamError:
                 self._abandon()
             raise
         self._finish()
@@ -128,21 +127,21 @@ class Load:
 
     def _show(self, name: str, size_bytes: int, phase: Phase, progress: int) -> None:
         """Show a blob that is too large for a document, or was announced as a layer."""
-        if size_bytes <= DOCUMENT_LIMIT_BYTES and name not in self._layers:
-            return
-        self._layers[name] = LayerState(
-            name=name,
-            phase=phase,
-            progress=progress,
-            total=size_bytes,
-            is_unpacked=bool(self._snapshotter) and phase is not Phase.PRESENT,
-        )
+        if size_bytes > DOCUMENT_LIMIT_BYTES or name in self._layers:
+            is_unpacked = bool(self._snapshotter) and phase is not Phase.PRESENT
+            self._layers[name] = LayerState(
+                name=name,
+                phase=phase,
+                progress=progress,
+                total=size_bytes,
+                is_unpacked=is_unpacked,
+            )
 
     @cached_property
     def _lease(self) -> str:
         """The lease, created when it is first needed: the archive may have told names by then."""
         with suppress(ArchiveError):
-            names = (name for image in documents.listed(self._lists) for name in image.names)
+            names = (name for image in archive.listed(self._lists) for name in image.names)
             self._title = next(names, self._title)
         labels = {own_leases.LOAD_LABEL: self._title}
         return own_leases.create(self._client, own_leases.LOAD_PREFIX, labels)
@@ -151,13 +150,14 @@ class Load:
 
     def _receive(self, member: Member) -> None:
         name = member.name
-        if len(self._blobs) + len(self._links) >= _FILES_LIMIT:
+        if len(self._names) >= _FILES_LIMIT:
             raise ArchiveError(f"the archive has more than {_FILES_LIMIT} files")
-        if name in self._lists or name in self._blobs or name in self._links:
+        if name in self._names:
             raise ArchiveError(f"{quote(name)} is in the archive twice")
+        self._names.add(name)
         if member.link:
             self._links[name] = member.link
-        elif name in documents.LISTS:
+        elif name in archive.LISTS:
             if member.size_bytes > DOCUMENT_LIMIT_BYTES:
                 raise ArchiveError(f"{name} has {format_bytes(member.size_bytes)}")
             self._lists[name] = b"".join(member.pieces)
@@ -181,7 +181,7 @@ class Load:
                 raise ArchiveError(f"{title} has {sizes[0]}, but only {sizes[1]} are free")
         ref = f"layer-{digest or member.name}"
         offset = self._open(ref, size_bytes, digest)
-        written = ""
+        written = digest
         try:
             for answer in self._sent(member, ref, digest, offset):
                 written = answer.digest
@@ -191,13 +191,12 @@ class Load:
         except AlreadyExists:
             # Without its digest, or since somebody else has written it meanwhile.
             self._abort(ref)
-            self._holds(digest or written, size_bytes)
-        self._show(
-            title, size_bytes, Phase.WAITING if self._snapshotter else Phase.DONE, size_bytes
-        )
+            self._holds(written, size_bytes)
+        phase = Phase.WAITING if self._snapshotter else Phase.DONE
+        self._show(title, size_bytes, phase, size_bytes)
         if size_bytes <= DOCUMENT_LIMIT_BYTES:
             self._announce(written)
-        return Descriptor(digest or written, size_bytes, "")
+        return Descriptor(written, size_bytes, "")
 
     def _sent(
         self, member: Member, ref: str, digest: str, offset: int
@@ -225,15 +224,12 @@ class Load:
 
     def _announce(self, digest: str) -> None:
         """Show the layers of a manifest before they arrive."""
-        document = self._document(digest)
-        if isinstance(document, Manifest):
+        if isinstance(document := self._document(digest), Manifest):
             self._keep(digest, (document.config, *document.layers))
             arrived = {blob.digest for blob in self._blobs.values()}
-            for layer in document.layers:
-                if layer.digest not in arrived:
-                    self._layers.setdefault(
-                        layer.digest, LayerState(name=layer.digest, total=layer.size_bytes)
-                    )
+            for name, total, *_ in document.layers:
+                if name not in arrived:
+                    self._layers.setdefault(name, LayerState(name=name, total=total))
 
     def _open(self, ref: str, size_bytes: int, digest: str) -> int:
         """Begin or continue an ingest, and return where it goes on.
@@ -247,10 +243,10 @@ class Load:
             except Unavailable as exc:
                 if "locked" not in exc.details:
                     raise
-                time.sleep(_LOCKED_PAUSE_S)
-                continue
-            # Without a digest, it may be what is left of another file.
-            return answer.offset if digest and answer.offset <= size_bytes else 0
+                time.sleep(0.2)
+            else:
+                # Without a digest, it may be what is left of another file.
+                return answer.offset if digest and answer.offset <= size_bytes else 0
 
     def _holds(self, digest: str, size_bytes: int) -> bool:
         """Return whether a blob is present; the lease then keeps it."""
@@ -269,26 +265,25 @@ class Load:
         """Return the images of the archive; write the manifests that Docker's format lacks."""
         roots = [
             self._docker_root(image) if isinstance(image, DockerImage) else image
-            for image in documents.listed(self._lists)
+            for image in archive.listed(self._lists)
         ]
         if not roots:
             raise ArchiveError("no image is in the archive")
         return roots
 
     def _docker_root(self, image: DockerImage) -> Root:
-        config = self._blob(image.config)._replace(media_type=documents.CONFIG)
-        layers = tuple(self._docker_layer(self._blob(name)) for name in image.layers)
+        config = self._blob(image.config)._replace(media_type=archive.CONFIG)
+        layers = []
+        for layer in map(self._blob, image.layers):
+            head = self._client.read(layer.digest, size_bytes=4) or b""
+            layers.append(layer._replace(media_type=archive.layer_type(head)))
         for layer, diff_id in zip(layers, self._diff_ids(config, layers), strict=True):
-            if layer.media_type == documents.LAYER and layer.digest != diff_id:
+            if layer.media_type == archive.LAYER and layer.digest != diff_id:
                 raise ArchiveError(f"the layers are not those that {quote(image.config)} names")
-        data = documents.manifest(Manifest(config, layers))
-        target = documents.described(data, documents.MANIFEST)
-        self._write(Member("manifest", len(data), iter((data,))), target.digest)
-        return Root(target, image.names)
-
-    def _docker_layer(self, layer: Descriptor) -> Descriptor:
-        head = self._client.read(layer.digest, size_bytes=4) or b""
-        return layer._replace(media_type=documents.layer_type(head))
+        data = archive.manifest(Manifest(config, tuple(layers)))
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        written = self._write(Member("manifest", len(data), iter((data,))), digest)
+        return Root(written._replace(media_type=archive.MANIFEST), image.names)
 
     def _blob(self, name: str) -> Descriptor:
         name = self._links.get(name, name)
@@ -304,13 +299,13 @@ class Load:
             return False
         document = self._document(target.digest)
         if isinstance(document, Index):
-            are_complete = [self._complete(each, depth + 1) for each in document.manifests]
+            are_complete = [self._complete(child, depth + 1) for child in document.manifests]
             self._keep(target.digest, document.manifests)
             return any(are_complete)
         if not isinstance(document, Manifest):
             raise ArchiveError(f"{target.digest} is neither a manifest nor an index")
         children = (document.config, *document.layers)
-        are_here = [self._holds(each.digest, each.size_bytes) for each in children]
+        are_here = [self._holds(child.digest, child.size_bytes) for child in children]
         self._keep(target.digest, children)
         is_ours = all(are_here) and runs_on(target.platform, own_platform())
         if is_ours and self._snapshotter:

@@ -8,13 +8,13 @@ same images always give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from pycrictl.base.errors import ArchiveError, NotFound
 from pycrictl.base.units import quote
-from pycrictl.pulls.archives import documents
-from pycrictl.pulls.archives.documents import DockerImage, Root
+from pycrictl.pulls.archives import archive
+from pycrictl.pulls.archives.archive import Root, path_of
 from pycrictl.pulls.reference import canonical
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.containerd.store import (
@@ -77,62 +77,64 @@ def saved(
         NotFound: containerd has no such image.
         ArchiveError: something that the archive needs is not on the node.
     """
-    saving = _Saving(client, platform, is_docker)
+    saving = _Saving(client, platform)
     for image in images:
         saving.add(image)
-    return saving.pieces()
+    lists = {}
+    if not is_docker:
+        lists = {"oci-layout": archive.LAYOUT, "index.json": archive.index(saving.roots)}
+    if platform != ALL_PLATFORMS:  # Docker's list knows no platforms
+        lists["manifest.json"] = archive.written(saving.docker_list)
+    return _tar(client, {**lists, **saving.documents}, saving.layers)
+
+
+def _tar(
+    client: ContainerdClient, documents: Mapping[str, bytes], layers: Mapping[str, Descriptor]
+) -> Iterator[bytes]:
+    for name, data in documents.items():
+        yield encode_entry(Entry(name.encode(), EntryType.FILE, len(data)))
+        yield data + padding_after(len(data))
+    for name, layer in layers.items():
+        yield encode_entry(Entry(name.encode(), EntryType.FILE, layer.size_bytes))
+        yield from client.pieces(layer.digest, layer.size_bytes)
+        yield padding_after(layer.size_bytes)
+    yield END_OF_ARCHIVE
 
 
 class _Saving:
-    def __init__(self, client: ContainerdClient, platform: str, is_docker: bool) -> None:
+    """What an archive of some images consists of; documents and layers by their names in it."""
+
+    def __init__(self, client: ContainerdClient, platform: str) -> None:
         self._client = client
         self._platform = platform
-        self._is_docker = is_docker
-        self._files: dict[str, bytes] = {}
-        self._layers: dict[str, Descriptor] = {}
-        self._roots: list[Root] = []
-        self._images: list[DockerImage] = []
-
-    def pieces(self) -> Iterator[bytes]:
-        lists = {}
-        if not self._is_docker:
-            lists = {"oci-layout": documents.LAYOUT, "index.json": documents.index(self._roots)}
-        if self._platform != ALL_PLATFORMS:  # Docker's list knows no platforms
-            lists["manifest.json"] = documents.docker_list(self._images)
-        for name, data in {**lists, **self._files}.items():
-            yield from _file(name, len(data), (data,))
-        for name, layer in self._layers.items():
-            pieces = self._client.pieces(layer.digest, layer.size_bytes)
-            yield from _file(name, layer.size_bytes, pieces)
-        yield END_OF_ARCHIVE
+        self.documents: dict[str, bytes] = {}
+        self.layers: dict[str, Descriptor] = {}
+        self.roots: list[Root] = []
+        self.docker_list: list[dict[str, Any]] = []
 
     def add(self, image: Image) -> None:
         target = find_target(self._client, image)
-        document, data = self._read(target)
+        document = self._add_document(target)
         manifests: tuple[Descriptor, ...] = (target,)
         if isinstance(document, Index):
             manifests = document.manifests
-            if self._platform == ALL_PLATFORMS:
-                self._files[documents.path_of(target.digest)] = data
-            else:
-                manifests = tuple(one for one in manifests if runs_on(one.platform, self._platform))
+            if self._platform != ALL_PLATFORMS:
+                del self.documents[path_of(target.digest)]
+                manifests = tuple(m for m in manifests if runs_on(m.platform, self._platform))[:1]
                 if not manifests:
                     message = f"{quote(image.known[0])} is not made for {self._platform}"
-                    known = ", ".join(one.platform for one in document.manifests)
+                    known = ", ".join(manifest.platform for manifest in document.manifests)
                     raise ArchiveError(message, hint=f"only for {known}")
-                manifests = manifests[:1]
                 target = manifests[0]
-        self._roots.append(Root(target, image.names))
+        self.roots.append(Root(target, image.names))
         for manifest in manifests:
             self._add_manifest(image, manifest)
 
     def _add_manifest(self, image: Image, manifest: Descriptor) -> None:
-        document, data = self._read(manifest)
+        document = self._add_document(manifest)
         if not isinstance(document, Manifest):
             raise ArchiveError(f"{manifest.digest} is not the manifest of an image")
-        self._files[documents.path_of(manifest.digest)] = data
-        config = documents.path_of(document.config.digest)
-        _, self._files[config] = self._read(document.config, manifest.platform)
+        self._add_document(document.config, manifest.platform)
         infos = self._client.infos(layer.digest for layer in document.layers)
         missing = [layer for layer in document.layers if layer.digest not in infos]
         if missing:
@@ -141,11 +143,12 @@ class _Saving:
                 " not in containerd's store",
                 hint="with discard_unpacked_layers, containerd removes layers after unpacking them",
             )
-        layers = [(documents.path_of(layer.digest), layer) for layer in document.layers]
-        self._layers.update(layers)
-        self._images.append(DockerImage(config, tuple(name for name, _ in layers), image.names))
+        names = [path_of(layer.digest) for layer in document.layers]
+        self.layers.update(zip(names, document.layers, strict=True))
+        config = path_of(document.config.digest)
+        self.docker_list.append({"Config": config, "RepoTags": image.names, "Layers": names})
 
-    def _read(self, blob: Descriptor, platform: str = "") -> tuple[Document | None, bytes]:
+    def _add_document(self, blob: Descriptor, platform: str = "") -> Document | None:
         data = self._client.read(blob.digest, size_bytes=DOCUMENT_LIMIT_BYTES)
         if data is None:
             what = platform or blob.platform or blob.digest
@@ -153,10 +156,5 @@ class _Saving:
                 f"the image's content for {what} is not on this node",
                 hint="a pull fetches only what the node needs",
             )
-        return parse_document(data), data
-
-
-def _file(name: str, size_bytes: int, pieces: Iterable[bytes]) -> Iterator[bytes]:
-    yield encode_entry(Entry(name.encode(), EntryType.FILE, size_bytes))
-    yield from pieces
-    yield padding_after(size_bytes)
+        self.documents[path_of(blob.digest)] = data
+        return parse_document(data)

@@ -12,18 +12,14 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 from pycrictl.base.errors import PycrictlError, Unimplemented
 from pycrictl.base.replacing import replacing
-from pycrictl.pulls.archives import documents
-from pycrictl.pulls.archives.members import opened
+from pycrictl.pulls.archives.archive import LISTS, checked_name, listed, opened
 from pycrictl.pulls.archives.saving import Image
 from pycrictl.runtime.containerd.store import DOCUMENT_LIMIT_BYTES
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
-
-_TRANSPORTS: Final = {"oci": "oci-archive", "docker": "docker-archive"}
 
 
 def save(client: CriClient, images: Sequence[Image], path: str, form: str) -> None:
@@ -32,8 +28,7 @@ def save(client: CriClient, images: Sequence[Image], path: str, form: str) -> No
         raise Unimplemented("on CRI-O, only one image at a time can be saved, and only to a file")
     name = next(iter(images[0].names), "")
     with replacing(path) as file:  # skopeo takes an empty file for none
-        target = f"{_TRANSPORTS[form]}:{file.name}:{name}"
-        _copy(f"{_storage(client)}@{images[0].known[-1]}", target)
+        _copy(f"{_storage(client)}@{images[0].known[-1]}", f"{form}-archive:{file.name}:{name}")
 
 
 def load(client: CriClient, path: str, name: str) -> str:
@@ -42,21 +37,21 @@ def load(client: CriClient, path: str, name: str) -> str:
         raise Unimplemented("on CRI-O, only files can be loaded", hint="name one with -i")
     with opened(path) as members:
         lists = {
-            each.name: b"".join(each.pieces)
-            for each in members
-            if each.name in documents.LISTS and each.size_bytes <= DOCUMENT_LIMIT_BYTES
+            member.name: b"".join(member.pieces)
+            for member in members
+            if member.name in LISTS and member.size_bytes <= DOCUMENT_LIMIT_BYTES
         }
-    images = documents.listed(lists)
-    names = [each for image in images for each in image.names] or [name]
+    images = listed(lists)
+    names = [known for image in images for known in image.names] or [name]
     if len(images) != 1 or len(names) > 1 or not names[0]:
         raise Unimplemented(
             "on CRI-O, only an archive of one image with one name can be loaded",
             hint="--name names an image without a name",
         )
-    transport = _TRANSPORTS["oci" if "index.json" in lists else "docker"]
-    target = documents.checked_name(names[0])
-    source = "oci" if os.path.isdir(path) else transport
-    _copy(f"{source}:{Path(path).absolute()}", _storage(client) + target)
+    target = checked_name(names[0])
+    form = "oci-archive" if "index.json" in lists else "docker-archive"
+    source = f"{'oci' if os.path.isdir(path) else form}:{Path(path).absolute()}"
+    _copy(source, _storage(client) + target)
     return target
 
 

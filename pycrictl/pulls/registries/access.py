@@ -1,19 +1,47 @@
-"""Finds how the runtime of this node reaches registries, from its process and its files."""
+"""How the runtime of this node reaches registries, from its process and its files.
+
+containerd: ``hosts.toml`` by ``config_path``, else ``registry.mirrors``. Both are settings of its
+CRI plugin; with a ``config_path``, containerd ignores the rest.
+
+CRI-O: containers-registries.conf(5) and its drop-ins, containers-certs.d(5). Not supported: aliases
+of short names, prefixes with a tag or digest, ``SSL_CERT_DIR``, and files of root's own below
+``$HOME/.config``.
+"""
 
 from __future__ import annotations
 
 import os
+import posixpath
 import re
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pycrictl.base import noderoot
+from pycrictl.base.errors import ConfigError
+from pycrictl.base.foreign import mapping, mappings, text, texts
 from pycrictl.base.processes import command_line, environ_of, flags_in
 from pycrictl.base.units import escape
-from pycrictl.pulls.registries.containerd_hosts import ContainerdAccess
-from pycrictl.pulls.registries.endpoint import RegistryAccess
-from pycrictl.pulls.registries.registries_conf import CrioAccess
-from pycrictl.runtime.containerd.config_toml import config_path, read_settings
+from pycrictl.pulls.reference import DEFAULT_HOST, Reference, parse
+from pycrictl.pulls.registries.credentials import Login, credentials_in, login_in
+from pycrictl.pulls.registries.endpoint import (
+    Endpoint,
+    RegistryAccess,
+    Scheme,
+    certificates_in,
+    is_loopback,
+    own_endpoint,
+    server_of,
+)
+from pycrictl.runtime.containerd.config_toml import (
+    CriSettings,
+    config_path,
+    read_document,
+    read_settings,
+)
 from pycrictl.runtime.containerd.daemon import runtime_pid
 
 _BUNDLES: Final = (
@@ -66,3 +94,284 @@ def bundle_of(environ: Mapping[str, str], local: Callable[[str], str]) -> str:
     named = environ.get("SSL_CERT_FILE")
     files = map(local, [named] if named else _BUNDLES)
     return next((file for file in files if os.path.isfile(file)), "")
+
+
+# containerd
+
+DEFAULT_CONFIG_PATH: Final = "/etc/containerd/certs.d:/etc/docker/certs.d"
+"""The default of containerd 2.2 and later; earlier ones have none."""
+
+
+class ContainerdAccess(RegistryAccess):
+    """The access of a containerd with these settings; ``version`` is (major, minor)."""
+
+    def __init__(
+        self,
+        settings: CriSettings,
+        version: tuple[int, int],
+        environ: Mapping[str, str] | None = None,
+        **more: str,
+    ) -> None:
+        super().__init__(environ, **more)
+        self._version = version
+        self._registry = mapping(settings.table.get("registry"))
+        self._origin = settings.registry_origin
+        path = text(self._registry.get("config_path"))
+        if not path and not self._registry.get("mirrors") and version >= (2, 2):
+            path = DEFAULT_CONFIG_PATH
+        self._folders = [Path(part) for part in path.split(":") if part]
+        if len(self._folders) > 1 and version >= (2, 1) and not settings.pulls_locally:
+            if any(os.path.isdir(noderoot.locate(str(one))) for one in self._folders):
+                self.trap = path
+            self._folders = [Path(path)]
+
+    def endpoints(self, reference: Reference) -> list[Endpoint]:
+        found = self._of_folders(reference) if self._folders else self._of_mirrors(reference)
+        if reference.tag and not reference.digest:
+            return [one for one in found if one.has_tags]
+        return found
+
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
+        """Return the pull's, which containerd sends to mirrors too, or those of its settings."""
+        own = credentials_in(mapping(self._registry, "configs", endpoint.host, "auth"))
+        return given or (Login(own, self._origin) if own else None)
+
+    def _of_folders(self, reference: Reference) -> list[Endpoint]:
+        own = own_endpoint(reference)
+        if (folder := self._folder_of(reference.host)) is None:
+            return [own]
+        file = folder / "hosts.toml"
+        document = read_document(noderoot.locate(str(file)))
+        if self._version < (1, 7):  # reads nothing else outside of the tables of hosts
+            document = {key: document[key] for key in ("server", "host") if key in document}
+        if not document:
+            found = certificates_in(Path(noderoot.locate(str(folder))))
+            return [replace(own, authorities=found[0], identities=found[1])]
+        hosts = [
+            (_at(url, reference, mapping(settings)), mapping(settings))
+            for url, settings in mapping(document.get("host")).items()
+        ]
+        server = text(document.get("server"))
+        if server:
+            own = replace(_at(server, reference, document), is_mirror=False)
+        hosts.append((own, document))
+        return [
+            replace(_configured(one, settings, folder), origin=str(file))
+            for one, settings in hosts
+            if "pull" in (texts(settings.get("capabilities")) or ["pull"])
+        ]
+
+    def _folder_of(self, host: str) -> Path | None:
+        name, colon, port = host.rpartition(":")
+        for folder in self._folders:
+            for entry in (f"{name}_{port}_" if colon else host, host, "_default"):
+                if os.path.exists(noderoot.locate(str(folder / entry))):
+                    return folder / entry
+        return None
+
+    def _of_mirrors(self, reference: Reference) -> list[Endpoint]:
+        host, own = reference.host, own_endpoint(reference)
+        mirrors = mapping(self._registry.get("mirrors"))
+        urls = texts(mapping(mirrors.get(host, mirrors.get("*"))).get("endpoint"))
+        schemes: tuple[Scheme, ...] = ("http",) if is_loopback(host) else ("https",)
+        found = [
+            _at(url, reference, {"override_path": bool(urlsplit(url).path)})
+            for url in (url if "://" in url else f"{_default_scheme(url)}://{url}" for url in urls)
+        ]
+        if all(one.host != host for one in found):
+            found.append(replace(own, schemes=schemes))
+        return [
+            replace(self._with_tls(one), origin=self._origin if one.is_mirror else "")
+            for one in found
+        ]
+
+    def _with_tls(self, endpoint: Endpoint) -> Endpoint:
+        tls = mapping(self._registry, "configs", endpoint.host, "tls")
+        pair = text(tls.get("cert_file")), text(tls.get("key_file"))
+        settings = {
+            "skip_verify": tls.get("insecure_skip_verify"),
+            "ca": text(tls.get("ca_file")),
+            "client": [list(pair)] if pair[0] else [],
+        }
+        return _configured(endpoint, settings, Path("/"))
+
+
+def _at(url: str, reference: Reference, settings: Mapping[str, Any]) -> Endpoint:
+    """Return the endpoint at a URL, as containerd reads it."""
+    parts = urlsplit(url if url.startswith("http") else f"https://{url}")
+    path = posixpath.normpath(parts.path) if parts.path.strip("/") else ""
+    if settings.get("override_path") is not True and not path.endswith("/v2"):
+        path += "/v2"
+    host = parts.netloc.rpartition("@")[2]
+    is_own = host == server_of(reference.host)
+    return Endpoint(
+        host,
+        path,
+        reference.path,
+        schemes=("http",) if parts.scheme == "http" else ("https",),
+        is_mirror=not is_own,
+        namespace="" if is_own else reference.host,
+    )
+
+
+def _configured(endpoint: Endpoint, settings: Mapping[str, Any], folder: Path) -> Endpoint:
+    """Return an endpoint with its table of ``hosts.toml``; paths are relative to ``folder``."""
+
+    def local(name: str) -> str:
+        return noderoot.locate(str(folder / name)) if name else ""
+
+    ca, client = settings.get("ca"), settings.get("client")
+    pairs = [client] if isinstance(client, str) else client if isinstance(client, list) else []
+    identities = [(pair, "") if isinstance(pair, str) else tuple(texts(pair)) for pair in pairs]
+    headers = {
+        name: text(value[0] if isinstance(value, list) and value else value)
+        for name, value in mapping(settings.get("header")).items()
+    }
+    skips = settings.get("skip_verify")
+    return replace(
+        endpoint,
+        verifies=endpoint.verifies if skips is None else skips is not True,
+        authorities=tuple(
+            local(name) for name in texts(ca if isinstance(ca, list) else [ca]) if name
+        ),
+        identities=tuple((local(one[0]), local(one[1])) for one in identities if len(one) == 2),
+        headers=headers,
+        has_tags="resolve" in (texts(settings.get("capabilities")) or ["resolve"]),
+    )
+
+
+def _default_scheme(host: str) -> str:
+    return "http" if is_loopback(host.partition("/")[0]) else "https"
+
+
+# CRI-O
+
+REGISTRIES_CONF: Final = "/etc/containers/registries.conf"
+_CERTIFICATES: Final = ("/etc/containers/certs.d", "/etc/docker/certs.d")
+
+
+class CrioAccess(RegistryAccess):
+    """The access of a CRI-O whose files are below ``root``, by its command line and environment."""
+
+    def __init__(
+        self, flags: Mapping[str, str], environ: Mapping[str, str], root: str, **more: str
+    ) -> None:
+        super().__init__(environ, **more)
+        self._root = root
+        home = environ.get("HOME") or "/root"
+
+        def given(name: str) -> str:
+            return flags.get(name) or environ.get(f"CONTAINER_{name.replace('-', '_').upper()}", "")
+
+        self._main = given("registries-conf") or REGISTRIES_CONF
+        self._folder = given("registries-conf-dir") or f"{REGISTRIES_CONF}.d"
+        self._auth_files = [
+            f"{environ.get('XDG_RUNTIME_DIR') or '/run'}/containers/auth.json",
+            "/run/containers/0/auth.json",
+            f"{home}/.config/containers/auth.json",
+            f"{home}/.docker/config.json",
+        ]
+        if named := given("global-auth-file") or self._global_auth_file(flags):
+            self._auth_files = [named]
+
+    def meanings(self, text: str) -> list[Reference]:
+        reference = parse(text)
+        if reference.host != DEFAULT_HOST or text.startswith(DEFAULT_HOST):
+            return [reference]
+        lists = [texts(one.get("unqualified-search-registries")) for one, _ in self._documents()]
+        hosts = next((hosts for hosts in reversed(lists) if hosts), [DEFAULT_HOST])
+        return [parse(f"{host}/{text}") for host in hosts]
+
+    def endpoints(self, reference: Reference) -> list[Endpoint]:
+        name = reference.name.rstrip("/")
+        tables = {
+            text(table.get("prefix")) or text(table.get("location")): (table, file)
+            for document, file in self._documents()
+            for table in mappings(document.get("registry"))
+        }
+        fitting = [prefix for prefix in tables if prefix and _end_of(prefix, name)]
+        if not fitting:
+            return [self._endpoint(name, "", {})]
+        prefix = max(fitting, key=len)
+        table, file = tables[prefix]
+        end = _end_of(prefix, name)
+        rest = name[end:]
+        found = [
+            replace(self._endpoint(text(one.get("location")), rest, one), is_mirror=True)
+            for one in mappings(table.get("mirror"))
+            if _serves(one, table, is_by_digest=bool(reference.digest))
+        ]
+        if table.get("blocked") is not True:
+            found.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
+        return [replace(one, origin=file) for one in found]
+
+    def login_for(
+        self, endpoint: Endpoint, reference: Reference, given: Login | None
+    ) -> Login | None:
+        """Return the pull's for the host that it names, else those of a login on the node."""
+        host = DEFAULT_HOST if endpoint.host == server_of(DEFAULT_HOST) else endpoint.host
+        if given is not None and host == reference.host:
+            return given
+        there = Reference(host, endpoint.repository, "", "")
+        for path in self._auth_files:
+            with suppress(ConfigError):
+                if login := login_in(self._local(path), path, there):
+                    return login
+        return None
+
+    def _global_auth_file(self, flags: Mapping[str, str]) -> str:
+        """Return ``global_auth_file`` of crio.conf(5); empty if it is not set."""
+        folder = flags.get("config-dir") or flags.get("d") or "/etc/crio/crio.conf.d"
+        main = flags.get("config") or flags.get("c") or "/etc/crio/crio.conf"
+        tables = [
+            mapping(read_document(self._local(file)), "crio", "image")
+            for file in (main, *self._in(folder))
+        ]
+        named = [text(table.get("global_auth_file")) for table in tables]
+        return next(filter(None, reversed(named)), "")
+
+    def _endpoint(self, location: str, rest: str, settings: Mapping[str, Any]) -> Endpoint:
+        host, _, repository = f"{location}{rest}".partition("/")
+        pairs = [certificates_in(Path(self._local(f"{folder}/{host}"))) for folder in _CERTIFICATES]
+        is_insecure = settings.get("insecure") is True
+        return Endpoint(
+            server_of(host),
+            repository=repository,
+            prefix=location.partition("/")[2] if rest else "",
+            schemes=("https", "http") if is_insecure else ("https",),
+            verifies=not is_insecure,
+            authorities=tuple(file for authorities, _ in pairs for file in authorities),
+            identities=tuple(pair for _, identities in pairs for pair in identities),
+        )
+
+    def _documents(self) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield the configuration files in effect; later ones override earlier ones."""
+        for file in (self._main, *self._in(self._folder)):
+            if document := read_document(self._local(file)):
+                yield document, file
+
+    def _in(self, folder: str) -> list[str]:
+        here = Path(self._local(folder))
+        files = sorted(here.glob("**/*.conf")) if os.path.isdir(here) else []
+        return [f"{folder}/{file.relative_to(here)}" for file in files]
+
+    def _local(self, path: str) -> str:
+        return noderoot.below(self._root, path) if self._root else path
+
+
+def _end_of(prefix: str, name: str) -> int:
+    """Return where a prefix, perhaps ``*.DOMAIN``, ends in HOST[/PATH]; 0 if it does not match."""
+    if prefix.startswith("*."):
+        start = name.partition("/")[0].find(prefix[1:])
+        end = start + len(prefix) - 1 if start >= 0 else 0
+    else:
+        end = len(prefix) if name.startswith(prefix) else 0
+    return end if name[end : end + 1] in ("", "/", ":") else 0
+
+
+def _serves(mirror: Mapping[str, Any], table: Mapping[str, Any], *, is_by_digest: bool) -> bool:
+    if table.get("mirror-by-digest-only") is True:
+        return is_by_digest
+    return mirror.get("pull-from-mirror") != ("tag-only" if is_by_digest else "digest-only")

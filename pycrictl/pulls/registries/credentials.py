@@ -17,7 +17,7 @@ import logging
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -90,14 +90,14 @@ def _credentials(username: str, password: str, auth: str, *tokens: str) -> Crede
         with suppress(ValueError):
             pair = base64.b64decode(auth).decode().rstrip("\0")
             username, _, password = pair.partition(":")
-    found = Credentials(username, password, *tokens)
-    return found if any(found) else None
+    credentials = Credentials(username, password, *tokens)
+    return credentials if any(credentials) else None
 
 
 def fitting(keys: Iterable[str], reference: Reference) -> str:
     """Return the key of a file that fits an image best; empty if none does."""
-    found = [(len(_name_of(key)), key) for key in keys if _fits(_name_of(key), reference)]
-    return max(found, default=(0, ""))[1]
+    names = [(len(_name_of(key)), key) for key in keys if _fits(_name_of(key), reference)]
+    return max(names, default=(0, ""))[1]
 
 
 def _name_of(key: str) -> str:
@@ -139,21 +139,19 @@ class Keyring:
             ConfigError: a file that the user named, or a helper that it names, is broken.
         """
         if reference.name not in self._known:
-            self._known[reference.name] = self._find(reference)
+            self._known[reference.name] = next(filter(None, self._logins(reference)), None)
         return self._known[reference.name]
 
-    def _find(self, reference: Reference) -> Login | None:
+    def _logins(self, reference: Reference) -> Iterator[Login | None]:
         for name in self._files:
             if os.path.isdir(noderoot.given(name)):
                 name = f"{name}/config.json"
-            login = login_in(noderoot.given(name), name, reference, is_given=True)
-            if login is not None:
-                return login
-        try:
-            return _of_kubelet(reference) if self._of_node else None
-        except ConfigError as exc:
-            self._warn(exc.message)
-            return None
+            yield login_in(noderoot.given(name), name, reference, is_given=True)
+        if self._of_node:
+            try:
+                yield from _of_kubelet(reference)
+            except ConfigError as exc:
+                self._warn(exc.message)
 
 
 # Files, and credential helpers
@@ -173,22 +171,6 @@ def login_in(
     Raises:
         ConfigError: what a user has to know of the file, or of a helper that it names.
     """
-    document = _read(path, name, is_given)
-    if runs_helpers and (login := _of_helper(document, name, reference)) is not None:
-        return login
-    auths = mapping(document.get("auths"))
-    found = credentials_in(mapping(auths.get(fitting(auths, reference))))
-    return _login(found, name, reference)
-
-
-def _login(found: Credentials | None, origin: str, reference: Reference) -> Login | None:
-    """Return what was found in a place as a login, and log the place."""
-    where = f"none in {origin}" if found is None else origin
-    _log.debug("credentials for %s: %s", reference.name, where)
-    return None if found is None else Login(found, origin)
-
-
-def _read(path: str, name: str, is_given: bool) -> dict[str, Any]:
     document, reason = None, "it is not a JSON object"
     try:
         document = parse(noderoot.read_named(path))
@@ -198,7 +180,17 @@ def _read(path: str, name: str, is_given: bool) -> dict[str, Any]:
         pass
     if not isinstance(document, dict) and is_given:
         raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}")
-    return mapping(document)
+    if runs_helpers and (login := _of_helper(mapping(document), name, reference)) is not None:
+        return login
+    return _login(mapping(document, "auths"), name, reference)
+
+
+def _login(auths: Mapping[str, Any], origin: str, reference: Reference) -> Login | None:
+    """Return the entry that fits an image as a login, and log the place."""
+    credentials = credentials_in(mapping(auths.get(fitting(auths, reference))))
+    where = f"none in {origin}" if credentials is None else origin
+    _log.debug("credentials for %s: %s", reference.name, where)
+    return None if credentials is None else Login(credentials, origin)
 
 
 def _of_helper(document: Mapping[str, Any], name: str, reference: Reference) -> Login | None:
@@ -213,94 +205,81 @@ def _of_helper(document: Mapping[str, Any], name: str, reference: Reference) -> 
     if not _HELPER.fullmatch(helper):
         raise ConfigError(f"{what}: its name is invalid")
     server = key or (_DOCKER_HUB if reference.host == DEFAULT_HOST else reference.host)
-    done = _run(what, [program, "get"], server.encode())
-    said = (done.stdout or done.stderr).decode(errors="replace").strip().partition("\n")[0]
-    if done.returncode and "credentials not found" not in said.lower():
-        raise ConfigError(f"{what} failed: {escape(said[:200])}")
-    answer = parsed(done.stdout)
+    answer = _answer(what, [program, "get"], server)
     username, secret = (text(answer.get(key), SECRET_CHARS) for key in ("Username", "Secret"))
-    found = Credentials(username, secret) if username else None
+    entry = {"username": username, "password": secret} if username else {}
     if username == "<token>":
-        found = Credentials(identity_token=secret)
-    return _login(found, f"{program} (of {name})", reference)
+        entry = {"identitytoken": secret}
+    return _login({reference.host: entry}, f"{program} (of {name})", reference)
 
 
-def _run(
-    what: str, words: Sequence[str], question: bytes, environ: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[bytes]:
-    """Run a program that knows credentials; raise ConfigError if it cannot be run or is late."""
+def _answer(
+    what: str, words: Sequence[str], question: str, environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Ask a program that knows credentials; return its JSON object, empty if it knows none.
+
+    Raises:
+        ConfigError: it cannot be run, is late, or fails.
+    """
     try:
-        return subprocess.run(
-            words, input=question, capture_output=True, timeout=PROGRAM_S, env=environ
+        done = subprocess.run(
+            words, input=question.encode(), capture_output=True, timeout=PROGRAM_S, env=environ
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(f"{what} did not end within {format_duration(PROGRAM_S)}") from None
     except (OSError, ValueError) as exc:  # a path may hold a NUL
         reason = reason_of(exc)
         raise ConfigError(f"{what} cannot be run: {reason}") from None
+    said = (done.stderr or done.stdout).decode(errors="replace").strip().partition("\n")[0]
+    if done.returncode and "credentials not found" not in said.lower():  # a helper's words
+        raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
+    return parsed(done.stdout)
 
 
 # The kubelet's
 
 
-def _of_kubelet(reference: Reference) -> Login | None:
-    """Return what the kubelet has for an image; raise ConfigError if its plugins are broken."""
+def _of_kubelet(reference: Reference) -> Iterator[Login | None]:
+    """Yield what the kubelet has for an image; raise ConfigError if its plugins are broken."""
     kubelet = find_kubelet(Path(noderoot.directory()))
     environ = environ_of(kubelet.pid)
     folders = [kubelet.root_dir or _KUBELET_ROOT, f"{environ.get('HOME', '')}/.docker", "/.docker"]
-    for path in (f"{folder}/config.json" for folder in folders):  # the kubelet reads the first
+    for path in (f"{folder}/config.json" for folder in folders):
         if os.path.exists(local := noderoot.locate(path)):
-            if login := login_in(local, path, reference, runs_helpers=False):
-                return login
-            break
+            yield login_in(local, path, reference, runs_helpers=False)
+            break  # the kubelet reads the first
     if not (kubelet.provider_config and kubelet.provider_bin_dir):
-        return None
-    place = f"the kubelet's plugins ({kubelet.provider_config})"
+        return
     if noderoot.directory() != "/":
+        place = f"the kubelet's plugins ({kubelet.provider_config})"
         raise ConfigError(f"{place} are not run from another root")
-    for provider in _providers(Path(kubelet.provider_config)):
-        # Those that need the token of a service account are left out.
-        images = texts(provider.get("matchImages"))
-        if fitting(images, reference) and not mapping(provider.get("tokenAttributes")):
-            auth = _of_plugin(kubelet, provider, reference, environ or dict(os.environ))
-            if found := credentials_in(mapping(auth.get(fitting(auth, reference)))):
-                origin = f"the kubelet's plugin {text(provider.get('name'))}"
-                return _login(found, origin, reference)
-    return _login(None, place, reference)
-
-
-def _providers(path: Path) -> list[dict[str, Any]]:
-    files = sorted(path.iterdir()) if os.path.isdir(path) else [path]
-    found = []
-    for file in files:
+    config = Path(kubelet.provider_config)
+    for file in sorted(config.iterdir()) if os.path.isdir(config) else [config]:
         try:
-            found += mappings(read_document(str(file)).get("providers"))
+            providers = mappings(read_document(str(file)).get("providers"))
         except OSError as exc:
             raise ConfigError(f"cannot read {quote(str(file), 4096)}: {exc.strerror}") from None
-    return found
+        for provider in providers:
+            # Those that need the token of a service account are left out.
+            if fitting(texts(provider.get("matchImages")), reference):
+                if not mapping(provider.get("tokenAttributes")):
+                    yield _of_plugin(kubelet, provider, reference, environ or dict(os.environ))
 
 
 def _of_plugin(
     kubelet: Kubelet, provider: Mapping[str, Any], reference: Reference, environ: Mapping[str, str]
-) -> Mapping[str, Any]:
-    """Return the ``auth`` of a plugin's response, which may hold for other images too."""
+) -> Login | None:
+    """Ask a plugin, whose response may hold for other images too."""
     name, version = text(provider.get("name")), text(provider.get("apiVersion"))
     what = f"the kubelet's plugin {quote(name)}"
     if not name or "/" in name or not version.startswith(_API):
         raise ConfigError(f"{what}: its name or apiVersion is invalid")
     variables = mappings(provider.get("env"))
-    own = {text(one.get("name")): text(one.get("value")) for one in variables}
-    question = {
-        "apiVersion": version,
-        "kind": "CredentialProviderRequest",
-        "image": reference.name,
-    }
+    own = {text(variable.get("name")): text(variable.get("value")) for variable in variables}
+    kind = "CredentialProviderRequest"
+    question = json.dumps({"apiVersion": version, "kind": kind, "image": reference.name})
     words = [f"{kubelet.provider_bin_dir}/{name}", *texts(provider.get("args"))]
-    done = _run(what, words, json.dumps(question).encode(), {**environ, **own})
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
-        raise ConfigError(f"{what} failed ({done.returncode}): {escape(said[:200])}")
-    answer = parsed(done.stdout)
+    answer = _answer(what, words, question, {**environ, **own})
     if answer.get("kind") != "CredentialProviderResponse":
         raise ConfigError(f"{what} did not answer as a credential provider")
-    return mapping(answer.get("auth"))
+    return _login(mapping(answer.get("auth")), f"the kubelet's plugin {name}", reference)

@@ -15,6 +15,7 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.node.kubelet import Kubelet
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import credentials
+from pycrictl.pulls.registries.access import CrioAccess
 from pycrictl.pulls.registries.credentials import (
     Credentials,
     Keyring,
@@ -23,7 +24,6 @@ from pycrictl.pulls.registries.credentials import (
     fitting,
     login_in,
 )
-from pycrictl.pulls.registries.registries_conf import CrioAccess
 from tests.support.hostfiles import run_program, write
 
 IMAGE = parse("r.test/a:1")
@@ -138,7 +138,7 @@ def test_credential_helpers(
 @pytest.mark.parametrize(
     ("name", "server", "said"),
     [
-        ("mine", "locked.test", '"docker-credential-mine" failed: the keychain is locked'),
+        ("mine", "locked.test", '"docker-credential-mine" failed (1): the keychain is locked'),
         ("mine", "slow.test", "did not end within 1s"),
         ("nosuch", "r.test", "cannot be run: no such file"),
         ("../x", "r.test", "its name is invalid"),

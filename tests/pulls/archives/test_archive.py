@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import ArchiveError, PycrictlError
-from pycrictl.pulls.archives.members import of_tar, opened
+from pycrictl.pulls.archives.archive import of_tar, opened
 
 from .archives import LAYER, layout, tar
 
