@@ -30,7 +30,7 @@ from pycrictl.base.units import plural
 from pycrictl.pulls.meter import Speed
 from pycrictl.pulls.registries.registry_client import Answers
 from pycrictl.pulls.sources.endings import PollResult
-from pycrictl.pulls.sources.layers import Ingest, Layers, Snapshot, StoreState
+from pycrictl.pulls.sources.layers import STEP_BYTES, Ingest, Layers, Snapshot, StoreState
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
 from pycrictl.pulls.tracker import Tracker
@@ -67,6 +67,7 @@ _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
 _USAGE_PAUSE_FACTOR: Final = 10.0
 _ARRIVALS_PAUSE_S: Final = 3.0
+_LATE_STEP: Final = 1.25
 _SNAPSHOTS: Final = "snapshots/"
 """Prefix of a snapshot's resource type in a lease; the snapshotter's name follows."""
 
@@ -297,11 +298,17 @@ class ContentWatcher:
     def _arriving_for(self, pull: _LeasePull) -> float | None:
         """Return the bytes per second for a pull of which containerd shows none yet.
 
-        All connections are taken to be equally fast.
+        All connections are taken to be equally fast, unless a step would then have been shown.
         """
         if not pull.shows_nothing or (rate := self._arriving.rate) is None:
             return None
-        return rate * pull.downloading / sum(one.downloading for one in self._pulls.values())
+        rate /= sum(one.downloading for one in self._pulls.values())
+        expected = (
+            rate * layer.idle_s / min(STEP_BYTES, layer.size_bytes)
+            for layer in pull.layers
+            if layer.phase is Phase.DOWNLOADING
+        )
+        return rate * pull.downloading if max(expected) < _LATE_STEP else None
 
     def _is_shown(self, pull: _LeasePull, held: _Held, wall_s: float) -> bool:
         is_young = _EMPTY_LEASE_S <= wall_s - pull.started_s < RESOLVING_S

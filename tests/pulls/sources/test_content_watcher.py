@@ -391,9 +391,13 @@ def test_what_arrives_is_a_rate_before_the_first_step(watch: Watch, fake: FakeCo
         sums = watch.tracker.view(6.0, began_s + 6.0).sums
         assert sums.rate == pytest.approx(10_000, rel=0.1)
         assert sums.eta_s == pytest.approx(16 * MIB / 10_000, rel=0.1)
+        for _ in range(128):  # so much that at this speed, a step would be complete
+            registry.sendall(b"x" * 65536)
+            containerds.recv(65536, socket.MSG_WAITALL)
+        assert watch.poll(9.0, began_s + 9).active[0].arriving is None
         registry.close()
-    made.download(0, MIB, at_s=began_s + 9)
-    assert watch.poll(9.0, began_s + 9).active[0].arriving is None
+    made.download(0, MIB, at_s=began_s + 12)
+    assert watch.poll(12.0, began_s + 12).active[0].arriving is None
 
 
 # Cost and faults
