@@ -28,10 +28,14 @@ from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.router import Figures, Router
 from pycrictl.cluster.agent.streaming import ProgressStreams
-from pycrictl.cluster.agent.trust import frontproxy
-from pycrictl.cluster.agent.trust.access import Access
+from pycrictl.cluster.agent.trust.access import (
+    CONFIG_NAME,
+    CONFIG_NAMESPACE,
+    Access,
+    Trust,
+    parse_trust,
+)
 from pycrictl.cluster.agent.trust.certificate import SECRET, Certificates, authorities, shared
-from pycrictl.cluster.agent.trust.frontproxy import Trust, parse_trust
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
 from pycrictl.streams.loop import end_tasks, in_thread, new_loop
@@ -107,8 +111,8 @@ class Agent:
             self._metrics = Listener(self._open_page, settings.metrics_listen)
         self._reflector: Reflector[Trust] = Reflector(
             self.api,
-            [f"/api/v1/namespaces/{frontproxy.CONFIG_NAMESPACE}/configmaps"],
-            {"fieldSelector": f"metadata.name={frontproxy.CONFIG_NAME}"},
+            [f"/api/v1/namespaces/{CONFIG_NAMESPACE}/configmaps"],
+            {"fieldSelector": f"metadata.name={CONFIG_NAME}"},
             parse_trust,
             self._trust_changed,
         )

@@ -6,8 +6,8 @@ refused before it is parsed: the API server and this agent cannot read a path di
 How ``kubectl get imagepulls -A -w`` is served:
 
 1. The API server authenticates and authorizes the user, and forwards the request to any agent as
-   the front proxy. ``listener`` accepts the connection, ``access`` verifies the certificate
-   (``frontproxy``), and this module finds the handler.
+   the front proxy. ``listener`` accepts the connection, ``access`` verifies the certificate, and
+   this module finds the handler.
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    the objects before; each change gets a version and goes to every watch.
 3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
@@ -56,8 +56,7 @@ from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds, WatchResponse
 from pycrictl.cluster.agent.objects import pod_of, wanted
 from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
-from pycrictl.cluster.agent.trust.access import Access
-from pycrictl.cluster.agent.trust.frontproxy import User
+from pycrictl.cluster.agent.trust.access import Access, User
 
 OF_KUBELET: Final = "imagePullProgress"
 """Path prefix of the routes proposed for the kubelet (KEP-5334)."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pycrictl.cluster.agent.feed import FRESH_S
-from pycrictl.cluster.agent.trust.frontproxy import parse_trust
+from pycrictl.cluster.agent.trust.access import parse_trust
 from tests.cluster.agent.standing import OWN, Cluster, bearer
 from tests.kube.access import User
 from tests.kube.tokens import Token

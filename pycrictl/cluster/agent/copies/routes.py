@@ -40,8 +40,7 @@ from pycrictl.cluster.agent.copies.requests import (
     parse_request,
 )
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.cluster.agent.trust.access import Access
-from pycrictl.cluster.agent.trust.frontproxy import User
+from pycrictl.cluster.agent.trust.access import Access, User
 from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL

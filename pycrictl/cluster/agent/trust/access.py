@@ -1,27 +1,38 @@
 """Authenticates and authorizes the front proxy, other agents, and clients of the kubelet's routes.
 
-The API server's reviews of tokens and rights are cached for a short time, as in the kubelet.
+The API server authenticates and authorizes users; then it forwards their requests with a client
+certificate of its own, the front proxy's, and the user in headers. It publishes the CA and the
+names of the headers in the ConfigMap ``kube-system/extension-apiserver-authentication``. Others
+have tokens, which the API server reviews; its reviews of tokens and rights are cached for a short
+time, as in the kubelet.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from aiohttp import web
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.foreign import mapping, text, texts
+from pycrictl.base.foreign import mapping, parse, text, texts
 from pycrictl.cluster.agent.api.names import AUDIENCE, Document, Refusal
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient
 from pycrictl.cluster.agent.peers import subject_of
-from pycrictl.cluster.agent.trust import frontproxy
-from pycrictl.cluster.agent.trust.frontproxy import Trust, User
 from pycrictl.kube.apiclient import MAX_ANSWER_BYTES
+
+CONFIG_NAMESPACE: Final = "kube-system"
+CONFIG_NAME: Final = "extension-apiserver-authentication"
+
+_MAX_CHARS: Final = 1 << 20
+"""The size limit of a ConfigMap: nothing of it is cut off."""
 
 TOKEN_S: Final = 120.0
 ALLOWED_S: Final = 60.0
@@ -34,6 +45,96 @@ MAX_TOKEN_CHARS: Final = 16 * 1024
 MAX_REVIEWS: Final = 16
 
 T = TypeVar("T")
+
+
+class User(NamedTuple):
+    """A user as the API server knows it; ``extra`` is for authorizers."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """The CA of the front proxy's certificate, as PEM, and its headers.
+
+    ``allowed_names`` are common names of its certificate; empty for any. If a request has several
+    headers for the user or the UID, the first in these lists counts.
+    """
+
+    proxy_ca: str = ""
+    allowed_names: tuple[str, ...] = ()
+    user_headers: tuple[str, ...] = ("X-Remote-User",)
+    uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
+    group_headers: tuple[str, ...] = ("X-Remote-Group",)
+    extra_prefixes: tuple[str, ...] = ("X-Remote-Extra-",)
+
+
+class ServerContext(ssl.SSLContext):
+    """TLS settings of the agent's port, which verify a client's certificate by ``proxy_ca``."""
+
+    proxy_ca = ""
+
+
+def parse_trust(document: Document) -> Trust | None:
+    """Return the content of the ConfigMap."""
+    data = document.get("data")
+    if not isinstance(data, dict):
+        return None
+    allowed = _listed(data.get("requestheader-allowed-names", "[]"))
+    proxy_ca = checked(text(data.get("requestheader-client-ca-file"), _MAX_CHARS))
+    return Trust(
+        # If the names cannot be read, none is allowed, rather than any.
+        proxy_ca=proxy_ca if allowed is not None else "",
+        allowed_names=allowed or (),
+        user_headers=_listed(data.get("requestheader-username-headers")) or (),
+        uid_headers=_listed(data.get("requestheader-uid-headers")) or (),
+        group_headers=_listed(data.get("requestheader-group-headers")) or (),
+        extra_prefixes=_listed(data.get("requestheader-extra-headers-prefix")) or (),
+    )
+
+
+def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
+    """Return whether the other end of a TLS connection is the front proxy, by its certificate.
+
+    TLS has verified the certificate, but by what was trusted when the connection began, and valid
+    as it was then.
+    """
+    found: dict[str, Any] | None = connection.getpeercert()
+    context = connection.context
+    if not found or not isinstance(context, ServerContext) or context.proxy_ca != trust.proxy_ca:
+        return False
+    since_s, until_s = (ssl.cert_time_to_seconds(found[key]) for key in ("notBefore", "notAfter"))
+    subject = [pair for part in found["subject"] for pair in part]
+    names = [value for key, value in subject if key == "commonName"]
+    is_allowed = not trust.allowed_names or any(name in trust.allowed_names for name in names)
+    return is_allowed and since_s <= time.time() <= until_s
+
+
+def user_of(trust: Trust, headers: Mapping[str, str]) -> User | None:
+    """Return the user of a request that the front proxy sent; None if it names none.
+
+    Each group has its own header, all with the same name. All of them count, as an omitted group
+    might be the one that is denied something.
+    """
+    name = next((headers[key] for key in trust.user_headers if headers.get(key)), "")
+    if not name:
+        return None
+    uid = next((headers[key] for key in trust.uid_headers if headers.get(key)), "")
+    wanted = {key.lower() for key in trust.group_headers}
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+    for key, value in headers.items():
+        lower = key.lower()
+        if lower in wanted:
+            groups.append(value)
+        for prefix in trust.extra_prefixes:
+            if lower.startswith(prefix.lower()):
+                # The API server escapes characters that header names may not have (headerrequest).
+                extra.setdefault(unquote(lower[len(prefix) :]), []).append(value)
+    return User(name, tuple(groups), uid, extra_of(extra))
 
 
 class Cache(Generic[T]):
@@ -86,14 +187,14 @@ class Access:
 
     def is_front_proxy(self, transport: asyncio.BaseTransport | None) -> bool:
         found = transport.get_extra_info("ssl_object") if transport is not None else None
-        return bool(self.trust and found and frontproxy.is_front_proxy(self.trust, found))
+        return bool(self.trust and found and is_front_proxy(self.trust, found))
 
     def user(self, request: web.BaseRequest) -> User:
         """Return the user named by the front proxy; refuse requests that it did not send."""
         trust = self.trust
         if trust is None or not self.is_front_proxy(request.transport):
             raise Refusal(401, "Unauthorized")
-        user = frontproxy.user_of(trust, request.headers)
+        user = user_of(trust, request.headers)
         if user is None:
             raise Refusal(401, "Unauthorized")
         self.on_authenticated(request)
@@ -161,9 +262,7 @@ class Access:
         if status.get("authenticated") is not True or not (name := _whole(user.get("username"))):
             return None
         extra = {key: _wholes(values) for key, values in mapping(user.get("extra")).items()}
-        found = User(
-            name, _wholes(user.get("groups")), _whole(user.get("uid")), frontproxy.extra_of(extra)
-        )
+        found = User(name, _wholes(user.get("groups")), _whole(user.get("uid")), extra_of(extra))
         return found, _wholes(status.get("audiences"))
 
     async def _denied(self, user: User, attributes: Document) -> str:
@@ -195,3 +294,27 @@ def _whole(value: object) -> str:
 
 def _wholes(value: object) -> tuple[str, ...]:
     return tuple(texts(value, MAX_ANSWER_BYTES))
+
+
+def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(sorted((key, tuple(values)) for key, values in found.items()))
+
+
+def checked(pem: str) -> str:
+    """Return the PEM text of certificates; empty if there are none, or one cannot be read."""
+    plain = pem.encode("ascii", "ignore").decode()  # beside certificates, anything may stand
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=plain)
+    except (ssl.SSLError, ValueError):
+        return ""
+    return plain
+
+
+def _listed(value: object) -> tuple[str, ...] | None:
+    """Return the strings of a JSON list in a text; None if it is not such a list."""
+    try:
+        found = parse(text(value, _MAX_CHARS))
+    except ValueError:
+        return None
+    is_one = isinstance(found, list) and all(isinstance(one, str) for one in found)
+    return tuple(found) if is_one else None

@@ -30,7 +30,7 @@ from pycrictl.base.tls import load_pair
 from pycrictl.base.units import escape, quote
 from pycrictl.cluster.agent.api.names import Document
 from pycrictl.cluster.agent.asyncapi import AsyncApiClient
-from pycrictl.cluster.agent.trust.frontproxy import ServerContext, Trust, checked
+from pycrictl.cluster.agent.trust.access import ServerContext, Trust, checked
 from pycrictl.streams.loop import in_thread
 
 MAX_FILE_BYTES: Final = 1024 * 1024
