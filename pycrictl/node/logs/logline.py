@@ -45,7 +45,7 @@ _STREAMS: Final[dict[str, LogStream]] = {"stdout": "stdout", "stderr": "stderr"}
 _EXCERPT: Final = 60
 _FEW_LINES: Final = 100
 
-_TIME_OF_DAY: Final = rb"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]+"
+_TIME_OF_DAY: Final = rb"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]\.[0-9]++"
 _USUAL: Final = re.compile(
     rb"\n([0-9]{4}-[0-9]{2}-[0-9]{2})%b(Z|[-+][0-9]{2}:[0-9]{2}) std(?:out|err) [FP] "
     % _TIME_OF_DAY
@@ -207,15 +207,15 @@ class LogDecoder:
         has_times = self._has_timestamps or self._since_ns is not None
         if not has_times:
             stream = b"(?:out|err)" if self._is_merged else self._last_stream[3:].encode()
-            texts: list[bytes] = _text_pattern(day, zone, stream).split(block)
-            if texts[-1]:
-                del texts[0]  # before the first line feed
-                texts.append(b"")
-                return [Chunk(self._last_stream, b"\n".join(texts))], b""
+            parts: list[Any] = _text_pattern(day, zone, stream).split(block)
+            if parts[-1]:
+                is_partial = parts[1::2] if any(parts[1::2]) else ()
+                columns = _Columns((), is_partial, parts[2::2])
+                return [Chunk(self._last_stream, columns.joined())], b""
         has_streams = self._has_timestamps or not self._is_merged
         pattern = _column_pattern(day, zone, has_times=has_times, has_streams=has_streams)
         width = pattern.groups + 1
-        parts: list[Any] = pattern.split(block)
+        parts = pattern.split(block)
         rest = b""
         if parts[-2] is not None:
             rest = b"\n" + parts[-2]
@@ -336,12 +336,12 @@ def _is_day(day: bytes, zone: bytes) -> bool:
 
 @lru_cache(maxsize=8)
 def _text_pattern(day: bytes, zone: bytes, stream: bytes) -> re.Pattern[bytes]:
-    """Return an expression that splits a block of full lines into their texts.
+    """Return an expression that splits a block of usual lines of a stream.
 
-    It matches the rest of the block from the first line of another kind, day, zone or stream on,
-    which makes the last text empty.
+    Its group is a text if the line is partial. It matches the rest of the block from the first line
+    of another kind, day, zone or stream on, which makes the last text empty.
     """
-    line = b"%b%b%b std%b F " % (day, _TIME_OF_DAY, re.escape(zone), stream)
+    line = b"%b%b%b std%b (?:F|(P)) " % (day, _TIME_OF_DAY, re.escape(zone), stream)
     return re.compile(rb"\n(?:%b|(?s:.*))" % line)
 
 
