@@ -36,6 +36,7 @@ from pycrictl.runtime.cri.lists.lookup import Lookup, pod_key, pod_name
 if TYPE_CHECKING:
     from pycrictl.kube.node_pods import NodePods
     from pycrictl.node.journal import JournalLine
+    from pycrictl.pulls.state import PullState
     from pycrictl.runtime.cri.calls.client import CriClient
 
 LOG_LINES: Final = 3
@@ -147,8 +148,7 @@ class Survey(Asking):
             uid = uid or sandbox.metadata.uid
             is_ready = sandbox.state == cri_pb2.SANDBOX_READY
             known = facts.Sandbox(sandbox.id, is_ready, max(sandbox.created_at, 0) / 1e9)
-        others = {**pulls.others, **pulls.stray}  # another pod's pull brings the image here, too
-        own = {each: others[each] for each in needed if each in others}
+        own = {image: pulls.node[image] for image in needed if image in pulls.node}
         images = self._image_facts(
             needed, seen, failures, present, pulls._replace(own={**pulls.own, **own})
         )
@@ -183,12 +183,11 @@ class Survey(Asking):
         if self._sources.ask_proxy is not None:
             with self._optional("proxy"):
                 status = self._sources.ask_proxy()
-        found = Pulls()
+        seen: Mapping[str, PullState] = {}
         if not status or {*absent} - {pull.image for pull in pulls_in_line(status)}:
             with self._optional("containerd's pulls"):
-                found = watch_briefly(self._client, absent, self._sources.pods)
-        strays = Pulls(stray={**found.stray, **found.own})
-        return lambda owner: from_proxy(status, owner).joined(strays)
+                seen = watch_briefly(self._client, absent, self._sources.pods)
+        return lambda owner: from_proxy(status, owner, seen)
 
     def _pods(self, lookup: Lookup) -> Iterator[tuple[cri_pb2.PodSandbox | None, Pod | None]]:
         """Yield the newest sandbox of each pod, and the pods that have none yet."""

@@ -1,4 +1,9 @@
-"""What ``tests.diagnosis.record`` has recorded: a cluster's objects, or a node's answers."""
+"""What was recorded on a real cluster and its node, to tell causes without a cluster.
+
+Each line of a file is one object as ``kubectl get KINDS --all-namespaces --output=json`` prints it
+(without ``managedFields`` and normal Events), an answer of the CRI in protobuf's JSON with the name
+of its call as ``kind``, a line of the journal, or the end of a log. The first line has the time.
+"""
 
 from __future__ import annotations
 

@@ -140,11 +140,10 @@ class BoardPoller:
         except PycrictlError:  # neither containerd nor CRI-O, or no access to it
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()
-        own = {**found.stray, **found.own}
         self._pulls = [
-            pull if pull.image else replace(pull, image=name) for name, pull in own.items()
+            pull if pull.image else replace(pull, image=name) for name, pull in found.items()
         ]
-        return lambda _: Pulls({}, own)
+        return lambda _: Pulls(node=found)
 
 
 def _free(look: Look) -> float | None:

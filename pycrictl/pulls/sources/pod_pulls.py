@@ -25,66 +25,76 @@ _PAUSE_S: Final = 0.25
 
 
 class Pulls(NamedTuple):
-    """Pulls by image: the pod's own, those of unknown and of other pods; the errors of its last."""
+    """What is known of the pulls for a pod.
+
+    Attributes:
+        own: the pod's, by image.
+        node: the node's, by image: another pod's pull brings an image here, too.
+        failed: the errors of its last pulls, by image.
+    """
 
     own: Mapping[str, PullState] = {}
-    stray: Mapping[str, PullState] = {}
-    others: Mapping[str, PullState] = {}
+    node: Mapping[str, PullState] = {}
     failed: Mapping[str, str] = {}
 
-    def joined(self, other: Pulls) -> Pulls:
-        return Pulls(
-            {**self.own, **other.own},
-            {**self.stray, **other.stray},
-            {**self.others, **other.others},
-            {**self.failed, **other.failed},
-        )
 
-
-def from_proxy(status: Mapping[str, Any], owner: str) -> Pulls:
+def from_proxy(
+    status: Mapping[str, Any], owner: str, seen: Mapping[str, PullState] | None = None
+) -> Pulls:
+    """Return the pulls for the pod ``owner`` in a proxy's status, beside those seen elsewhere."""
     own: dict[str, PullState] = {}
-    stray: dict[str, PullState] = {}
-    others: dict[str, PullState] = {}
+    node: dict[str, PullState] = {}
     for pull in pulls_in_line(status):
-        whose = own if pull.pod == owner else others if pull.pods else stray
-        whose.setdefault(pull.image, pull)
+        if pull.pod == owner:
+            own.setdefault(pull.image, pull)
+        node.setdefault(pull.image, pull)
     failed = {
-        one["image"]: cause(one["error"])
-        for one in status.get("failures", ())
-        if one["pod"] == owner
+        failure["image"]: cause(failure["error"])
+        for failure in status.get("failures", ())
+        if failure["pod"] == owner
     }
-    return Pulls(own, stray, others, failed)
+    return Pulls(own, {**node, **(seen or {})}, failed)
 
 
 class ContainerdPulls:
+    """The running pulls of a runtime, watched from outside.
+
+    Attributes:
+        is_measured: all rates were known at the last poll.
+    """
+
     def __init__(self, client: CriClient, pods: NodePods | None) -> None:
         owners = ImageOwners(pods.pods) if pods is not None else None
         self._watcher = open_watcher(client, owners)
         self._tracker = Tracker()
         self.is_measured = False
 
-    def poll(self, references: Sequence[str]) -> Pulls:
-        """Return the current pulls; set ``is_measured`` to whether all their rates are known."""
+    def poll(self, references: Sequence[str]) -> dict[str, PullState]:
+        """Return the pulls by the reference that each is for, or else by name."""
         now = time.monotonic()
         active = self._watcher.poll(self._tracker, now).active
         view = self._tracker.view(now, time.time())
         shown = [view.pulls.get(pull.image, pull) for pull in active]
         self.is_measured = all(pull.sums.rate for pull in shown)
-        own: dict[str, PullState] = {}
-        stray: dict[str, PullState] = {}
+        found: dict[str, PullState] = {}
         for pull in shown:
-            name = pull.image
-            matches = {one: match(one, pull) for one in references if name}
-            sure = [one for one, found in matches.items() if found is Match.YES]
-            likely = [one for one, found in matches.items() if found is Match.MAYBE]
-            if sure or (likely and not pull.candidates):
-                own.setdefault((sure or likely)[0], pull)
-            else:
-                stray[name or "an image that is not known yet"] = pull
-        return Pulls(own, stray)
+            found.setdefault(_reference(pull, references), pull)
+        return found
 
 
-def watch_briefly(client: CriClient, references: Sequence[str], pods: NodePods | None) -> Pulls:
+def _reference(pull: PullState, references: Sequence[str]) -> str:
+    if not pull.image:
+        return "an image that is not known yet"
+    matches = {reference: match(reference, pull) for reference in references}
+    sure = [reference for reference in references if matches[reference] is Match.YES]
+    if not sure and not pull.candidates:
+        sure = [reference for reference in references if matches[reference] is Match.MAYBE]
+    return sure[0] if sure else pull.image
+
+
+def watch_briefly(
+    client: CriClient, references: Sequence[str], pods: NodePods | None
+) -> dict[str, PullState]:
     """Return the running pulls of containerd, watched until their rates are known."""
     pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S

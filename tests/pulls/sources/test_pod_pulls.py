@@ -56,8 +56,9 @@ def test_what_a_proxy_says_of_a_pod() -> None:
     assert found.failed == {"a/bad": "denied"}
 
 
-def test_pulls_of_other_pods_are_not_stray() -> None:
+def test_pulls_of_other_pods_and_what_was_seen_elsewhere() -> None:
     unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": sums_json(SUMS)}
-    found = from_proxy({**STATUS, "running": [unknown]}, "default/new")
-    assert (list(found.stray), list(found.others)) == (["a/three"], ["a/two"])
+    seen = {"a/four": PullState(image="a/four")}
+    found = from_proxy({**STATUS, "running": [unknown]}, "default/new", seen)
+    assert list(found.node) == ["a/three", "a/two", "a/four"]
     assert not found.own

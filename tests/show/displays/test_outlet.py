@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -91,20 +89,6 @@ def test_the_rule(mode: Mode, kind: str, family: Callable[[Outlet], Callable[[],
             assert ("25%|" in err) == (expected == "bar")
             assert bool(err) == (expected != "none")
         assert outlet.interval_s == (0.25 if expected == "bar" else 1.0)
-
-
-def test_tqdm_is_loaded_for_bars_only() -> None:
-    program = (
-        "import io, sys\n"
-        "from pycrictl.base.environ import Environment\n"
-        "from pycrictl.show.displays import copies, outlet, pull_lines\n"
-        "env = Environment(stdout=io.StringIO(), stderr=io.StringIO(), environ={})\n"
-        "for mode in ('auto', 'bar', 'plain', 'json', 'none'):\n"
-        "    chosen = outlet.choose(mode, env, stdout='nothing')\n"
-        "    pull_lines.open_display(chosen), copies.open_copy_display(chosen)\n"
-        "sys.exit('tqdm' in sys.modules)\n"
-    )
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
 @pytest.fixture
