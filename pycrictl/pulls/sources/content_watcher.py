@@ -406,13 +406,14 @@ class ContentWatcher:
             pull.recheck_at = now + _RECHECK_S
             if len(pull.candidates) > 1:
                 self._name(pull, is_final=False)
-        reads_left = _TRAILERS_PER_POLL
+        self._read_trailers(pull, _TRAILERS_PER_POLL)
         for layer in pull.layers:
-            if layer.wants_trailer and reads_left:
-                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
-                reads_left -= 1
             if layer.extraction is not None and layer.phase is Phase.EXTRACTING:
                 layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
+
+    def _read_trailers(self, pull: _LeasePull, most: int) -> None:
+        for layer in itertools.islice((one for one in pull.layers if one.wants_trailer), most):
+            layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
 
     def _confirm(self, pull: _LeasePull) -> None:
         layers = pull.layers.unsettled
@@ -471,13 +472,10 @@ class ContentWatcher:
         if not pull.image:
             self._name(pull, is_final=True)
         self._confirm(pull)
-        layers = pull.layers
-        is_there = bool(self._images(pull))
-        if is_there and layers.is_only_fetched:
+        layers, has_image = pull.layers, bool(self._images(pull))
+        if has_image and layers.is_complete:
             layers.finish()
-        if is_there and not layers.unsettled:
-            for layer in itertools.islice((one for one in layers if one.wants_trailer), _TRAILERS):
-                layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
+            self._read_trailers(pull, _TRAILERS)
         elif layers.is_complete:
             pull.error = "all layers were fetched, and the runtime made no image of them"
         else:

@@ -171,7 +171,6 @@ class Layers:
     def __init__(self, started_s: float) -> None:
         self._started_s = started_s
         self._layers: dict[str, Layer] = {}
-        self._has_unpacked = False
 
     def __iter__(self) -> Iterator[Layer]:
         return iter(self._layers.values())
@@ -200,11 +199,6 @@ class Layers:
     @property
     def is_complete(self) -> bool:
         return all(layer.is_complete for layer in self)
-
-    @property
-    def is_only_fetched(self) -> bool:
-        """Whether all blobs are complete and no extraction was seen, as after a mere fetch."""
-        return not self._has_unpacked and self.is_complete
 
     def update(self, stores: StoreState, snapshotter: str, wall_s: float) -> bool:
         """Update every layer from ``stores``; return whether ``confirm`` must be called."""
@@ -251,7 +245,6 @@ class Layers:
     def _unpack(self, layer: Layer) -> None:
         layer.progress, layer.idle_s = layer.size_bytes, 0.0
         if layer.extraction is not None:
-            self._has_unpacked = True
             layer.phase = Phase.EXTRACTING
         elif layer.phase is not Phase.EXTRACTING:
             layer.phase = Phase.PRESENT if layer.was_there else Phase.WAITING
