@@ -99,6 +99,7 @@ class Course:
         self._rate = SUPPOSED_RATE  # the last one that was not 0
         self._share, self._progress, self._count = 0.0, 0, 0
         self._unseen_s: dict[str, float] = {}
+        self._shown: dict[str, int] = {}
         self._at = now
 
     def sums(
@@ -155,11 +156,11 @@ class Course:
     def _look_at_steps(self, downloading: Sequence[LayerState], now: float) -> None:
         """Divide the time since each layer's last step among the layers downloaded meanwhile."""
         before, self._unseen_s = self._unseen_s, {}
+        shown, self._shown = self._shown, {layer.name: layer.progress for layer in downloading}
         for layer in downloading:
-            idle_s = layer.idle_s or 0.0
-            passed_s, earlier_s = now - self._at, before.get(layer.name)
-            if earlier_s is None or idle_s < passed_s:
-                passed_s, earlier_s = idle_s, 0.0
+            passed_s, earlier_s = now - self._at, before.get(layer.name, 0.0)
+            if shown.get(layer.name) != layer.progress:
+                passed_s, earlier_s = layer.idle_s or 0.0, 0.0
             self._unseen_s[layer.name] = earlier_s + passed_s / len(downloading)
         self._at = now
 

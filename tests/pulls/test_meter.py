@@ -97,6 +97,17 @@ def test_a_small_layer_tells_nothing_of_the_speed_of_unpacking() -> None:
     assert view.pulls["a"].sums.eta_s == pytest.approx(1 + 2.5, abs=1.5)
 
 
+def test_a_step_that_is_older_than_the_last_look() -> None:
+    """A source may miss a step that falls into its poll, and tell it with the next one."""
+    tracker = Tracker()
+    for second in range(32):
+        steps, idle_s = divmod(second, 10)
+        report = Report("a", "l", steps * MIB, 10 * MIB, phase="downloading")
+        tracker.tell(report, now=second, idle_s=idle_s or 1.02, began=-1e-3)
+        view = tracker.view(second)
+    assert view.sums.eta_s == pytest.approx(7 * 10 - 1, abs=4)
+
+
 def test_what_another_pull_brings_counts_for_the_time_left() -> None:
     """Image b waits for a layer that image a's pull downloads; the reports of b lag behind."""
     tracker = Tracker()
