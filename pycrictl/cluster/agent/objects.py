@@ -24,8 +24,13 @@ from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 
 _NOT_ITS_IMAGE: Final = frozenset(
     {
-        *("CrashLoopBackOff", "CreateContainerConfigError", "CreateContainerError"),
-        *("RunContainerError", "PostStartHookError", "PreCreateHookError", "PreStartHookError"),
+        "CrashLoopBackOff",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "PostStartHookError",
+        "PreCreateHookError",
+        "PreStartHookError",
     }
 )
 """Why containers wait whose image is already present."""

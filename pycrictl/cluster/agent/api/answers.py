@@ -301,24 +301,16 @@ def progress(status: Document) -> str:
 
 
 def age(created: Any, now: datetime) -> str:
-    """Return an age as kubectl writes it: ``42s``, ``5m10s``, ``3h``, ``2d``."""
+    """Return an age as kubectl writes it, in its largest unit: ``42s``, ``5m``, ``3h``, ``2d``."""
     try:
         then = datetime.fromisoformat(created)
         seconds = max(int((now - then).total_seconds()), 0)
     except (TypeError, ValueError):
         return _UNKNOWN
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        rest = seconds % 60
-        return f"{minutes}m{rest}s" if rest else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        rest = minutes % 60
-        return f"{hours}h{rest}m" if rest else f"{hours}h"
-    return f"{hours}h" if hours < 48 else f"{days}d"
+    for size, unit, from_s in ((86400, "d", 48 * 3600), (3600, "h", 3 * 3600), (60, "m", 120)):
+        if seconds >= from_s:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def _included(document: Document, include: str) -> Document:

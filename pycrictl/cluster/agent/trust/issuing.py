@@ -22,10 +22,15 @@ VALID: Final = timedelta(days=3650)
 
 _OF_AUTHORITY: Final = ("key_cert_sign", "crl_sign")
 _OF_SERVER: Final = ("digital_signature",)
-_USES: Final = (
-    *(*_OF_AUTHORITY, *_OF_SERVER, "content_commitment", "key_encipherment", "data_encipherment"),
-    *("key_agreement", "encipher_only", "decipher_only"),
+_OTHERS: Final = (
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "encipher_only",
+    "decipher_only",
 )
+"""The uses of a key that ``KeyUsage`` wants to have named, too."""
 
 Made: TypeAlias = tuple[str, str, float]
 """A certificate and its key, both as PEM, and its expiry, as wall time."""
@@ -58,6 +63,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
             return None
         signer, issuer = loaded, own.subject
     now = datetime.now(UTC)
+    all_uses = (*_OF_AUTHORITY, *_OF_SERVER, *_OTHERS)
     uses = dict.fromkeys(_OF_AUTHORITY if is_authority else _OF_SERVER, True)
     builder = (
         x509.CertificateBuilder()
@@ -73,7 +79,7 @@ def issue(names: Sequence[str], authority: Sequence[str] | None, is_authority: b
         .add_extension(
             x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), False
         )
-        .add_extension(x509.KeyUsage(**dict.fromkeys(_USES, False) | uses), True)
+        .add_extension(x509.KeyUsage(**dict.fromkeys(all_uses, False) | uses), True)
     )
     if not is_authority:
         server = x509.oid.ExtendedKeyUsageOID.SERVER_AUTH
