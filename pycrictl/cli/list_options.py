@@ -20,7 +20,7 @@ from pycrictl.show.formats import Format, ListFormat, Views
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from pycrictl.diagnosis.pod import Look
+    from pycrictl.diagnosis.pod import Overview
 
 LIST_PAUSE_S: Final = 1.0
 """Pause between two polls of a watched list."""
@@ -245,7 +245,7 @@ def write_diagnosis(
 def show_survey(
     app: AppContext,
     chosen: Format,
-    look: Callable[[], Look],
+    overview: Callable[[], Overview],
     *,
     watch_pause_s: float | None,
     is_named: bool = False,
@@ -262,9 +262,9 @@ def show_survey(
 
     if watch_pause_s is not None:
         with app.until_interrupted() as viewer:
-            viewer.follow(lambda: survey_document(look()), show, pause_s=watch_pause_s)
+            viewer.follow(lambda: survey_document(overview()), show, pause_s=watch_pause_s)
         return
-    seen = look()
+    seen = overview()
     if is_named and len(seen.reports) == 1:
         write_diagnosis(app, chosen, document_of(seen.reports[0]), write_pod)
     else:

@@ -67,7 +67,7 @@ class NodeCollector(Asking):
     ) -> NodeFacts:
         clients: list[CriClient] = []
         self._begin("runtime", lambda: self._ask_runtime(connect, clients))
-        self._begin("host", lambda: self._look_at_host(root))
+        self._begin("host", lambda: self._read_host(root))
         self._begin("proxy", lambda: self._known.update(ask_proxy()))
         self._end(BUDGET_S)
         for client in clients:
@@ -89,7 +89,7 @@ class NodeCollector(Asking):
         except ConnectError as exc:
             known["problem"] = exc.message
             known["is_forbidden"] = "permission denied" in exc.message
-            self._begin("disks", self._look_at_disks)
+            self._begin("disks", self._read_disks)
             self._begin_registries()
             return
         clients += {client, images}
@@ -99,10 +99,10 @@ class NodeCollector(Asking):
             known["runtime"] = f"{answer.runtime_name} {answer.runtime_version}"
             self._runtime = client.endpoint, answer.runtime_name, answer.runtime_version
         if self._silent:
-            self._begin("disks", self._look_at_disks)
+            self._begin("disks", self._read_disks)
             self._begin_registries()
             return
-        self._begin("disks", lambda: self._look_at_disks(images))
+        self._begin("disks", lambda: self._read_disks(images))
         self._begin(
             "containers",
             lambda: self._call(client, "ListContainers", cri_pb2.ListContainersRequest()),
@@ -131,7 +131,7 @@ class NodeCollector(Asking):
             self._silent.append(f"{name}: {said.removeprefix(unreachable(client.endpoint))}")
             raise
 
-    def _look_at_disks(self, images: CriClient | None = None) -> None:
+    def _read_disks(self, images: CriClient | None = None) -> None:
         places: Iterable[tuple[str, str]] = USUAL
         if images is not None:
             with self._optional("disks"):
@@ -139,7 +139,7 @@ class NodeCollector(Asking):
                 places = [*places_of(answer), *OTHERS]
         self._known["disks"] = tuple(once_each(filter(None, (disk_at(*one) for one in places))))
 
-    def _look_at_host(self, root: Path) -> None:
+    def _read_host(self, root: Path) -> None:
         kubelet = find_kubelet(root)
         settings = configuration(kubelet, root)
         with self._optional("kubelet's configuration"):

@@ -193,7 +193,7 @@ class Report(NamedTuple, Generic[F]):
         return {**whose, "cause": self.cause, "also": self.findings[1:]}
 
 
-class Look(NamedTuple):
+class Overview(NamedTuple):
     """The reports of a node or cluster, the number of pods, and what concerns all of them."""
 
     reports: list[Report[Any]]
@@ -301,7 +301,7 @@ def document_of(one: Report[Any]) -> dict[str, Any]:
     return document_with(**one.document(), healthy=not one.is_sick, facts=one.facts)
 
 
-def survey_document(look: Look) -> dict[str, Any]:
-    sick = [one for one in look.reports if one.is_sick]
-    counts = {"sick": len(sick), "pods": look.pods}
-    return document_with(**counts, findings=sick, node=look.findings, missing=look.missing)
+def survey_document(overview: Overview) -> dict[str, Any]:
+    sick = [one for one in overview.reports if one.is_sick]
+    counts = {"sick": len(sick), "pods": overview.pods}
+    return document_with(**counts, findings=sick, node=overview.findings, missing=overview.missing)

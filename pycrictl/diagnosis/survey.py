@@ -19,7 +19,7 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
-from pycrictl.diagnosis.pod import Look, report
+from pycrictl.diagnosis.pod import Overview, report
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
@@ -54,7 +54,7 @@ KEEP_S: Final = 10.0
 
 _OF_PROBES: Final = r"Probe failed|SyncLoop \(probe\)"
 
-LookForPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
+FindPulls = Callable[[Sequence[str]], Callable[[str], Pulls]]
 """Finds pulls, given the missing images; returns a function from a pod's name to its pulls."""
 
 
@@ -72,7 +72,7 @@ class Survey(Asking):
         client: CriClient,
         images: CriClient,
         sources: Sources,
-        look_for_pulls: LookForPulls | None = None,
+        find_pulls: FindPulls | None = None,
         *,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
@@ -82,7 +82,7 @@ class Survey(Asking):
         self._sources = sources
         self._wall_s = wall_s
         self._known: dict[tuple[str, int], facts.Container] = {}
-        self._look_for_pulls = look_for_pulls or self._brief_pulls
+        self._find_pulls = find_pulls or self._brief_pulls
         self._slow_at = -KEEP_S
         self._lines: list[JournalLine] = []
         self._probes: list[JournalLine] = []
@@ -90,9 +90,10 @@ class Survey(Asking):
         self._filesystems: tuple[Disk, ...] = ()
         self._findings: tuple[Finding, ...] = ()
 
-    def look(self) -> Look:
+    def pods(self) -> Overview:
+        """Return the reports of all pods of the node, the worst first."""
         lookup = Lookup(self._client)
-        self._look_at_the_slow()
+        self._refresh()
         pods = []
         for sandbox, known in self._pods(lookup):
             pod = self._with_journal(sandbox, known)
@@ -104,11 +105,17 @@ class Survey(Asking):
         listed = {one.id for one in lookup.containers}
         self._known = {key: one for key, one in self._known.items() if key[0] in listed}
         reports.sort(key=lambda one: one.severity_key)
-        return Look(reports, len(reports), self._filesystems, self._unavailable(), self._findings)
+        unavailable = self._unavailable()
+        return Overview(reports, len(reports), self._filesystems, unavailable, self._findings)
 
-    def look_at(self, text: str) -> facts.PodFacts:
+    def pod(self, text: str) -> facts.PodFacts:
+        """Return the facts of one pod, by its name or the beginning of its ID.
+
+        Raises:
+            NotFound: there is no such pod.
+        """
         lookup = Lookup(self._client)
-        self._look_at_the_slow()
+        self._refresh()
         sandbox, listed = self._find(lookup, text)
         pod = self._with_journal(sandbox, listed)
         containers = self._containers(lookup, sandbox, asks_all=True)
@@ -127,9 +134,7 @@ class Survey(Asking):
         failures = self._failures(self._lines)
         names = filter(None, dict.fromkeys(chain.from_iterable(one.needed for one in pods)))
         present = {name: self._is_present(name) for name in names}
-        pulls_of = self._look_for_pulls(
-            [name for name, is_there in present.items() if not is_there]
-        )
+        pulls_of = self._find_pulls([name for name, is_there in present.items() if not is_there])
         for one in pods:
             yield self._facts_of(one, present, pulls_of(one.owner), failures)
 
@@ -217,7 +222,7 @@ class Survey(Asking):
         kept = (one for one in pod.images if one.container not in waiting)
         return pod._replace(images=(*kept, *waiting.values()))
 
-    def _look_at_the_slow(self) -> None:
+    def _refresh(self) -> None:
         if time.monotonic() - self._slow_at < KEEP_S:
             return
         self._missing.clear()
@@ -225,7 +230,7 @@ class Survey(Asking):
             self._sources.pods.pods()  # sets ``is_from_api``
         self._lines = self._journal()
         self._probes = [line for line in self._lines if re.search(_OF_PROBES, line.message)]
-        self._look_at_runtime()
+        self._read_runtime_status()
         self._filesystems = ()
         with self._optional("disks"):
             self._filesystems = tuple(disks_of(self._images))
@@ -236,7 +241,7 @@ class Survey(Asking):
             )
         self._slow_at = time.monotonic()
 
-    def _look_at_runtime(self) -> None:
+    def _read_runtime_status(self) -> None:
         """Raise ConnectError: if the runtime hangs, no other source must wait for it in vain."""
         self._conditions, self._findings = (), ()
         with self._optional("runtime status", but=ConnectError):

@@ -125,7 +125,7 @@ class Course:
         self._speed.record(gained, now, is_open=bool(downloading), kept=kept)
         fields = sums_of(layers)
         rate, measured_s = self._speed.rate, self._speed.measured_s
-        self._look_at_steps(downloading, now)
+        self._measure_steps(downloading, now)
         if age_s is not None and (rate is None or self._speed.steps < kept):
             since_s = age_s - sum(self._unseen_s.values())  # until their last steps
             fetched = sum(layer.fetched for layer in layers)
@@ -153,7 +153,7 @@ class Course:
             share = self._share = max(self._share, share)
         return Sums(**fields, rate=rate, eta_s=eta_s, share=share)
 
-    def _look_at_steps(self, downloading: Sequence[LayerState], now: float) -> None:
+    def _measure_steps(self, downloading: Sequence[LayerState], now: float) -> None:
         """Divide the time since each layer's last step among the layers downloaded meanwhile."""
         before, self._unseen_s = self._unseen_s, {}
         shown, self._shown = self._shown, {layer.name: layer.progress for layer in downloading}

@@ -132,9 +132,9 @@ def test_ended_containers_are_asked_for_once(fake: FakeServer) -> None:
     with CriClient(fake.path, timeout_s=20) as client:
         sources = Sources()
         survey = Survey(client, client, sources, lambda _: lambda _: Pulls(), wall_s=lambda: NOW)
-        first = survey.look()
+        first = survey.pods()
         asked = fake.methods().count("ContainerStatus")
-        second = survey.look()
+        second = survey.pods()
     assert [one.facts.full_name for one in first.reports if one.is_sick] == ["a/bad"]
     assert second.reports == first.reports
     assert fake.methods().count("ContainerStatus") == asked

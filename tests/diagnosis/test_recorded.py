@@ -15,7 +15,7 @@ from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.diagnosis.causes import CAUSES, Side
 from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
-from pycrictl.diagnosis.pod import Look, document_of, report, survey_document
+from pycrictl.diagnosis.pod import Overview, document_of, report, survey_document
 from pycrictl.diagnosis.troubles import PULL_TROUBLES
 from pycrictl.kube.cluster_objects import parse_node
 from pycrictl.kube.node_pods import NodePods
@@ -139,12 +139,12 @@ RESOURCES = {
 }
 
 
-def look_at(name: str) -> Look:
+def look_at(name: str) -> Overview:
     known, state = recording(name), ClusterState()
     for one in known.of(*RESOURCES):
         state.put(RESOURCES[one["kind"]], one)
     state.listed = {*PARSERS}
-    return state.look(known.at_s, PARSERS, is_whole=True)
+    return state.overview(known.at_s, PARSERS, is_whole=True)
 
 
 def test_each_pod_from_the_cluster() -> None:

@@ -18,7 +18,7 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.pulling import CredentialOptions
 from pycrictl.diagnosis.collect_node import CALL_S, NodeCollector
 from pycrictl.diagnosis.node_findings import document as node_document
-from pycrictl.diagnosis.pod import Look
+from pycrictl.diagnosis.pod import Overview
 from pycrictl.diagnosis.pod import document as pod_document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
@@ -72,16 +72,16 @@ def why(
         )
         survey = Survey(client, images, sources, wall_s=app.env.wall_clock)
 
-        def look() -> Look:
-            seen = survey.look()
+        def overview() -> Overview:
+            seen = survey.pods()
             reports = [each for each in seen.reports if namespace in (None, each.facts.namespace)]
             return seen._replace(reports=reports)
 
         if pod is None:
             pause_s = WATCH_PAUSE_S if watch else None
-            list_options.show_survey(app, chosen, look, watch_pause_s=pause_s)
+            list_options.show_survey(app, chosen, overview, watch_pause_s=pause_s)
             return
-        found = pod_document(survey.look_at(options.qualified(pod, namespace=namespace)))
+        found = pod_document(survey.pod(options.qualified(pod, namespace=namespace)))
     list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
     if not found["healthy"]:
         raise typer.Exit(1)

@@ -44,7 +44,7 @@ def why(
         list_options.show_survey(
             app,
             chosen,
-            lambda: view.look(app.env.wall_clock(), watches=watch),
+            lambda: view.overview(app.env.wall_clock(), watches=watch),
             watch_pause_s=WATCH_PAUSE_S if watch else None,
             is_named=bool(asked.names),
         )

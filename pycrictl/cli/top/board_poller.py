@@ -11,7 +11,7 @@ from typing import Any, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, Unimplemented
 from pycrictl.cli.top.board import Board, Limit, Usage, ordered, rows_of
-from pycrictl.diagnosis.pod import Look
+from pycrictl.diagnosis.pod import Overview
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.sources.pod_pulls import ContainerdPulls, Pulls, from_proxy
@@ -75,7 +75,7 @@ class BoardPoller:
             connection.client,
             connection.images,
             connection.sources,
-            self._look_for_pulls,
+            self._find_pulls,
             wall_s=self._wall_s,
         )
 
@@ -87,14 +87,14 @@ class BoardPoller:
     def _look(self) -> Board:
         assert self._survey is not None
         self._status, self._pulls = None, []
-        look = self._survey.look()
-        rows = rows_of(look.reports, self._usage(), self._pulls)
+        seen = self._survey.pods()
+        rows = rows_of(seen.reports, self._usage(), self._pulls)
         return replace(
             self._board,
             at_s=self._wall_s(),
-            pods=len(look.reports),
+            pods=len(seen.reports),
             rows=ordered(rows),
-            disk_free=_free(look),
+            disk_free=_free(seen),
             limit=_limit(self._status),
             problem="",
             since_s=0.0,
@@ -123,7 +123,7 @@ class BoardPoller:
         self._used = used
         return found
 
-    def _look_for_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
+    def _find_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
         connection = self._connection
         assert connection is not None
         if connection.sources.ask_proxy is not None:
@@ -146,8 +146,8 @@ class BoardPoller:
         return lambda _: Pulls(node=found)
 
 
-def _free(look: Look) -> float | None:
-    of_images = [disk for disk in look.disks if disk.use == "images"]
+def _free(overview: Overview) -> float | None:
+    of_images = [disk for disk in overview.disks if disk.use == "images"]
     return of_images[0].free_share if of_images else None
 
 

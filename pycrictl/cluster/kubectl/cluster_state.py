@@ -14,7 +14,7 @@ from pycrictl.diagnosis import facts
 from pycrictl.diagnosis.causes import Side
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Missing, Weight
-from pycrictl.diagnosis.pod import Facts, Look, Report, causes_of, report
+from pycrictl.diagnosis.pod import Facts, Overview, Report, causes_of, report
 from pycrictl.kube.cluster_objects import (
     Claim,
     Node,
@@ -103,7 +103,7 @@ class ClusterState:
     def drop(self, resource: str, key: str) -> None:
         self._objects[resource].pop(key, None)
 
-    def look(self, now_s: float, reported: Collection[str], *, is_whole: bool) -> Look:
+    def overview(self, now_s: float, reported: Collection[str], *, is_whole: bool) -> Overview:
         """Diagnose the pods, and the objects of the resources in ``reported``.
 
         ``is_whole``: a namespace or a cluster is of interest rather than named objects, so that
@@ -129,7 +129,7 @@ class ClusterState:
             if is_sick or is_named:
                 shown.append(report(one, Side.CLUSTER, matches))
         shown.sort(key=lambda one: one.severity_key)
-        return Look(shown, len(pods), (), tuple(self.missing))
+        return Overview(shown, len(pods), (), tuple(self.missing))
 
     def _pods(
         self, pods: Iterable[Pod], events: Mapping[str, list[Event]], now_s: float

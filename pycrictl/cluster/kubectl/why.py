@@ -23,7 +23,7 @@ from pycrictl.cluster.kubectl.kubectl_proxy import READ_ONLY, KubectlProxy, fetc
 from pycrictl.cluster.kubectl.pod_selection import Asked, resolve, selector_of
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.diagnosis.findings import Missing
-from pycrictl.diagnosis.pod import Look
+from pycrictl.diagnosis.pod import Overview
 from pycrictl.kube.apiclient import Expired, events_of
 from pycrictl.kube.pods import Pod, controller_of
 from pycrictl.streams.loop import new_loop
@@ -227,15 +227,15 @@ class ClusterView:
     def __exit__(self, *details: object) -> None:
         self._lists.__exit__(*details)
 
-    def look(self, now_s: float, *, watches: bool = False) -> Look:
+    def overview(self, now_s: float, *, watches: bool = False) -> Overview:
         """Diagnose everything that was requested; with ``watches``, nothing is listed again."""
         self._lists.update(watches=watches)
         if not self._is_whole and len(self._state.pods) == 1:
             self._state.logs = dict(self._logs(self._state.pods[0]))
-        look = self._state.look(now_s, self._reported, is_whole=self._is_whole)
-        if not look.reports and not self._is_whole:
+        seen = self._state.overview(now_s, self._reported, is_whole=self._is_whole)
+        if not seen.reports and not self._is_whole:
             raise NotFound("no such pod")
-        return look
+        return seen
 
     def _logs(self, pod: Pod) -> Iterator[tuple[tuple[str, str], tuple[str, ...]]]:
         """Iterate over the last log lines of the containers that say why, if there are any."""

@@ -43,7 +43,7 @@ class ClosableSink(Sink, Protocol):
     def close(self) -> None: ...
 
 
-FIRST_LOOK_S: Final = 0.3
+SHOWN_AFTER_S: Final = 0.3
 """Pulls that end sooner, such as those of images already present, are not shown."""
 
 
@@ -127,7 +127,7 @@ def _pull(
             timeout_flag="--pull-timeout",
         )
         try:
-            if show is not None and not call.wait(FIRST_LOOK_S):
+            if show is not None and not call.wait(SHOWN_AFTER_S):
                 with closing(show.open_sink()) as sink:
                     display = PullDisplay(client, [reference], show, sink)
                     display.expect(request, since_s)

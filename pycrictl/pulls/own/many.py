@@ -14,7 +14,7 @@ from pycrictl.base import yamltree
 from pycrictl.base.errors import ConfigError, Interrupted, PycrictlError, UsageError
 from pycrictl.base.units import escape, plural
 from pycrictl.base.yamltree import Node
-from pycrictl.pulls.own.image import FIRST_LOOK_S, PullDisplay, Show, check_name
+from pycrictl.pulls.own.image import SHOWN_AFTER_S, PullDisplay, Show, check_name
 from pycrictl.runtime.cri.calls.client import CriClient
 
 PullOne = Callable[["CriClient", cri_pb2.PullImageRequest], str]
@@ -65,12 +65,12 @@ def pull_many(
                     place, request = todo.pop()
                     began_s[place] = time.time()
                     running[pool.submit(_pull, branch, request, pull_one)] = place
-                is_late = time.monotonic() - began_at >= FIRST_LOOK_S
+                is_late = time.monotonic() - began_at >= SHOWN_AFTER_S
                 if show is not None and display is None and is_late:
                     sink = stack.enter_context(closing(show.open_sink()))
                     images = [one.image.image for one in requests]
                     display = PullDisplay(client, images, show, sink)
-                pause_s = show.interval_s if show is not None and display else FIRST_LOOK_S
+                pause_s = show.interval_s if show is not None and display else SHOWN_AFTER_S
                 done, _ = wait(running, timeout=pause_s, return_when=FIRST_COMPLETED)
                 if display is not None:
                     for place in running.values():

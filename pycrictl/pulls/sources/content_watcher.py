@@ -261,7 +261,7 @@ class ContentWatcher:
                 self._follow(pull, stores, now, wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
-        self._look_at_arrivals(now)  # of what was just found, as why looks only once
+        self._measure_arrivals(now)  # of what was just found, as why looks only once
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
@@ -271,7 +271,7 @@ class ContentWatcher:
                 if pull.shown is not None and pull.is_ready(now):
                     tracker.apply(pull.shown, now=now)
 
-    def _look_at_arrivals(self, now: float) -> None:
+    def _measure_arrivals(self, now: float) -> None:
         """Ask the kernel what arrives, while containerd shows less than it knows."""
         layers = [layer for pull in self._pulls.values() for layer in pull.layers]
         idle_s = [layer.idle_s for layer in layers if layer.phase is Phase.DOWNLOADING]

@@ -159,7 +159,7 @@ class NodeWatch:
             if not is_refused and not isinstance(exc, kinds):
                 raise
             log.debug("ImagePullProgress is not offered (%s); looking inside", exc.message)
-        return self._look_inside()
+        return self._watch_inside()
 
     def _open_stream(self) -> Target:
         self._found = self._found or self._find_container()
@@ -169,7 +169,7 @@ class NodeWatch:
         # The client may be connected to a proxy whose admin socket is not at the usual path.
         return open_stream(self.proxy or self.client, pod_id, container_id)
 
-    def _look_inside(self) -> WatchOutcome:
+    def _watch_inside(self) -> WatchOutcome:
         image, references = self.image, self._images()
         pods = self.pods.pods if self.pods is not None else tuple
         owners = ImageOwners(pods, names_pods=references is None) if self.pods else None

@@ -99,7 +99,7 @@ def findings(document: dict[str, Any], known: Evidence | None = None) -> list[Fi
     state.listed = {*PARSERS} - {"nodes"}
     uid = document["metadata"]["uid"]
     state.logs = {(uid, name): lines for name, lines in known.logs.items()}
-    (one,) = state.look(NOW_S, (), is_whole=False).reports
+    (one,) = state.overview(NOW_S, (), is_whole=False).reports
     return list(one.findings)
 
 
@@ -157,7 +157,7 @@ def test_objects_of_odd_shape(junk: dict[str, Any]) -> None:
         state.put(resource, junk)
     state.put("events", {"involvedObject": 3})
     state.put("imagepulls", {"spec": []})
-    assert state.look(NOW_S, PARSERS, is_whole=True).pods == len(state.pods)
+    assert state.overview(NOW_S, PARSERS, is_whole=True).pods == len(state.pods)
 
 
 @pytest.fixture

@@ -71,7 +71,7 @@ class Scene:
             **sources,
         }
         with CriClient(path, timeout_s=20) as client:
-            facts = Survey(client, client, Sources(**asked)).look_at("web")
+            facts = Survey(client, client, Sources(**asked)).pod("web")
         roomy = [
             disk._replace(free_bytes=disk.size_bytes, free_inodes=disk.inodes)
             for disk in facts.disks
