@@ -121,8 +121,8 @@ class ContainerRoot(Root):
         Not every cgroup name contains a container ID, so one without proves nothing. Nor does an ID
         that this program's cgroup has, too, as when the whole node is a container.
         """
-        found = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
-        if found and self.container_id not in found:
+        named = {*_CONTAINER_ID.findall(theirs)} - {*_CONTAINER_ID.findall(ours)}
+        if named and self.container_id not in named:
             raise self._stopped()
 
     def find(self, path: bytes, *, follow: bool) -> int:

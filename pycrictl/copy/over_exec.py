@@ -106,10 +106,6 @@ class CommandResult(NamedTuple):
         return CopyError(f"cannot {action} {quote(os.fsdecode(path))}: {quote(said, limit=200)}")
 
 
-class ProgramMissing(Unimplemented):
-    """A program is not in the container."""
-
-
 class _Kept(NamedTuple):
     """Keeps the start of an output."""
 
@@ -146,7 +142,7 @@ class Remote:
             if not is_missing or isinstance(exc, NotFound):
                 raise
         if is_missing:
-            raise ProgramMissing(
+            raise Unimplemented(
                 f"there is no {command[0]} in the container",
                 hint="--method node needs no program in the container",
             )
@@ -167,7 +163,7 @@ class Remote:
         try:
             ended = self.run("stat", "-f", "-c", "%t", "--", os.fsdecode(path))
             name = KERNEL_FILE_SYSTEMS.get(int(ended.stdout, 16))
-        except (ProgramMissing, ValueError):  # not detectable
+        except (Unimplemented, ValueError):  # not detectable
             return
         if name is not None:
             raise KernelFileSystem(path, name)

@@ -157,8 +157,8 @@ class CopyApi:
             raise error_of(exc.status, exc.body) from exc
         except StreamError as exc:
             raise ConnectError(exc.message, hint=exc.hint) from exc
-        if found := parsed(content):
-            return found
+        if answer := parsed(content):
+            return answer
         raise RemoteProtocolError("the agent's answer is not an object")
 
 
@@ -169,9 +169,9 @@ def error_of(status: int, body: bytes) -> PycrictlError:
     * CopyError: the copy is not possible; Exhausted: not possible now;
     * Denied; NotFound for the pod; and others as in ``api_errors.of_answer``.
     """
-    found = parsed(body)
-    is_ours = mapping(found.get("details")).get("kind") == COPIES
-    message = escape(text(found.get("message")))
+    document = parsed(body)
+    is_ours = mapping(document.get("details")).get("kind") == COPIES
+    message = escape(text(document.get("message")))
     if status == 403 and message:
         return api_errors.forbidden(message)
     if status == 429:
@@ -289,21 +289,21 @@ class OverApi:
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        found, sent = None, archive.measured(rules, watch)
+        done, sent = None, archive.measured(rules, watch)
         options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
         asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
         path = address(path, archive.kind)
         with self._begun(path, {**asked, "options": options}, watch):
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
-            while found is None:
+            while done is None:
                 try:
                     self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
-                    found = self._committed()
+                    done = self._committed()
                 except Forgotten as exc:
                     watch.note(f"{exc.message}: starting over")
                     self._begin_anew()
-        return _report(found, watch) or sent.summary
+        return _report(done, watch) or sent.summary
 
     @contextmanager
     def _begun(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
@@ -391,7 +391,7 @@ class OverApi:
         is_asked = False
         while True:
             try:
-                found = self.api.commit(self._session)
+                answer = self.api.commit(self._session)
             except Forgotten:
                 if not is_asked:
                     raise
@@ -403,23 +403,23 @@ class OverApi:
                 is_asked = True
                 self.retry_policy.back_off(exc)
                 continue
-            status = _status(found)
+            status = _status(answer)
             if status.get("phase") == "Failed":
                 message = text(status.get("message")) or "the agent does not say why"
                 raise Lost(message) if status.get("code") == 410 else CopyError(message)
             if status.get("phase") != "Committing":
-                return found
+                return answer
             is_asked = True
             self.retry_policy.renew()
             time.sleep(POLL_S)
 
     def _finish(self) -> None:
         """Report what the node left out, and end the session."""
-        found: dict[str, Any] = {}
+        answer: dict[str, Any] = {}
         with suppress(PycrictlError):  # all data has already arrived
             retry_policy = RetryPolicy(ignore, retries=FINISH_RETRIES)
-            found = retry_policy.call(lambda: self.api.commit(self._session))
-        _report(found, self._watch)
+            answer = retry_policy.call(lambda: self.api.commit(self._session))
+        _report(answer, self._watch)
 
 
 @contextmanager
@@ -458,15 +458,15 @@ def in_cluster(
         raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
 
 
-def _status(found: dict[str, Any]) -> dict[str, Any]:
-    if not (status := mapping(found.get("status"))):
+def _status(answer: dict[str, Any]) -> dict[str, Any]:
+    if not (status := mapping(answer.get("status"))):
         raise RemoteProtocolError("the agent did not return a copy")
     return status
 
 
-def _report(found: dict[str, Any], watch: Watch) -> Summary | None:
+def _report(answer: dict[str, Any], watch: Watch) -> Summary | None:
     """Report what the node left out; return the summary of the copy, if there is one."""
-    result = mapping(found, "status", "outcome")
+    result = mapping(answer, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
     done.report(watch.on_skip, watch.note)
     return done.copied

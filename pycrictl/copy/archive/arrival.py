@@ -56,11 +56,11 @@ def put(
     with closing(_Arrival(archive, destination, rules, watch)) as arrival:
         on_bytes = watch.on_bytes
         if archive.tree is not None:
-            found = _of_tree(archive.tree, arrival.skip, on_bytes)
+            entries = _of_tree(archive.tree, arrival.skip, on_bytes)
         else:
-            found = _of_archive(archive.pieces(), on_bytes)
-        with closing(found):
-            for entry, fill in found:
+            entries = _of_archive(archive.pieces(), on_bytes)
+        with closing(entries):
+            for entry, fill in entries:
                 arrival.take(entry, fill)
         check()
         return arrival.commit()
@@ -72,8 +72,8 @@ def _of_tree(
     """Yield the entries of a tree; fill each before the next is requested."""
     shown = source.text.path
     try:
-        with closing(walk(source, on_skip=on_skip)) as found:
-            for entry, fd in found:
+        with closing(walk(source, on_skip=on_skip)) as entries:
+            for entry, fd in entries:
                 shown = entry.name
                 yield entry, partial(_copy, fd, entry, on_bytes)
     except OSError as exc:

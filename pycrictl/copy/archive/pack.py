@@ -224,8 +224,8 @@ def report_total(source: Source, watch: Watch) -> None:
         return
     content_bytes, archive_bytes = 0, len(END_OF_ARCHIVE)
     try:
-        with closing(walk(source, on_skip=lambda _: None, opens=False)) as found:
-            for count, (entry, _) in enumerate(found):
+        with closing(walk(source, on_skip=lambda _: None, opens=False)) as entries:
+            for count, (entry, _) in enumerate(entries):
                 if count >= MAX_ENTRIES:
                     return
                 content_bytes += entry.size_bytes

@@ -108,16 +108,16 @@ class Outcome(NamedTuple):
 
     def report(self, on_skip: Callable[[Skipped], None], note: Callable[[str], None]) -> None:
         """Report the skipped entries and the note."""
-        for one in self.skipped:
-            on_skip(one)
+        for skipped in self.skipped:
+            on_skip(skipped)
         if self.note:
             note(self.note)
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
     """Return the gRPC code and the HTTP status with which an error refuses a copy."""
-    found = (found for kind, *found in _REFUSALS if isinstance(exc, kind))
-    grpc_code, http_status = next(found, (codes.INTERNAL, 500))
+    pairs = (pair for kind, *pair in _REFUSALS if isinstance(exc, kind))
+    grpc_code, http_status = next(pairs, (codes.INTERNAL, 500))
     return grpc_code, http_status
 
 
@@ -127,12 +127,12 @@ def unkept_note(unkept: Mapping[str, int]) -> str:
     Args:
         unkept: for each kind of metadata (``time``, …), the number of entries.
     """
-    found = [
+    kinds = [
         f"the {what} of {plural(count, 'entry', 'entries')}"
         for what, count in unkept.items()
         if count
     ]
-    return f"not kept: {', '.join(found)}; the file system or this user cannot" if found else ""
+    return f"not kept: {', '.join(kinds)}; the file system or this user cannot" if kinds else ""
 
 
 def encode_success(copied: Summary, skipped: Sequence[Skipped], note: str = "") -> bytes:
@@ -200,7 +200,7 @@ def of_status(status: Mapping[str, Any]) -> Outcome:
     copied = mapping(status.get("copied"))
     numbers = {name: copied[name] for name in _NUMBERS if name in copied}
     is_valid = bool(copied) and all(
-        type(one) is int and count(one) == one for one in numbers.values()
+        type(number) is int and count(number) == number for number in numbers.values()
     )
     note = escape(text(status.get("message")))[:_MAX_TEXT]
     return Outcome("", Summary(**numbers) if is_valid else None, skipped, note)

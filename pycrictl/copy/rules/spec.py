@@ -98,14 +98,14 @@ def parse(
     """
     parsed = [parse_side(text, adds_slash=adds_slash) for text in sources]
     target = parse_side(destination, adds_slash=adds_slash)
-    local = [one for one in parsed if isinstance(one, LocalPath)]
-    inside = [one for one in parsed if isinstance(one, ContainerPath)]
+    local = [argument for argument in parsed if isinstance(argument, LocalPath)]
+    inside = [argument for argument in parsed if isinstance(argument, ContainerPath)]
     if local and inside:
         raise UsageError("some sources are in containers and others are not")
     if len(parsed) > 1:
         if LocalPath(STREAM.encode()) in (*local, target):
             raise UsageError("an archive is the only source or the destination of a copy")
-        check_names([one.path for one in parsed])
+        check_names([argument.path for argument in parsed])
     if local and isinstance(target, ContainerPath):
         return CopyTo(local, target)
     if inside and isinstance(target, LocalPath):
@@ -163,7 +163,7 @@ def check_names(paths: Iterable[bytes]) -> None:
         if text.wants_contents:
             continue
         if text.name in known:
-            first, second = (quote(os.fsdecode(one)) for one in (known[text.name], path))
+            first, second = (quote(os.fsdecode(source)) for source in (known[text.name], path))
             raise UsageError(f"{first} and {second} would have the same name in the copy")
         known[text.name] = path
 

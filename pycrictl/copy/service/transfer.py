@@ -123,11 +123,11 @@ class Transfer:
     def _wait(self, is_ready: Callable[[], bool]) -> bool:
         """Wait until ``is_ready``, but no longer than ``heartbeat_s``; return whether it is."""
         with self._changed:
-            found = self._changed.wait_for(
+            has_come = self._changed.wait_for(
                 lambda: self._error is not None or is_ready(), timeout=self.heartbeat_s
             )
         self.check_wanted()
-        return found
+        return has_come
 
 
 class Upload(Transfer, Archive):

@@ -109,9 +109,9 @@ class OverRpc:
                 for piece in receive(link, protocol, arriving, on_status=statuses.append):
                     watch.on_bytes(len(piece))
                     yield piece
-                found = _success(statuses[0])
+                result = _success(statuses[0])
                 arriving.check()
-            found.report(watch.on_skip, watch.note)
+            result.report(watch.on_skip, watch.note)
 
         yield from_server(path, pieces)
 
@@ -131,9 +131,9 @@ class OverRpc:
         if watch.on_total is not None and archive.tree is not None:
             watch.on_total(measured.size_bytes)
         with self._opened(url) as link, closing(archive.pieces()) as pieces:
-            found = _put(link, pieces, measured.size_bytes, self.outcome_s, watch.on_bytes)
-        found.report(watch.on_skip, watch.note)
-        return found.copied or measured.summary
+            result = _put(link, pieces, measured.size_bytes, self.outcome_s, watch.on_bytes)
+        result.report(watch.on_skip, watch.note)
+        return result.copied or measured.summary
 
     def _ask_to(self, path: bytes, size_bytes: int, checksum: int) -> str:
         request = cri_pb2.CopyToContainerRequest(
@@ -176,10 +176,10 @@ def _wait(link: SocketLink, protocol: ChannelProtocol) -> Outcome:
 def _success(status: StatusText) -> Outcome:
     if len(status.data) > outcome.MAX_BYTES:
         raise RemoteProtocolError("the outcome of the copy is too long")
-    found = outcome.decode(bytes(status.data))
-    if found.failure:
-        raise CopyError(found.failure)
-    return found
+    result = outcome.decode(bytes(status.data))
+    if result.failure:
+        raise CopyError(result.failure)
+    return result
 
 
 def _put(

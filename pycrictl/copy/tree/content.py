@@ -56,23 +56,23 @@ def segments(fd: int, size_bytes: int) -> list[tuple[int, int]]:
     """
     if size_bytes < HOLE_BYTES:
         return [(0, size_bytes)] if size_bytes else []
-    found: list[tuple[int, int]] = []
+    parts: list[tuple[int, int]] = []
     position = 0
     try:
-        while position < size_bytes and len(found) < _MAX_SEGMENTS:
+        while position < size_bytes and len(parts) < _MAX_SEGMENTS:
             start = os.lseek(fd, position, os.SEEK_DATA)
             if start >= size_bytes:
-                return found
+                return parts
             position = min(os.lseek(fd, start, os.SEEK_HOLE), size_bytes)
-            found.append((start, position))
+            parts.append((start, position))
     except OSError as exc:
         if exc.errno == errno.ENXIO:  # no data after the position
-            return found
+            return parts
         if exc.errno != errno.EINVAL:  # a file system without holes
             raise
     if position < size_bytes:
-        found.append((position, size_bytes))
-    return found
+        parts.append((position, size_bytes))
+    return parts
 
 
 def copy_content(

@@ -151,25 +151,25 @@ def expand(root: Root, path: bytes) -> list[bytes]:
     Raises:
         CopyError: too many match, or the only directory to search is not storage.
     """
-    found, problem = [b""], None
+    matches, problem = [b""], None
     for part in path.rstrip(b"/").split(b"/")[1:]:
         if not has_wildcards(part):
-            found = [above + b"/" + part for above in found]
+            matches = [above + b"/" + part for above in matches]
             continue
-        searched, found = found, []
+        searched, matches = matches, []
         for above in searched:
             try:
                 names = _names(root, above or b"/")
             except CopyError as exc:
                 problem = exc
                 continue
-            found += [above + b"/" + name for name in sorted(names) if is_match(name, part)]
-            if len(found) > MAX_MATCHES:
+            matches += [above + b"/" + name for name in sorted(names) if is_match(name, part)]
+            if len(matches) > MAX_MATCHES:
                 raise CopyError(f"more than {MAX_MATCHES} files match {quote(os.fsdecode(path))}")
-    found = [match for match in found if _is_there(root, match, is_directory=path[-1:] == b"/")]
-    if problem is not None and not found:
+    matches = [match for match in matches if _is_there(root, match, is_directory=path[-1:] == b"/")]
+    if problem is not None and not matches:
         raise problem
-    return found
+    return matches
 
 
 def _names(root: Root, path: bytes) -> list[bytes]:

@@ -176,12 +176,12 @@ class Stage:
         self._symlinks.clear()
         extra_mode = 0 if os.geteuid() == 0 else stat.S_IRWXU
         made = [*reversed(self._directories.items())]
-        for path, each in made:
+        for path, directory in made:
             with held(self._enter(path).readable()) as fd:
-                self._finish(fd, each.item, extra_mode)
-                self._compare(fd, each.item, each.item.mode | extra_mode)
+                self._finish(fd, directory.item, extra_mode)
+                self._compare(fd, directory.item, directory.item.mode | extra_mode)
         self._leave(0)
-        return [path for path, each in made if extra_mode & ~each.item.mode]
+        return [path for path, directory in made if extra_mode & ~directory.item.mode]
 
     def _finish_again(self, top: Directory, paths: list[Path]) -> None:
         """Set owner, mode and times of directories that are in place."""

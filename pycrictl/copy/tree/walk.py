@@ -63,7 +63,7 @@ class Watch(NamedTuple):
     on_archive: OnTotal | None = None
 
 
-class Found(NamedTuple):
+class WalkedEntry(NamedTuple):
     """An entry of the tree.
 
     Attributes:
@@ -82,7 +82,9 @@ class _Level(NamedTuple):
     path: bytes
 
 
-def walk(source: Source, *, on_skip: OnSkip, opens: bool = True) -> Generator[Found, None, None]:
+def walk(
+    source: Source, *, on_skip: OnSkip, opens: bool = True
+) -> Generator[WalkedEntry, None, None]:
     """Yield everything in a tree, directories before their contents.
 
     Args:
@@ -102,35 +104,35 @@ class _Walk:
     _linked: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """The first name of every file that has several."""
 
-    def run_all(self, source: Source) -> Generator[Found, None, None]:
+    def run_all(self, source: Source) -> Generator[WalkedEntry, None, None]:
         """Walk several sources; skip those that cannot be opened."""
         for path in source.paths:
             try:
-                one = open_source(source.root, path, follow=source.follow)
+                opened = open_source(source.root, path, follow=source.follow)
             except CopyError as exc:
                 cause = exc.__cause__
                 reason = reason_of(cause) if isinstance(cause, OSError) else ""
                 self._on_skip(Skipped(path, "source", reason or exc.message))
                 continue
-            with one:
-                yield from self.run(one)
+            with opened:
+                yield from self.run(opened)
 
-    def run(self, source: Source) -> Generator[Found, None, None]:
+    def run(self, source: Source) -> Generator[WalkedEntry, None, None]:
         status = os.fstat(source.fd)
         shown = source.text.path
         if stat.S_ISLNK(status.st_mode):
             link = os.readlink(b"", dir_fd=source.fd)
-            yield Found(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
+            yield WalkedEntry(self._entry(source.top, EntryType.SYMLINK, status, link=link), -1)
         elif not self._opens and stat.S_ISREG(status.st_mode):
-            yield Found(self._entry(source.top, EntryType.FILE, status), -1)
+            yield WalkedEntry(self._entry(source.top, EntryType.FILE, status), -1)
         elif stat.S_ISREG(status.st_mode):
             with held(reopen_regular(source.fd, status, device=None, shown=shown)) as fd:
-                yield Found(self._entry(source.top, EntryType.FILE, status), fd)
+                yield WalkedEntry(self._entry(source.top, EntryType.FILE, status), fd)
         else:
-            yield Found(self._entry(source.top, EntryType.DIRECTORY, status), -1)
+            yield WalkedEntry(self._entry(source.top, EntryType.DIRECTORY, status), -1)
             yield from self._below(Directory(os.dup(source.fd), shown), source.top)
 
-    def _below(self, top: Directory, path: bytes) -> Generator[Found, None, None]:
+    def _below(self, top: Directory, path: bytes) -> Generator[WalkedEntry, None, None]:
         levels = [_Level(top, top.scan(), path)]
         try:
             while levels:
@@ -147,11 +149,11 @@ class _Walk:
                     if entry.is_dir(follow_symlinks=False):
                         inner = level.directory.enter(name)
                         levels.append(_Level(inner, inner.scan(), inner_path))
-                        found: Found | None = self._directory(levels)
+                        walked: WalkedEntry | None = self._directory(levels)
                     elif entry.is_symlink():
-                        found = self._link(level.directory, name, inner_path)
+                        walked = self._link(level.directory, name, inner_path)
                     else:
-                        found = self._file(level.directory, name, inner_path)
+                        walked = self._file(level.directory, name, inner_path)
                 except OSError as exc:
                     if exc.errno not in _CHANGED:
                         raise
@@ -160,57 +162,57 @@ class _Walk:
                 except KernelFileSystem as exc:
                     self._on_skip(Skipped(inner_path, "kernel-file-system", exc.reason))
                     continue
-                if found is None:
+                if walked is None:
                     continue
                 try:
-                    yield found
+                    yield walked
                 finally:
-                    if found.fd >= 0:
-                        os.close(found.fd)
+                    if walked.fd >= 0:
+                        os.close(walked.fd)
         finally:
             for level in levels:
                 level.names.close()
                 level.directory.close()
 
-    def _directory(self, levels: list[_Level]) -> Found:
+    def _directory(self, levels: list[_Level]) -> WalkedEntry:
         directory, names, path = levels[-1]
         if len(levels) > MAX_DEPTH:
             raise CopyError(f"{quote(os.fsdecode(path))} is more than {MAX_DEPTH} directories deep")
         if len(levels) > _MAX_OPEN_SCANS:
             levels[-1] = _Level(directory, (entry for entry in list(names)), path)
-        return Found(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
+        return WalkedEntry(self._entry(path, EntryType.DIRECTORY, os.fstat(directory.fd)), -1)
 
-    def _link(self, directory: Directory, name: bytes, path: bytes) -> Found:
+    def _link(self, directory: Directory, name: bytes, path: bytes) -> WalkedEntry:
         status = directory.lstat(name)
         if status is None or not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
         link = directory.read_link(name)
-        return Found(self._entry(path, EntryType.SYMLINK, status, link=link), -1)
+        return WalkedEntry(self._entry(path, EntryType.SYMLINK, status, link=link), -1)
 
-    def _file(self, directory: Directory, name: bytes, path: bytes) -> Found | None:
+    def _file(self, directory: Directory, name: bytes, path: bytes) -> WalkedEntry | None:
         if not self._opens:
             status = directory.lstat(name)
             return None if status is None else self._closed_file(status, path)
         pinned = directory.pin(name)
         try:  # a with statement would add a twentieth to the time of a small file
             status = os.fstat(pinned)
-            found = self._closed_file(status, path)
-            if found is None or found.entry.kind is not EntryType.FILE:
-                return found
+            closed = self._closed_file(status, path)
+            if closed is None or closed.entry.kind is not EntryType.FILE:
+                return closed
             fd = reopen_regular(pinned, status, device=directory.device, shown=path)
-            return Found(found.entry, fd)
+            return WalkedEntry(closed.entry, fd)
         finally:
             os.close(pinned)
 
-    def _closed_file(self, status: os.stat_result, path: bytes) -> Found | None:
+    def _closed_file(self, status: os.stat_result, path: bytes) -> WalkedEntry | None:
         if not stat.S_ISREG(status.st_mode):
             what = _SPECIAL.get(stat.S_IFMT(status.st_mode), "something else by now")
             self._on_skip(Skipped(path, "special", f"it is {what}"))
             return None
         key = (status.st_dev, status.st_ino)
         if status.st_nlink > 1 and (first := self._linked.setdefault(key, path)) != path:
-            return Found(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
-        return Found(self._entry(path, EntryType.FILE, status), -1)
+            return WalkedEntry(self._entry(path, EntryType.HARDLINK, status, link=first), -1)
+        return WalkedEntry(self._entry(path, EntryType.FILE, status), -1)
 
     def _entry(
         self, name: bytes, kind: EntryType, status: os.stat_result, *, link: bytes = b""

@@ -214,7 +214,9 @@ class NodeCopies(Copies[NodeCopy]):
     def _find_container(self, pod: Pod, name: str) -> cri_pb2.Container:
         """Return the running container of a pod."""
         containers = self._containers(label_selector={POD_UID: pod.uid, CONTAINER_NAME: name})
-        running = [one for one in containers if one.state == cri_pb2.CONTAINER_RUNNING]
+        running = [
+            container for container in containers if container.state == cri_pb2.CONTAINER_RUNNING
+        ]
         if not running:
             shown, names = (
                 quote(_whole(pod)),
@@ -230,7 +232,7 @@ class NodeCopies(Copies[NodeCopy]):
     def _check_runs(self, about: NodeCopy) -> None:
         """Require that a container still runs; raise ``FailedPrecondition`` if not."""
         containers = self._containers(id=about.container_id)
-        if not any(one.state == cri_pb2.CONTAINER_RUNNING for one in containers):
+        if not any(container.state == cri_pb2.CONTAINER_RUNNING for container in containers):
             raise _replaced(about)
 
     def _containers(self, **wanted: Any) -> Sequence[cri_pb2.Container]:
