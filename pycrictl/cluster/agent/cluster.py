@@ -49,8 +49,8 @@ class Scope(NamedTuple):
         queried because of another pull.
         """
         terms = {"metadata.name": self.pod, "spec.nodeName": self.node}
-        found = [f"{key}={value}" for key, value in terms.items() if value]
-        return {"fieldSelector": ",".join(found or ["status.phase=Pending"])}
+        selectors = [f"{key}={value}" for key, value in terms.items() if value]
+        return {"fieldSelector": ",".join(selectors or ["status.phase=Pending"])}
 
     @property
     def query_of_peers(self) -> dict[str, str]:
@@ -96,11 +96,11 @@ class Cluster:
         return self._own.node
 
     async def pods(self, scope: Scope) -> list[Pod]:
-        found: dict[str, Pod] = {}
+        pods: dict[str, Pod] = {}
         for path in paths_of_pods(self._within(scope)):
-            some, _ = await list_all(self._api, path, scope.query, parse_pod)
-            found |= some
-        return list(found.values())
+            pods_of_path, _ = await list_all(self._api, path, scope.query, parse_pod)
+            pods |= pods_of_path
+        return list(pods.values())
 
     def reflector(self, scope: Scope) -> Reflector[Pod]:
         return Reflector(self._api, paths_of_pods(self._within(scope)), scope.query, parse_pod)
@@ -129,8 +129,8 @@ class Cluster:
             elif scope.pod or is_waiting(pod):
                 by_node[pod.node].append(pod)
         nodes = dict(also)
-        for node, found in by_node.items():
-            nodes[node] = next((pod.host_ip for pod in found if pod.host_ip), "")
+        for node, waiting in by_node.items():
+            nodes[node] = next((pod.host_ip for pod in waiting if pod.host_ip), "")
         asked = (self._ask(node, at, scope, by_node[node]) for node, at in nodes.items())
         where = {(pod.namespace, pod.name): pod.node for pod in pods}
         doubts: dict[str, str] = {}
@@ -143,12 +143,12 @@ class Cluster:
                 doubts[node] = f"answers what is not valid: {answer.odd}"
             # A node may only report its own pods.
             of_node = scope._replace(node=node)
-            for one in answer.objects:
-                pod_name = one["metadata"]["namespace"], one["spec"]["podName"]
-                if of_node.has(one) and where.get(pod_name, node) == node:
-                    objects.append(one)
-                    if one["status"].get("unknown"):
-                        error = one["status"].get("error", "")
+            for document in answer.objects:
+                pod_name = document["metadata"]["namespace"], document["spec"]["podName"]
+                if of_node.has(document) and where.get(pod_name, node) == node:
+                    objects.append(document)
+                    if document["status"].get("unknown"):
+                        error = document["status"].get("error", "")
                         doubts.setdefault(node, f"does not know them: {error}")
         for node in doubts.keys() - self._doubtful:
             self._log.warning("node_doubtful", node=node, error=doubts[node])
@@ -186,14 +186,14 @@ def judged(items: object, most: int) -> tuple[list[Document], str]:
     if not isinstance(items, list):
         return [], "items"
     wrong: list[str] = []
-    found: list[Document] = []
+    documents: list[Document] = []
     for item in items[:most]:
-        if (one := fit(item, IMAGE_PULL, wrong)) is None:
+        if (document := fit(item, IMAGE_PULL, wrong)) is None:
             wrong.append("whole objects")
         else:
-            found.append({"apiVersion": GROUP_VERSION, "kind": KIND, **one})
+            documents.append({"apiVersion": GROUP_VERSION, "kind": KIND, **document})
     kinds = list(dict.fromkeys(wrong))
     texts = [*kinds[:_NAMED_FIELDS], *(["…"] if len(kinds) > _NAMED_FIELDS else [])]
     if len(items) > most:
         texts.append(f"{len(items) - most} objects, as it may have {most}")
-    return found, ", ".join(texts)
+    return documents, ", ".join(texts)

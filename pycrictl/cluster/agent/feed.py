@@ -99,21 +99,21 @@ class ObjectStore:
         return [self._objects[key].document for key in sorted(self._objects)]
 
     def find(self, key: Key) -> Document | None:
-        found = self._objects.get(key)
-        return None if found is None else found.document
+        stored = self._objects.get(key)
+        return None if stored is None else stored.document
 
     def replace(self, documents: Iterable[Document], now_s: float) -> bool:
         """Replace all objects by these; return whether anything has changed.
 
         An object with the same name but another UID is a different object.
         """
-        incoming = {key_of(one): one for one in documents}
+        incoming = {key_of(document): document for document in documents}
         self.version = begun = max(self._version(now_s), self.version)
-        for key, found in [*self._objects.items()]:
+        for key, known in [*self._objects.items()]:
             after = incoming.get(key)
-            if after is None or _uid_of(after) != _uid_of(found.document):
+            if after is None or _uid_of(after) != _uid_of(known.document):
                 del self._objects[key]
-                self._removed.append(self._changed(found.document, found.made, is_gone=True))
+                self._removed.append(self._changed(known.document, known.made, is_gone=True))
         for key, document in incoming.items():
             before = self._objects.get(key)
             if before is None or not _is_same(before.document, document):
@@ -131,8 +131,11 @@ class ObjectStore:
         is_own = version % _TAGS == self._tag
         if not (is_own and self._oldest <= version <= self.version):
             raise VersionGone
-        found = (*self._removed, *self._objects.values())
-        return sorted((one for one in found if one.changed > version), key=lambda one: one.changed)
+        known = (*self._removed, *self._objects.values())
+        return sorted(
+            (stored for stored in known if stored.changed > version),
+            key=lambda stored: stored.changed,
+        )
 
     def _changed(self, document: Document, made: int, *, is_gone: bool = False) -> Stored:
         """Return an object with the next version; it appeared at ``made``, or if 0, then."""
@@ -235,8 +238,8 @@ class Feed:
         for pod in pods:
             if pod.node and pod.host_ip:
                 self._addresses[pod.node] = pod.host_ip
-        found = await self._cluster.collect(self._scope, pods, self._unfinished())
-        self._put(found)
+        answers = await self._cluster.collect(self._scope, pods, self._unfinished())
+        self._put(answers)
 
     async def _pods(self) -> list[Pod]:
         if self._reflector is not None:
@@ -246,25 +249,27 @@ class Feed:
 
     def _unfinished(self) -> dict[str, str]:
         nodes: dict[str, str] = {}
-        for one in self.store.objects():
-            node = one["spec"].get("nodeName", "")
-            if node and one["status"]["phase"] != PullPhase.SUCCEEDED:
+        for document in self.store.objects():
+            node = document["spec"].get("nodeName", "")
+            if node and document["status"]["phase"] != PullPhase.SUCCEEDED:
                 nodes[node] = self._addresses.get(node, "")
         return nodes
 
-    def _put(self, found: Round) -> None:
+    def _put(self, answers: Round) -> None:
         now = time.monotonic()
         left: dict[Key, float] = {}
-        objects = {key_of(one): one for one in found.objects if self._scope.has(one)}
-        for one in self.store.objects():
-            key = key_of(one)
-            if key not in objects and one["status"]["phase"] == PullPhase.SUCCEEDED:
+        objects = {
+            key_of(document): document for document in answers.objects if self._scope.has(document)
+        }
+        for document in self.store.objects():
+            key = key_of(document)
+            if key not in objects and document["status"]["phase"] == PullPhase.SUCCEEDED:
                 left[key] = seen_at = self._left.get(key, self._round_at)
                 if now - seen_at < DONE_S:
-                    objects[key] = one
+                    objects[key] = document
         self._left = left
         has_changed = self.store.replace(objects.values(), time.time())
-        self.warnings = found.warnings
+        self.warnings = answers.warnings
         self._round_at = now
         self.rounds += 1
         if has_changed:
@@ -352,31 +357,34 @@ class WatchResponse:
         version, store = int(self._query.version or 0), self._feed.store
         self._version = store.version
         if not version or store.is_anothers(version, time.time()):
-            return self._lines([Stored(one, 0, store.version) for one in store.objects()])
+            return self._lines([Stored(document, 0, store.version) for document in store.objects()])
         news = store.since(version)
-        new = {key_of(one.document) for one in news}
+        new = {key_of(stored.document) for stored in news}
         # An object that existed at the version is assumed to have fitted, so to have been listed.
-        self._shown = {key_of(one.document) for one in news if one.made <= version} | {
+        self._shown = {key_of(stored.document) for stored in news if stored.made <= version} | {
             key
-            for one in store.objects()
-            if (key := key_of(one)) not in new and self._query.fits(one)
+            for document in store.objects()
+            if (key := key_of(document)) not in new and self._query.fits(document)
         }
         return self._lines(news)
 
     def _lines(self, changed: list[Stored]) -> list[bytes]:
         """Return the events for this watch: an object may start or stop fitting it."""
-        found = []
-        for one in changed:
-            key, is_shown = key_of(one.document), not one.is_gone and self._query.fits(one.document)
+        lines = []
+        for stored in changed:
+            key, is_shown = (
+                key_of(stored.document),
+                not stored.is_gone and self._query.fits(stored.document),
+            )
             was_shown = key in self._shown
-            self._version = max(self._version, one.changed)
+            self._version = max(self._version, stored.changed)
             (self._shown.add if is_shown else self._shown.discard)(key)
             if was_shown or is_shown:
                 kind = "DELETED" if not is_shown else "MODIFIED" if was_shown else "ADDED"
-                document = self._form.one(one.document, has_header=not self._has_header)
+                document = self._form.one(stored.document, has_header=not self._has_header)
                 self._has_header = True
-                found.append(_line(kind, document))
-        return found
+                lines.append(_line(kind, document))
+        return lines
 
     def _bookmark(self) -> bytes:
         self._version = max(self._version, self._feed.store.version)

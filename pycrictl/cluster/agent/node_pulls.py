@@ -96,9 +96,9 @@ class _Source:
     def end(self, images: Collection[str]) -> None:
         now_s = time.time()
         ended = [
-            replace(one, is_running=False, ended_s=one.ended_s or now_s)
-            for one in self._seen
-            if one.image in images
+            replace(pull, is_running=False, ended_s=pull.ended_s or now_s)
+            for pull in self._seen
+            if pull.image in images
         ]
         self._owner.tell(self._owner.keep, ended)
 
@@ -158,7 +158,7 @@ class NodePulls:
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
         wanted = namespace, name
         return next(
-            (one for one in self.pods() if (one.namespace, one.name) == wanted or uid == one.uid),
+            (pod for pod in self.pods() if (pod.namespace, pod.name) == wanted or uid == pod.uid),
             None,
         )
 
@@ -179,9 +179,11 @@ class NodePulls:
         """Return recently finished pulls, then running ones."""
         now_s = time.time()
         running = self._source.pulls if self._source is not None else []
-        names = {one.image for one in running}
+        names = {pull.image for pull in running}
         ended = self._ended.values()
-        lately = [one for one in ended if now_s - one.ended_s < ENDED_S and one.image not in names]
+        lately = [
+            pull for pull in ended if now_s - pull.ended_s < ENDED_S and pull.image not in names
+        ]
         return lately + running
 
     async def changed(self, timeout_s: float) -> None:
@@ -229,10 +231,12 @@ class NodePulls:
 
     def keep(self, ended: Sequence[PullState]) -> None:
         """Remember ended pulls; the dictionary is replaced, never changed in place."""
-        images, now_s = {one.image for one in ended}, time.time()
+        images, now_s = {pull.image for pull in ended}, time.time()
         before = self._ended.values()
-        kept = [one for one in before if one.image not in images and now_s - one.ended_s < ENDED_S]
-        self._ended = {one.image: one for one in [*kept, *ended][-MAX_ENDED:]}
+        kept = [
+            pull for pull in before if pull.image not in images and now_s - pull.ended_s < ENDED_S
+        ]
+        self._ended = {pull.image: pull for pull in [*kept, *ended][-MAX_ENDED:]}
 
     def _notify(self) -> None:
         self._changed.set()
@@ -269,10 +273,10 @@ def pulls_in(view: View, before: Collection[str]) -> list[PullState]:
         before: the images whose pulls ran in the previous view. A complete pull that is not among
             them ended earlier: the proxy reports it for a few more seconds.
     """
-    found = [
+    pulls = [
         replace(pull, is_running=False, ended_s=pull.began_s)
         if pull.is_complete and pull.image not in before
         else replace(pull, is_running=True)
         for pull in view.pulls.values()
     ]
-    return found + [one for one in view.awaited if one.image and one.image not in view.pulls]
+    return pulls + [pull for pull in view.awaited if pull.image and pull.image not in view.pulls]

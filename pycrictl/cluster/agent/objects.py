@@ -69,7 +69,7 @@ class Need:
     @property
     def has_started(self) -> bool:
         """Whether a container has started, which proves its image."""
-        return any(one.has_started for one in self.uses)
+        return any(use.has_started for use in self.uses)
 
     @property
     def is_void(self) -> bool:
@@ -79,13 +79,13 @@ class Need:
     @property
     def is_open(self) -> bool:
         """Whether the kubelet pulls the image, or is about to."""
-        is_asked = any(one.is_due and one.reason not in _NOT_ITS_IMAGE for one in self.uses)
+        is_asked = any(use.is_due and use.reason not in _NOT_ITS_IMAGE for use in self.uses)
         return is_asked and not self._is_over and not self.has_started
 
     @property
     def is_ahead(self) -> bool:
         """Whether nobody has asked for the image yet: an init container has to end first."""
-        return not self.has_started and not any(one.is_due for one in self.uses)
+        return not self.has_started and not any(use.is_due for use in self.uses)
 
     @property
     def failed_s(self) -> float:
@@ -94,15 +94,15 @@ class Need:
 
     @property
     def reason(self) -> PodImage | None:
-        return next((one for one in self.uses if one.reason in REASONS), None)
+        return next((use for use in self.uses if use.reason in REASONS), None)
 
 
 def needs_of(pod: Pod) -> list[Need]:
     """Return the images a pod needs, in the order in which the kubelet pulls them."""
     uses: dict[str, list[PodImage]] = {}
-    for one in pod.images:
-        uses.setdefault(one.image, []).append(one)
-    return [Need(pod, image, tuple(found)) for image, found in uses.items()]
+    for use in pod.images:
+        uses.setdefault(use.image, []).append(use)
+    return [Need(pod, image, tuple(pod_uses)) for image, pod_uses in uses.items()]
 
 
 def is_waiting(pod: Pod) -> bool:
@@ -127,8 +127,8 @@ def objects_of(
         wants_all: include images that are already present.
         problem: why the node's pulls are unknown; empty if they are known.
     """
-    found = pulls_by_need(pods, pulls, wants_all=wants_all)
-    return [_object(need, pull, node, problem) for need, pull in found]
+    needed = pulls_by_need(pods, pulls, wants_all=wants_all)
+    return [_object(need, pull, node, problem) for need, pull in needed]
 
 
 def pulls_by_need(
@@ -149,13 +149,13 @@ def pull_for(need: Need, pulls: Sequence[PullState]) -> PullState | None:
     seconds.
     """
     pull = None
-    for one in reversed(pulls):
-        found = match(need.image, one, failed_s=need.failed_s)
-        if found is Match.YES:
-            pull = one
+    for other in reversed(pulls):
+        answer = match(need.image, other, failed_s=need.failed_s)
+        if answer is Match.YES:
+            pull = other
             break
-        if found is Match.MAYBE and not one.candidates:
-            pull = pull or one
+        if answer is Match.MAYBE and not other.candidates:
+            pull = pull or other
     if pull is None or pull.is_running or pull.ended_s >= need.pod.created_s:
         return pull
     return None if pull.has_failed else replace(pull, layers=(), sums=Sums(), began_s=0.0)
@@ -177,7 +177,7 @@ def _object(need: Need, pull: PullState | None, node: str, problem: str) -> Docu
         "spec": {
             "podName": pod.name,
             "podUID": pod.uid,
-            "containers": [one.container for one in need.uses],
+            "containers": [use.container for use in need.uses],
             "image": escape(need.image),
             **({"nodeName": escape(node)} if node else {}),
         },
@@ -269,7 +269,7 @@ def wanted(pod: Pod, container: str) -> list[Need]:
     return [
         need
         for need in needs_of(pod)
-        if not container or any(one.container == container for one in need.uses)
+        if not container or any(use.container == container for use in need.uses)
     ]
 
 
@@ -280,7 +280,7 @@ def pulls_of(
 
     Pulls that ended before ``since_s``, when the client began to watch, are returned as present.
     """
-    found: list[PullState] = []
+    shown: list[PullState] = []
     runs = False
     for need in needs:
         pull = pull_for(need, pulls)
@@ -291,15 +291,15 @@ def pulls_of(
         own = replace(pull or PullState(), image=need.image, node="", pods=())
         if is_done and pull is not None and (is_old or not pull.layers):
             whole = LayerState(phase=Phase.PRESENT)
-            found.append(PullState(image=need.image, layers=(whole,)))
+            shown.append(PullState(image=need.image, layers=(whole,)))
         elif is_done and pull is not None:
             layers = tuple(ended(pull.layers, Phase.DONE))
-            found.append(replace(own, layers=layers, sums=sums_at_end(own.sums, is_done=True)))
+            shown.append(replace(own, layers=layers, sums=sums_at_end(own.sums, is_done=True)))
         elif pull is not None and pull.layers:
-            found.append(replace(own, sums=Sums()) if phase.has_failed else own)
+            shown.append(replace(own, sums=Sums()) if phase.has_failed else own)
         elif phase.has_failed and need.reason is not None:
             whole = LayerState(phase=Phase.FAILED)
-            found.append(replace(own, layers=(whole,), error=error_of(need, None)))
+            shown.append(replace(own, layers=(whole,), error=error_of(need, None)))
         elif pull is not None:
-            found.append(replace(own, layers=(LayerState(phase=Phase.DOWNLOADING),)))
-    return found, runs
+            shown.append(replace(own, layers=(LayerState(phase=Phase.DOWNLOADING),)))
+    return shown, runs

@@ -96,11 +96,11 @@ class PullObjects:
 
     def receive_event(self, event: Mapping[str, Any]) -> list[PullState]:
         """Process an event of a watch; unknown kinds are ignored."""
-        kind, found = event.get("type"), mapping(event.get("object"))
-        self._take_version(found)
+        kind, document = event.get("type"), mapping(event.get("object"))
+        self._take_version(document)
         if kind in ("ADDED", "MODIFIED"):
-            return list(self._apply(found, self._objects))
-        uid = text(mapping(found.get("metadata")).get("uid"))
+            return list(self._apply(document, self._objects))
+        uid = text(mapping(document.get("metadata")).get("uid"))
         if kind == "DELETED" and (pull := self._objects.pop(uid, None)) is not None:
             self._lose(pull)
         return []
@@ -128,12 +128,12 @@ class PullObjects:
         phase = _PHASES.get(stands, Phase.WAITING)
         shown_node = "" if self._wanted.node else node
         pull = PullState(image=image, node=shown_node, pods=(f"{namespace}/{pod}",))
-        found = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
+        shown = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
         others = [before.get(uid), *self._objects.values()]
-        if first := next((one for one in others if one and one.shares(found)), None):
+        if first := next((other for other in others if other and other.shares(shown)), None):
             pull = replace(pull, pods=first.pull.pods)
-            found = found._replace(pull=pull)
-        self._objects[uid] = found
+            shown = shown._replace(pull=pull)
+        self._objects[uid] = shown
         if stands == "Succeeded" and not self.version:
             return  # it ended before the watch began
         has_begun = count(status.get("totalBytes")) or status.get("startTime")
@@ -153,5 +153,5 @@ class PullObjects:
         )
 
     def _lose(self, pull: PullObject) -> None:
-        if not pull.is_over and not any(one.shares(pull) for one in self._objects.values()):
+        if not pull.is_over and not any(other.shares(pull) for other in self._objects.values()):
             self.lost.append(pull)

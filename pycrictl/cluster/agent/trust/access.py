@@ -102,12 +102,18 @@ def is_front_proxy(trust: Trust, connection: ssl.SSLObject) -> bool:
     TLS has verified the certificate, but by what was trusted when the connection began, and valid
     as it was then.
     """
-    found: dict[str, Any] | None = connection.getpeercert()
+    certificate: dict[str, Any] | None = connection.getpeercert()
     context = connection.context
-    if not found or not isinstance(context, ServerContext) or context.proxy_ca != trust.proxy_ca:
+    if (
+        not certificate
+        or not isinstance(context, ServerContext)
+        or context.proxy_ca != trust.proxy_ca
+    ):
         return False
-    since_s, until_s = (ssl.cert_time_to_seconds(found[key]) for key in ("notBefore", "notAfter"))
-    subject = [pair for part in found["subject"] for pair in part]
+    since_s, until_s = (
+        ssl.cert_time_to_seconds(certificate[key]) for key in ("notBefore", "notAfter")
+    )
+    subject = [pair for part in certificate["subject"] for pair in part]
     names = [value for key, value in subject if key == "commonName"]
     is_allowed = not trust.allowed_names or any(name in trust.allowed_names for name in names)
     return is_allowed and since_s <= time.time() <= until_s
@@ -151,9 +157,9 @@ class Cache(Generic[T]):
 
     async def get(self, key: str, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         now = time.monotonic()
-        found = self._kept.get(key)
-        if found is not None and found[0] > now:
-            return found[1]
+        kept = self._kept.get(key)
+        if kept is not None and kept[0] > now:
+            return kept[1]
         if (task := self._asking.get(key)) is None:
             task = asyncio.create_task(ask())
             self._asking[key] = task
@@ -180,14 +186,14 @@ class Access:
         self._node = node
         self._own_user = own_user
         self._tokens: Cache[tuple[User, tuple[str, ...]] | None] = Cache(
-            "the token", lambda found: DENIED_S if found is None else TOKEN_S
+            "the token", lambda reviewed: DENIED_S if reviewed is None else TOKEN_S
         )
         self._rights: Cache[str] = Cache("rights", lambda why: DENIED_S if why else ALLOWED_S)
         self._slots = asyncio.Semaphore(MAX_REVIEWS)
 
     def is_front_proxy(self, transport: asyncio.BaseTransport | None) -> bool:
-        found = transport.get_extra_info("ssl_object") if transport is not None else None
-        return bool(self.trust and found and is_front_proxy(self.trust, found))
+        connection = transport.get_extra_info("ssl_object") if transport is not None else None
+        return bool(self.trust and connection and is_front_proxy(self.trust, connection))
 
     def user(self, request: web.BaseRequest) -> User:
         """Return the user named by the front proxy; refuse requests that it did not send."""
@@ -205,8 +211,8 @@ class Access:
         own = self._own_user()
         # A token that does not even claim to be an agent's is not sent to the API server.
         is_claimed = bool(own) and subject_of(_token_of(request)) == own
-        found = await self._of_token(request, AUDIENCE) if is_claimed else None
-        if found is None or found[0].name != own or AUDIENCE not in found[1]:
+        reviewed = await self._of_token(request, AUDIENCE) if is_claimed else None
+        if reviewed is None or reviewed[0].name != own or AUDIENCE not in reviewed[1]:
             raise Refusal(401, "Unauthorized")
         self.on_authenticated(request)
 
@@ -215,10 +221,10 @@ class Access:
 
         ``attributes`` are those of a SubjectAccessReview, and describe the right.
         """
-        found = await self._of_token(request, "")
-        if found is None:
+        reviewed = await self._of_token(request, "")
+        if reviewed is None:
             raise Refusal(401, "Unauthorized")
-        user, _ = found
+        user, _ = reviewed
         if why := await self._denied(user, attributes):
             raise Refusal(403, why)
         self.on_authenticated(request)
@@ -262,8 +268,8 @@ class Access:
         if status.get("authenticated") is not True or not (name := _whole(user.get("username"))):
             return None
         extra = {key: _wholes(values) for key, values in mapping(user.get("extra")).items()}
-        found = User(name, _wholes(user.get("groups")), _whole(user.get("uid")), extra_of(extra))
-        return found, _wholes(status.get("audiences"))
+        reviewed = User(name, _wholes(user.get("groups")), _whole(user.get("uid")), extra_of(extra))
+        return reviewed, _wholes(status.get("audiences"))
 
     async def _denied(self, user: User, attributes: Document) -> str:
         """Return why a user lacks a right; empty if the user has it."""
@@ -296,8 +302,8 @@ def _wholes(value: object) -> tuple[str, ...]:
     return tuple(texts(value, MAX_ANSWER_BYTES))
 
 
-def extra_of(found: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple(sorted((key, tuple(values)) for key, values in found.items()))
+def extra_of(fields: Mapping[str, Iterable[str]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(sorted((key, tuple(values)) for key, values in fields.items()))
 
 
 def checked(pem: str) -> str:
@@ -313,8 +319,8 @@ def checked(pem: str) -> str:
 def _listed(value: object) -> tuple[str, ...] | None:
     """Return the strings of a JSON list in a text; None if it is not such a list."""
     try:
-        found = parse(text(value, _MAX_CHARS))
+        items = parse(text(value, _MAX_CHARS))
     except ValueError:
         return None
-    is_one = isinstance(found, list) and all(isinstance(one, str) for one in found)
-    return tuple(found) if is_one else None
+    is_list_of_texts = isinstance(items, list) and all(isinstance(item, str) for item in items)
+    return tuple(items) if is_list_of_texts else None
