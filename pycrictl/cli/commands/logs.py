@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Annotated, Literal, TextIO
 
@@ -202,11 +203,12 @@ class _Output:
         except KeyboardInterrupt:
             pass  # how users end it
 
-    def _write(self, chunks: Iterable[Chunk]) -> None:
+    def _write(self, chunks: Generator[Chunk, None, None]) -> None:
         """Write without delay, which keeps both outputs in order on a shared terminal."""
         streams = {"stdout": self.app.env.stdout, "stderr": self.app.env.stderr}
-        for stream, data in chunks:
-            write_bytes(streams[stream], data)
+        with closing(chunks):
+            for stream, data in chunks:
+                write_bytes(streams[stream], data)
 
 
 def _is_same_file(stdout: TextIO, stderr: TextIO) -> bool:

@@ -6,8 +6,8 @@ import os
 import re
 import select
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
@@ -130,22 +130,28 @@ class LogReader:
         self._has_warned = False
         self.is_unfinished = False
 
-    def read(self) -> Iterator[Chunk]:
+    def read(self) -> Generator[Chunk, None, None]:
         return self.follow(lambda: False, lambda: None)
 
-    def follow(self, is_alive: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
-        """Yield the log's content and what is appended to it, until the container has ended."""
+    def follow(
+        self, is_alive: Callable[[], bool], wait: Callable[[], None]
+    ) -> Generator[Chunk, None, None]:
+        """Yield the log's content and what is appended to it, until the container has ended.
 
-        def waiting() -> Iterator[Chunk]:
-            for chunk in self.steps(is_alive):
+        Its files are closed at the end, or when the generator is closed.
+        """
+
+        def waiting(steps: Iterable[Chunk | None]) -> Iterator[Chunk]:
+            for chunk in steps:
                 if chunk is None:
                     wait()
                 else:
                     yield chunk
 
-        return self._selection.limited(waiting())
+        with closing(self.steps(is_alive)) as steps:
+            yield from self._selection.limited(waiting(steps))
 
-    def steps(self, is_alive: Callable[[], bool]) -> Iterator[Chunk | None]:
+    def steps(self, is_alive: Callable[[], bool]) -> Generator[Chunk | None, None, None]:
         """Yield like ``follow``, without the byte limit, and None when there is nothing new yet."""
         # The log is missing briefly while it is rotated.
         give_up_at = time.monotonic() + self._patience_s

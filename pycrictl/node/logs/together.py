@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from heapq import merge
@@ -59,11 +59,20 @@ class Together:
         chunks = LogReader(path, stamped, warn=self._warn).steps(is_alive)
         self._sources.append(_OneLog(chunks, wanted, prefix.encode(errors="replace"), self._warn))
 
-    def follow(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
+    def follow(
+        self, goes_on: Callable[[], bool], wait: Callable[[], None]
+    ) -> Generator[Chunk, None, None]:
         """Yield the content of the logs and what is appended to them.
 
         ``goes_on`` may add logs, and returns whether it may add more later.
         """
+        try:
+            yield from self._merged(goes_on, wait)
+        finally:
+            for source in self._sources:
+                source.close()
+
+    def _merged(self, goes_on: Callable[[], bool], wait: Callable[[], None]) -> Iterator[Chunk]:
         most: int | None = None
         while True:
             is_open = goes_on()
@@ -85,7 +94,7 @@ class Together:
 class _OneLog:
     def __init__(
         self,
-        chunks: Iterator[Chunk | None],
+        chunks: Generator[Chunk | None, None, None],
         wanted: Selection,
         prefix: bytes,
         warn: Callable[[str], None],
@@ -115,6 +124,10 @@ class _OneLog:
         except PycrictlError as error:
             self._warn(error.message)
         self.is_over = True
+        self.close()
+
+    def close(self) -> None:
+        self._chunks.close()
 
     def _cut(self, chunk: Chunk) -> Iterator[LogLine]:
         *whole, rest = (self._pending.pop(chunk.stream, b"") + chunk.data).split(b"\n")
