@@ -27,9 +27,9 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_typeshed"}
 """Documented names of the standard library and its stubs."""
 
 
-def own_names(tree: ast.AST) -> Iterator[str]:
+def own_names(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield the names that a module of ours defines."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -39,9 +39,9 @@ def own_names(tree: ast.AST) -> Iterator[str]:
                 yield node.attr
 
 
-def used_names(tree: ast.AST) -> Iterator[str]:
+def used_names(nodes: list[ast.AST]) -> Iterator[str]:
     """Yield attributes, and the parts of imported modules' names and what is imported of them."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Attribute):
             yield node.attr
         elif isinstance(node, ast.ImportFrom):
@@ -52,16 +52,16 @@ def used_names(tree: ast.AST) -> Iterator[str]:
 
 
 def test_no_library_is_opened_from_behind() -> None:
-    trees = {
-        str(path.relative_to(PACKAGE)): ast.parse(path.read_text())
+    modules = {
+        str(path.relative_to(PACKAGE)): [*ast.walk(ast.parse(path.read_text()))]
         for path in PACKAGE.rglob("*.py")
         if "_proto" not in path.parts
     }
-    ours = {"_proto", *PUBLIC, *(name for tree in trees.values() for name in own_names(tree))}
+    ours = {"_proto", *PUBLIC, *(name for nodes in modules.values() for name in own_names(nodes))}
     found = {
         (module, name)
-        for module, tree in trees.items()
-        for name in used_names(tree)
+        for module, nodes in modules.items()
+        for name in used_names(nodes)
         if name in SWAPPED or (name[:1] == "_" and name[:2] != "__" and name not in ours)
     }
     assert found == EXCEPTIONS

@@ -80,16 +80,22 @@ def module_name(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
+@cache
+def parsed(path: Path) -> ast.AST:
+    return ast.parse(path.read_text("utf-8"))
+
+
 def imports_of(path: Path, *, typing: bool = False) -> set[str]:
     """Return absolute imports at any depth; with ``typing``, also those for type checkers."""
     found: set[str] = set()
-    todo: deque[ast.AST] = deque([ast.parse(path.read_text("utf-8"))])
+    todo: deque[ast.AST] = deque([parsed(path)])
     while todo:
         node = todo.popleft()
         # Before Python 3.11.4, an exception raised inside is wrapped in a group.
         assert not isinstance(node, ast.TryStar), f"except* in {path}"
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING" and not typing:
-            continue
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name):
+            if node.test.id == "TYPE_CHECKING" and not typing:
+                continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -99,7 +105,9 @@ def imports_of(path: Path, *, typing: bool = False) -> set[str]:
                 inner = PACKAGE.parent.joinpath(*base.split("."), alias.name)
                 is_module = inner.with_suffix(".py").exists() or inner.is_dir()
                 found.add(f"{base}.{alias.name}" if is_module else base)
-        todo.extend(ast.iter_child_nodes(node))
+        todo.extend(
+            inner for inner in ast.iter_child_nodes(node) if not isinstance(inner, ast.expr)
+        )
     return found
 
 

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from pycrictl._proto import cri_pb2
 from tests.captures import Capture
 from tests.captures.calls import LOOKED_UP, OTHER_CALLS, calls_that_count
-from tests.captures.scene import fake_container_status, fake_containers, fake_images, real_version
+from tests.captures.scene import fake_containers, fake_images, prepared, real_version
 from tests.fakecri import FakeServer, Maker, Status
 
 FILES: Final = Path(__file__).parent / "data" / "files"
@@ -36,8 +36,8 @@ def prepare(fake: FakeServer, capture: Capture, now: float) -> None:
         answers.setdefault(rpc["rpc"], []).append(
             _answer(capture, now) if ok else Status(code, "as recorded")
         )
-    for name, prepared in answers.items():
-        fake.prepare(name, *prepared)
+    for name, queued in answers.items():
+        fake.prepare(name, *queued)
 
 
 def _answer(capture: Capture, now: float) -> Maker:
@@ -48,7 +48,8 @@ def _answer(capture: Capture, now: float) -> Maker:
             case cri_pb2.ListContainersRequest() if is_fake:
                 return cri_pb2.ListContainersResponse(containers=fake_containers(now))
             case cri_pb2.ContainerStatusRequest() if is_fake:
-                return fake_container_status()
+                status: Message = prepared("ContainerStatus")
+                return status
             case cri_pb2.ContainerStatusRequest():
                 response = cri_pb2.ContainerStatusResponse()
                 response.status.id = request.container_id

@@ -156,16 +156,13 @@ def prepared(server: FakeServer, now: float) -> None:
     )
     server.offer("ListPodSandbox", cri_pb2.ListPodSandboxResponse(items=scene.fake_pods(now)))
     server.offer("ListImages", images)
-    server.offer("ContainerStatus", scene.fake_container_status())
-    server.offer("PodSandboxStatus", scene.fake_pod_status())
-    server.offer("ImageFsInfo", scene.fake_image_fs_info())
     server.offer("ListContainerStats", container_stats)
     server.offer("ListPodSandboxStats", pod_stats)
-    server.offer("Status", scene.fake_status())
-    server.offer("RuntimeConfig", scene.fake_runtime_config())
-    server.offer("ListMetricDescriptors", scene.fake_metric_descriptors())
-    server.offer("ListPodSandboxMetrics", scene.fake_pod_metrics())
-    server.offer("GetContainerEvents", scene.fake_events())
+    for name in (
+        *("ContainerStatus", "PodSandboxStatus", "ImageFsInfo", "Status", "RuntimeConfig"),
+        *("ListMetricDescriptors", "ListPodSandboxMetrics", "GetContainerEvents"),
+    ):
+        server.offer(name, scene.prepared(name))
 
 
 def _real_container_statuses() -> dict[str, cri_pb2.ContainerStatusResponse]:

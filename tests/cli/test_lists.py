@@ -77,7 +77,7 @@ def test_wide_pods_have_addresses(fake: FakeServer) -> None:
     def status(request: Any, context: Any) -> Any:
         if request.pod_sandbox_id == scene.hex_id(2):
             return Status(grpc.StatusCode.NOT_FOUND, "gone")
-        answer = scene.fake_pod_status()
+        answer = scene.prepared("PodSandboxStatus")
         answer.status.id = request.pod_sandbox_id
         return answer
 

@@ -23,6 +23,7 @@ from tests.show.screen import Screen, Terminal
 from tests.waiting import wait_until
 
 WAIT_S = 60
+METRICS = "ListPodSandboxMetrics"
 
 
 @contextmanager
@@ -69,7 +70,7 @@ def pod_stats(request: Any, context: Any) -> cri_pb2.ListPodSandboxStatsResponse
     [
         ("stats", "ListContainerStats", stats, "stats"),
         ("statsp", "ListPodSandboxStats", pod_stats, "stats"),
-        ("metricsp", "ListPodSandboxMetrics", scene.fake_pod_metrics(), "podMetrics"),
+        ("metricsp", METRICS, scene.prepared(METRICS), "podMetrics"),
     ],
 )
 def test_measurements_repeat_until_interrupted(
@@ -170,7 +171,7 @@ def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
 
 
 def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
-    fake.prepare("GetContainerEvents", scene.fake_events())
+    fake.prepare("GetContainerEvents", scene.prepared("GetContainerEvents"))
     shown = Run(
         *("-r", fake.endpoint, "events", "-o", "go-template"),
         *("--template", "{{.podSandboxStatus.id}}"),
@@ -180,7 +181,7 @@ def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
 
 
 def test_events_come_at_once_and_end_with_ctrl_c(fake: FakeServer) -> None:
-    first, second = scene.fake_events()[:2]
+    first, second = scene.prepared("GetContainerEvents")[:2]
     fake.prepare("GetContainerEvents", [first, second, hang(WAIT_S)])
     with program(fake, "events") as process:
         seen = ""

@@ -112,22 +112,27 @@ setattr(owner, name, {new})
 
 @contextmanager
 def serving_endpoint(lab: Lab, folder: Path, fault: Fault) -> Iterator[dict[str, str]]:
-    """Serve two proxies with a fault; yield the suite's settings for them."""
+    """Serve a proxy with a fault; yield the suite's settings for it.
+
+    Where the fault is in what a full one answers, there is a second one that refuses pulls.
+    """
     module, _, names = fault.place.partition(":")
     code = _PLANT.format(module=module, names=names, new=fault.new) if module else ""
-    options = {**OPTIONS, **({fault.option: "0"} if fault.option else {})}
+    wait = {**OPTIONS, **({fault.option: "0"} if fault.option else {})}
     strict = {"--max-parallel-image-pulls": "1", "--when-full": "retry"}
     strict |= {"--retry-interval": f"{RETRY_S / 3:g}s"}
     with ExitStack() as stack:
-        proxies = []
-        for name, given in (("wait", options), ("strict", strict)):
+        endpoints = {"wait": "", "strict": ""}
+        for name, given in (("wait", wait), ("strict", strict)):
+            if name == "strict" and fault.rule != "L9":
+                continue
             (folder / name).mkdir()
             words = [word for pair in given.items() for word in pair]
             program = Program(folder / name, lab.node.endpoint, *words, code=code)
-            proxies.append(stack.enter_context(program))
+            endpoints[name] = stack.enter_context(program).endpoint
         yield {
-            "CONFORMANCE_ENDPOINT": proxies[0].endpoint,
-            "CONFORMANCE_RETRY_ENDPOINT": proxies[1].endpoint,
+            "CONFORMANCE_ENDPOINT": endpoints["wait"],
+            "CONFORMANCE_RETRY_ENDPOINT": endpoints["strict"],
             "CONFORMANCE_RETRY_S": str(RETRY_S),
             "CONFORMANCE_LIMIT": str(LIMIT),
             "CONFORMANCE_COPIES_PER_POD": str(COPIES_PER_POD),

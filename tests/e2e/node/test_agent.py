@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import threading
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from tests.kube.kubectl import Kubectl
 from tests.kube.tokens import Token
 from tests.proxy.program import Program as Proxy
 from tests.serving import believing
+from tests.support.limited_pulls import status
 from tests.support.pull_objects import STARTED
 from tests.waiting import wait_until
 
@@ -113,9 +113,9 @@ def test_a_pull_that_the_nodes_proxy_holds_back(lab: Lab, cluster: Cluster) -> N
             for reference in (first, second)
         ]
         try:
-            for thread in ends:
+            for thread, known in zip(ends, ("running", "waiting"), strict=True):
                 thread.start()
-                time.sleep(0.5)
+                wait_until(lambda known=known: status(proxy)[known])  # type: ignore[misc]  # mypy knows no defaults of lambdas
             # Even the first list is right: none is "Waiting" for lack of a report from the proxy.
             _heading, *rows = kubectl.good("get", "ipull", "-o", "wide").splitlines()
             assert sorted(row.split()[2] for row in rows) == ["Pulling", "Queued"]

@@ -17,23 +17,6 @@ from tests.e2e.node.programs import Session
 from tests.support.slow_pulls import SLOW_S, WAIT_S, run_slowly, slow_image
 from tests.waiting import wait_until
 
-WATCH = ("image-pull-progress", "--interval", "0.2")
-
-
-def test_progress_of_a_pull_that_kubelet_started(lab: Lab) -> None:
-    image, reference = slow_image(lab, "seen:1", seed=21, seconds=SLOW_S)
-    pod = lab.node.kubelet.run_pod("web")
-    pull = lab.node.kubelet.start_pull(reference, pod)
-    watched = run_slowly(lab, *WATCH, "web", "--progress", "json")
-    assert pull.result(WAIT_S) is not None
-    assert watched.returncode == 0
-    assert "does not say which pod" in watched.stderr
-    records = {entry["layer"]: entry for entry in map(json.loads, watched.stdout.splitlines())}
-    sizes = {layer.digest: layer.size_bytes for layer in image.layers}
-    assert {digest: entry["progress"] for digest, entry in records.items()} == sizes
-    assert {digest: entry["total"] for digest, entry in records.items()} == sizes
-    assert {entry["phase"] for entry in records.values()} <= {"done", "present"}
-
 
 def test_pull_shows_its_own_image_by_its_name(lab: Lab) -> None:
     layers = lab.layout.random_layers([2 * MIB] * 4, seed=22)
@@ -61,20 +44,6 @@ def test_ctrl_c_cancels_a_pull_of_ones_own(lab: Lab) -> None:
     assert (process.returncode, stdout) == (130, "")
     assert stderr == f'pycrictl: cancelled the pull of "{reference}"\n'
     wait_until(lambda: not lab.node.store.leases())
-
-
-def test_pulls_that_the_registry_refuses(lab: Lab, crictl: Program) -> None:
-    _, reference = slow_image(lab, "refused:1", seed=29, seconds=0.5)
-    said = {401: "refuses access", 404: "does not have", 500: "500"}
-    for status, words in said.items():
-        lab.registry.answer("/manifests/", status)
-        pulled = crictl.run("pull", reference)
-        assert (pulled.status, pulled.stdout) == (1, b"")
-        (line, *hints) = pulled.stderr.splitlines()
-        assert line.startswith(f'pycrictl: pulling "{reference}": ')
-        assert words in line
-        assert all(hint.startswith("hint: ") for hint in hints)
-        lab.registry.heal()
 
 
 def test_a_watch_without_end_tells_the_end_of_each_pull(lab: Lab, command: list[str]) -> None:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -141,14 +140,15 @@ def test_the_runtimes_death_is_one_line(
         assert "the runtime sent no exit status" in first
 
 
-def test_attach(lab: Lab, pod: Pod, crictl: Program) -> None:
-    script = "until [ -e /go ]; do sleep 0.1; done; sleep 3; echo out; echo err >&2"
-    container_id = lab.container(pod, ["sh", "-c", script])
-    with ThreadPoolExecutor(1) as pool:
-        attached = pool.submit(crictl.run, "attach", container_id)
-        lab.node.kubelet.run(container_id, "touch", "/go")
-        result = attached.result(60)
-    assert result == (0, b"out\n", "err\n")
+def test_attach(lab: Lab, pod: Pod, crictl: Program, command: list[str]) -> None:
+    script = "read line; sleep 1; echo $line; echo err >&2"  # it is attached: what it typed came
+    container_id = lab.container(pod, ["sh", "-c", script], stdin=True)
+    words = [*command, "attach", "-i", container_id]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(words, bufsize=0, **pipes) as process:  # type: ignore[call-overload]  # pipes
+        process.stdin.write(b"out\n")
+        assert (process.stdout.read(), process.stderr.read()) == (b"out\n", b"err\n")
+        assert process.wait(60) == 0
     wait_until(lambda: lab.node.kubelet.state(container_id) == cri_pb2.CONTAINER_EXITED)
     again = crictl.run("attach", container_id)
     assert again.status == 1

@@ -8,8 +8,6 @@ import pytest
 
 from pycrictl.base.errors import ConnectError, Unavailable
 from pycrictl.pulls.state import Phase
-from pycrictl.runtime.containerd.config_toml import config_path, read_settings
-from pycrictl.runtime.containerd.daemon import find_daemon
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from tests.runtime.containerd.watching import Watch
 
@@ -128,12 +126,3 @@ def test_pods_and_containers_are_no_pulls(lab: Lab, watch: Watch) -> None:
     for _ in range(5):
         watch.poll(time.monotonic())
     assert all(not result.active and not result.ended for result in watch.results[seen:])
-
-
-def test_what_containerd_is_configured_to(lab: Lab, client: ContainerdClient) -> None:
-    daemon = find_daemon(client)
-    assert daemon is not None
-    assert daemon.pid == lab.node.pid
-    assert config_path(daemon.pid) == lab.node.config_path
-    settings = read_settings(lab.node.config_path)
-    assert (settings.max_concurrent_downloads, settings.snapshotter) == (3, "overlayfs")

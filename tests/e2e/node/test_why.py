@@ -96,7 +96,7 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
     lab = scene.lab
     image = lab.layout.image("shop/slow:1", lab.layout.random_layers([8 * MIB], seed=710))
     reference = lab.push(image)
-    lab.registry.limit(MIB // 2)
+    lab.registry.limit(MIB // 4)
     scene.say(reference)
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference, pod)

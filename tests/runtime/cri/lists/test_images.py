@@ -11,7 +11,11 @@ from pycrictl.runtime.cri.lists.images import (
     select_by_name,
     sort_images,
 )
-from tests.captures.scene import digest, fake_images, hex_id
+from tests.captures.scene import fake_images, hex_id
+
+
+def digest(repository: str, number: int) -> str:
+    return f"{repository}@sha256:{hex_id(number)}"
 
 
 def image(number: int, *tags: str, digests: tuple[str, ...] = ()) -> cri_pb2.Image:
