@@ -99,13 +99,10 @@ class CallEnded:
     Attributes:
         path: the full name of its method.
         code: the number of its gRPC status.
-        response_bytes: of all messages of the answer.
     """
 
     path: str
     code: int
-    duration_s: float
-    response_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

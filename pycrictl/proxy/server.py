@@ -159,7 +159,7 @@ class CriServer(grpc.GenericRpcHandler):
                 self._log.failure("handler_failed", exc, path=path)
                 answer = Answer(INTERNAL, "pycrictl proxy: internal error")
             finally:
-                self._ended(task, request.came, answer.code, len(answer.response or b""))
+                self._ended(task, answer.code)
             if answer.initial_metadata:
                 await context.send_initial_metadata(answer.initial_metadata)
             return await _end(context, answer)
@@ -175,14 +175,12 @@ class CriServer(grpc.GenericRpcHandler):
                 timeout_s=context.time_remaining(),
             )
             task, answer = self._begun(path), _GIVEN_UP
-            came, sent_bytes = self._loop.time(), 0
             try:
                 async with stream as call:
                     if first := tuple(await call.initial_metadata() or ()):
                         await context.send_initial_metadata(first)
                     with suppress(aio.AioRpcError):
                         async for message in call:
-                            sent_bytes += len(message)
                             await context.write(message)
                     answer = await self._upstream.end(call)
             except asyncio.CancelledError:
@@ -190,7 +188,7 @@ class CriServer(grpc.GenericRpcHandler):
                     raise
                 answer = STOPPING
             finally:
-                self._ended(task, came, answer.code, sent_bytes)
+                self._ended(task, answer.code)
             await _end(context, answer)
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -201,9 +199,8 @@ class CriServer(grpc.GenericRpcHandler):
         self._open[task] = path
         return task
 
-    def _ended(self, task: asyncio.Task[Any], came: float, code: int, sent_bytes: int) -> None:
-        path = self._open.pop(task)
-        self._emit(CallEnded(path, code, self._loop.time() - came, sent_bytes))
+    def _ended(self, task: asyncio.Task[Any], code: int) -> None:
+        self._emit(CallEnded(self._open.pop(task), code))
 
 
 async def _end(context: Any, answer: Answer) -> bytes | None:

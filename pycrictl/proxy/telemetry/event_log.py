@@ -11,7 +11,6 @@ from typing import Final
 
 from pycrictl.base.servicelog import Log, Seldom
 from pycrictl.proxy.events import (
-    CallEnded,
     CopyEnded,
     Event,
     HandedOver,
@@ -21,14 +20,11 @@ from pycrictl.proxy.events import (
     TookOver,
 )
 from pycrictl.proxy.telemetry.history import CallOutcome
-from pycrictl.proxy.upstream import ends
-from pycrictl.streams.wire.codes import UNIMPLEMENTED
 
 NAMES: Final[Mapping[type[Event], str]] = {
     PullRecorded: "pull",
     CopyEnded: "copy",
     StreamEnded: "stream",
-    CallEnded: "stream",
     HandedOver: "handed_over",
     HandOverFailed: "not_handed_over",
     TookOver: "took_over",
@@ -39,7 +35,6 @@ class EventLog:
     def __init__(self, log: Log, names: Mapping[type[Event], str] = NAMES) -> None:
         self._log = log
         self._names = names
-        self._stream = Seldom(log.info, names[CallEnded])
         self._pulls = {
             outcome: Seldom(log.info, names[PullRecorded], outcome=outcome.value)
             for outcome in CallOutcome
@@ -50,14 +45,6 @@ class EventLog:
         match event:
             case PullRecorded():
                 self._pull(event, name)
-            case CallEnded(path, code, duration_s, response_bytes):
-                # Unary calls would drown everything else. Clients also try streaming lists on
-                # runtimes without them.
-                if not ends(path) and code != UNIMPLEMENTED:
-                    method, duration_s = path.rpartition("/")[2], round(duration_s, 3)
-                    self._stream(
-                        method=method, code=code, bytes=response_bytes, duration_s=duration_s
-                    )
             case HandOverFailed(reason):
                 self._log.warning(name, reason=reason)
             case CopyEnded() | StreamEnded() | HandedOver() | TookOver():

@@ -279,17 +279,6 @@ def test_layers_follow_their_image() -> None:
     assert seen(13) == [("present", 9), ("failed", 8)]
 
 
-def test_a_failure_followed_by_another_attempt_was_none() -> None:
-    shop = Shop()
-    shop.ask(1, WEB_POD, "a", now=0)
-    shop.finish(1, now=1, error="denied")
-    assert shop.phases(WEB_POD, now=1.5) == {"a": "downloading"}
-    shop.ask(2, WEB_POD, "a", now=2)
-    assert shop.phases(WEB_POD, now=1 + ATTEMPT_GAP_S) == {"a": "downloading"}
-    shop.finish(2, now=4)
-    assert shop.phases(WEB_POD, now=9) == {"a": "done"}
-
-
 def test_a_caller_that_goes_and_one_that_is_refused() -> None:
     shop = Shop(limit=1, retry_interval_s=1.0, retries=1)
     shop.ask(1, None, "x", now=0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,18 +10,14 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2, otlp_pb2
-from pycrictl.base.servicelog import Log
-from pycrictl.proxy.events import CopyEnded
-from pycrictl.proxy.telemetry import tracing
 from pycrictl.proxy.telemetry.tracing import Context
-from pycrictl.proxy.upstream import Answer, CallRequest
 from tests.e2e.node.kubelet import IMAGE
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import Copier, Pretended, container
 from tests.proxy.program import Program
 from tests.proxy.telemetry.collector import Collector, collector
 from tests.support.limited_pulls import ABSENT, prepare, pulls
-from tests.waiting import until, wait_until
+from tests.waiting import wait_until
 
 __all__ = ["collector", "container"]
 
@@ -107,37 +101,6 @@ def test_a_copy(
     assert span.name == "CopyFromContainer"
     assert attributes(span)["pycrictl.path"] == "/file"
     assert attributes(span)["pycrictl.end"] == "done"
-
-
-def test_a_span_that_ends_while_others_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not wait for yet another one."""
-    sent: list[str] = []
-    is_sending, go_on = threading.Event(), threading.Event()
-
-    def send(endpoint: str, spans: list[otlp_pb2.Span]) -> str:
-        sent.extend(span.name for span in spans)
-        is_sending.set()
-        assert go_on.wait(60)
-        return ""
-
-    monkeypatch.setattr(tracing, "send", send)
-    monkeypatch.setattr(tracing, "SEND_S", 0.01)
-
-    async def run() -> None:
-        tracer = tracing.PullTracer("127.0.0.1:1", log=Log("pycrictl.proxy.test"))
-
-        async def end(request: CallRequest) -> Answer:
-            tracer(CopyEnded("to", "", "", "", 0, "done", 0.0, trace=request.trace))
-            return Answer()
-
-        await tracer.watched(end)(CallRequest("/first", b""))
-        await until(is_sending.is_set)
-        await tracer.watched(end)(CallRequest("/second", b""))
-        go_on.set()
-        await until(lambda: sent == ["first", "second"])
-        await tracer.stop()
-
-    asyncio.run(run())
 
 
 def test_a_collector_that_is_not_there_is_reported_once(fake: FakeServer, start: Start) -> None:
