@@ -12,7 +12,7 @@ from pycrictl.cli.top.board import Board, BoardRow, lost_row, ordered, rows_in
 from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.several import Several
-from pycrictl.show.records import Record
+from pycrictl.show.records import End, Lines, Record
 
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Fields
@@ -43,7 +43,7 @@ class HostBoards:
         self._said: dict[str, str] = {}
 
     def open(self) -> None:
-        threading.Thread(target=self._several.run, args=(self,), daemon=True).start()
+        threading.Thread(target=self._follow, daemon=True).start()
 
     def look(self) -> Board:
         rows: list[BoardRow] = []
@@ -61,7 +61,16 @@ class HostBoards:
         """Return the beginning of a command line of this program for the host of a row."""
         return [*self._words, "--host", row.node]
 
-    def take(self, host: str, record: Record) -> None:
+    def _follow(self) -> None:
+        for host, event in filter(None, self._several.events()):
+            if isinstance(event, Lines):
+                self._keep_reason(host, event)
+            elif isinstance(event, End):
+                self._lost[host] = event.error or self._said.pop(host, "the command has ended")
+            else:
+                self._keep_board(host, event)
+
+    def _keep_board(self, host: str, record: Record) -> None:
         try:
             rows_in(record.content, host)
         except (ValueError, TypeError, KeyError) as exc:
@@ -70,13 +79,7 @@ class HostBoards:
             self._boards[host] = record.content
             self._lost.pop(host, None)
 
-    def lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
-        for line in lines:
-            if is_error and not line.startswith(b"hint: "):
+    def _keep_reason(self, host: str, printed: Lines) -> None:
+        for line in printed.lines:
+            if printed.is_error and not line.startswith(b"hint: "):
                 self._said[host] = line.decode(errors="replace").removeprefix("pycrictl: ")
-
-    def end(self, host: str, status: int, error: str) -> None:
-        self._lost[host] = error or self._said.pop(host, "the command has ended")
-
-    def tick(self) -> None:
-        """Do nothing: the screen asks for what there is."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -17,14 +18,13 @@ from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.rules.spec import SourceKind
 from pycrictl.copy.tree.walk import Watch
-from pycrictl.hosts.connection import failure
-from pycrictl.hosts.session import feed
+from pycrictl.hosts.session import HostError, write
 
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Process
 
 Start = Callable[[Sequence[str], Sequence[str], int | None], "Process"]
-"""Starts a command line of a host, with more variables, and standard input as for ``Process``."""
+"""Starts a command line of a host, with more variables and its standard input, if any."""
 
 
 class OverHosts:
@@ -69,9 +69,14 @@ class OverHosts:
         words += ["-", self._shown(path)]
         failed: dict[str, CopyError] = {}
         with ExitStack() as stack:
-            ends = {}
+            ends, inputs = {}, []
             for host, start in self._starts.items():
-                process = stack.enter_context(closing(start(words, variables, -1)))
+                there, here = os.pipe()
+                inputs.append(here)
+                try:
+                    process = stack.enter_context(closing(start(words, variables, there)))
+                finally:
+                    os.close(there)
                 ends[host] = _End(process, watch)
             threads = [threading.Thread(target=end.drain, daemon=True) for end in ends.values()]
             for thread in threads:
@@ -82,7 +87,7 @@ class OverHosts:
                     yield piece
                     watch.on_bytes(len(piece))
 
-            feed(pieces(), [end.process for end in ends.values()])
+            _feed(pieces(), inputs)
             for thread in threads:
                 thread.join()
             for host, end in ends.items():
@@ -126,9 +131,10 @@ class _End:
 
     def check(self) -> None:
         """Raise the error of the other ``cp``, unless it has only left something out."""
-        status = self.process.close()
-        if not self.process.end.is_begun:
-            raise CopyError(f"the copy broke off: {failure(self.process.end).message}")
+        try:
+            status = self.process.result()
+        except HostError as exc:
+            raise CopyError(f"the copy broke off: {exc.message}") from None
         if status and not self.summary.skipped:
             hints = [line.removeprefix("hint: ") for line in self._lines if line[:6] == "hint: "]
             lines = [line for line in self._lines if line[:6] != "hint: "]
@@ -158,3 +164,20 @@ def methods(
     """Yield the method for a container of the same name on each host."""
     name = "/".join(filter(None, (container.pod, container.container)))
     yield [OverHosts(starts, name, options)]
+
+
+def _feed(pieces: Iterable[memoryview], descriptors: Sequence[int]) -> None:
+    """Write the same to all pipes, as fast as the slowest is read; then close them."""
+    left = [*descriptors]
+    try:
+        for piece in pieces:
+            for descriptor in [*left]:
+                try:
+                    write(descriptor, piece)
+                except OSError:  # it is read no more, and the other end tells why
+                    left.remove(descriptor)
+            if not left:
+                break
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

@@ -11,9 +11,9 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
@@ -25,17 +25,16 @@ from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
-from pycrictl.hosts.connection import HostError, Ssh
+from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host, hosts_of
-from pycrictl.hosts.session import CREDENTIALS
+from pycrictl.hosts.session import CREDENTIALS, HostError
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.context import AppContext
-    from pycrictl.hosts.program import Programs
 
-OPTIONS: Final = (*("host", "sudo", "no_keep", "program", "max_parallel_hosts", "connect_timeout"),)
+OPTIONS: Final = frozenset("host sudo no_keep program max_parallel_hosts connect_timeout".split())
 """The global options that are not handed on to hosts."""
 
 _OF_CLIENT: Final = ("progress", "quiet", "no_clobber", "follow_link")
@@ -137,14 +136,11 @@ class _Target(NamedTuple):
         self, host: Host, words: Sequence[str], variables: Sequence[str], stdin: int | None
     ) -> session.Process:
         """Start a command without a terminal; the error names the host."""
-        start = self.start(Request([*self.global_words, *words]), host)
-        start["environ"] += variables
-        try:
-            return session.Process(
-                session.words_of(self.ssh.reach(host), start, is_terminal=False), stdin
-            )
-        except HostError as exc:
-            raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
+        with _named(host):
+            way = self.ssh.reach(host)
+            start = self.start(Request([*self.global_words, *words]), host)
+            start["environ"] += variables
+            return session.started(way, start, stdin)
 
 
 def run(
@@ -175,7 +171,7 @@ def run(
     is_alone = len(hosts) == 1
     ssh = Ssh(
         env.environ,
-        cache(partial(_programs, params["program"], env.environ)),
+        params["program"],
         timeout_s=params["connect_timeout"],
         sudo=params["sudo"],
         keeps=not params["no_keep"],
@@ -216,10 +212,13 @@ def run(
     return _together(target, request, name, parse, params["max_parallel_hosts"])
 
 
-def _programs(named: str, environ: Mapping[str, str]) -> Programs:
-    from pycrictl.hosts.program import Programs  # noqa: PLC0415 - only on first contact
-
-    return Programs(named, environ)
+@contextmanager
+def _named(host: Host) -> Iterator[None]:
+    """Name the host in its errors."""
+    try:
+        yield
+    except HostError as exc:
+        raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
 def _alone(target: _Target, request: Request) -> int:
@@ -227,32 +226,27 @@ def _alone(target: _Target, request: Request) -> int:
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
     has_terminal = has_terminal and not request.output_to and request.input_from in (0, None)
 
-    def attempt(stdout: int) -> int:
-        is_kept, way = ssh.kept(host) is not None, ssh.reach(host)
-        if "asks" in way and not has_terminal:
-            raise HostError("sudo needs a password there", hint="run it where a terminal can ask")
+    def result(stdout: int, *, is_again: bool = False) -> int:
+        way = ssh.reach(host)
         start = target.start(request, host)
-        end = session.run(
-            way, start, is_terminal=has_terminal, stdin=request.input_from, stdout=stdout
-        )
         try:
-            return ssh.status(host, end)
-        except HostError:
-            if is_kept and not end.is_begun:  # the program was there a moment ago
-                return attempt(stdout)
-            raise
+            return session.run(
+                way, start, is_terminal=has_terminal, stdin=request.input_from, stdout=stdout
+            )
+        except HostError as exc:
+            if exc.is_begun or is_again:
+                raise
+            return result(stdout, is_again=True)  # the program was there a moment ago
 
-    try:
+    with _named(host):
         if not request.output_to:
-            return attempt(1)
+            return result(1)
         from pycrictl.base.replacing import replacing  # noqa: PLC0415 - takes time to load
 
         with replacing(request.output_to) as file:
-            if code := attempt(file.fileno()):
+            if code := result(file.fileno()):
                 raise typer.Exit(code)
         return code
-    except HostError as exc:
-        raise ConnectError(f"{host.label}: {exc.message}", hint=exc.hint) from None
 
 
 def _together(
@@ -269,25 +263,42 @@ def _together(
         line = parse().values
         follows, strips = line.get("follow", False), not line.get("timestamps")
         words += ["--timestamps"] if strips else []
-    several = Several(
-        target.ssh,
-        hosts,
-        partial(target.start_of_several, request),
-        most=len(hosts) if follows else most,
-        input_from=request.input_from,
-        strips=strips,
-        patience_s=PATIENCE_S if follows else math.inf,
-    )
-    with Merged(env, [host.label for host in hosts]) as merged:
-        ends = several.run(merged)
-    failed = [f"{host} ({_end(end)})" for host, end in ends.items() if end]
+    with _input(request.input_from) as path:
+        several = Several(
+            target.ssh,
+            hosts,
+            partial(target.start_of_several, request),
+            most=len(hosts) if follows else most,
+            stdin=path,
+            strips=strips,
+            patience_s=PATIENCE_S if follows else math.inf,
+        )
+        with Merged(env, [host.label for host in hosts]) as merged:
+            for event in several.events():
+                merged.show(event)
+    labels = [host.label for host in hosts if host.label in merged.failed]
+    failed = [f"{label} ({merged.failed[label]})" for label in labels]
     if failed and name not in _DIAGNOSES:
         env.error(f"failed on {len(failed)} of {plural(len(hosts), 'host')}: {', '.join(failed)}")
     return ExitCode.FAILURE if failed else ExitCode.OK
 
 
-def _end(end: int | str) -> str:
-    return f"status {end}" if isinstance(end, int) else "not reached"
+@contextmanager
+def _input(descriptor: int | None) -> Iterator[str]:
+    """Yield a file with standard input, which each host reads at its own speed."""
+    if descriptor is None:
+        yield ""
+        return
+    from shutil import copyfileobj  # noqa: PLC0415 - rarely needed
+    from tempfile import TemporaryFile  # noqa: PLC0415 - the same
+
+    with TemporaryFile() as spool:
+        if descriptor == 0:
+            with open(0, "rb", closefd=False) as stdin:
+                copyfileobj(stdin, spool)
+            spool.flush()
+            descriptor = spool.fileno()
+        yield f"/proc/self/fd/{descriptor}"
 
 
 def _forward(target: _Target, line: CommandLine) -> int:

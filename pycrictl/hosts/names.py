@@ -42,15 +42,6 @@ class Host(NamedTuple):
     port: str
 
 
-def parse(text: str) -> Host:
-    """Parse a single host; a name that ssh could take for an option is refused."""
-    match = _HOST.fullmatch(text)
-    if match is None or int(match["port"] or 1) not in range(1, 65536):
-        raise UsageError(f"{quote(text)} is not a host", hint="write [USER@]HOST[:PORT]")
-    label = text.removeprefix("ssh://").rstrip("/")
-    return Host(label, match["user"] or "", match["name"].strip("[]"), match["port"] or "")
-
-
 def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     """Return the hosts that the values of ``--host`` name, each once, in their order."""
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
@@ -60,7 +51,16 @@ def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
         raise UsageError(f"more than {MAX_HOSTS} hosts are named")
     if not labels:
         raise UsageError("no host is named", hint="is a script's variable not set?")
-    return [parse(label) for label in labels]
+    return [_parsed(label) for label in labels]
+
+
+def _parsed(text: str) -> Host:
+    """Parse a single host; a name that ssh could take for an option is refused."""
+    match = _HOST.fullmatch(text)
+    if match is None or int(match["port"] or 1) not in range(1, 65536):
+        raise UsageError(f"{quote(text)} is not a host", hint="write [USER@]HOST[:PORT]")
+    label = text.removeprefix("ssh://").rstrip("/")
+    return Host(label, match["user"] or "", match["name"].strip("[]"), match["port"] or "")
 
 
 def _expanded(text: str, folder: Path, depth: int) -> Iterator[str]:
@@ -78,14 +78,9 @@ def _lines(name: str, folder: Path) -> list[str]:
     group = folder / name
     try:
         return read_text(str(group) if group.is_file() else name).splitlines()
-    except FileNotFoundError:
-        text = f"there is no group or file {quote(name, 4096)}"
-        raise ConfigError(text, hint=f"groups are files in {folder}") from None
-    except OSError as exc:
-        reason = reason_of(exc)
-        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}") from None
-    except PycrictlError as exc:
-        raise ConfigError(f"{quote(name, 4096)}: {exc.message}") from None
+    except (OSError, PycrictlError) as exc:
+        reason, hint = reason_of(exc), f"groups are files in {folder}"
+        raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}", hint=hint) from None
 
 
 def _range(word: str) -> Iterator[str]:

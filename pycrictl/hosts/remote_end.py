@@ -16,7 +16,6 @@ import sys
 from contextlib import suppress
 
 from pycrictl.hosts.session import (
-    BEGUN,
     CREDENTIALS,
     HOST_VARIABLE,
     MARK,
@@ -46,7 +45,7 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
     has_terminal = os.isatty(0) and os.isatty(1)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    os.write(1, BEGUN if has_terminal else MARK)
+    os.write(1, MARK)
     if not has_terminal:
         os.write(2, MARK)
     scratch = _take_files(start) if "files" in start else ""
@@ -58,24 +57,18 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
             with suppress(OSError):  # sudo has made a session of its own
                 os.tcsetpgrp(0, os.getpid())
         _become(start, run)
-    status = _watched(pid, connection)
+    code = os.waitstatus_to_exitcode(_watched(pid, connection))
     if scratch:
         import shutil
 
         shutil.rmtree(scratch, ignore_errors=True)
-    code = os.waitstatus_to_exitcode(status)
     os._exit(code if code >= 0 else 128 - code)
-
-
-def _is_gone(connection: str) -> bool:
-    """Return whether the client is gone."""
-    poll = select.poll()
-    poll.register(1, 0)  # reports only that the other end is closed
-    return bool(poll.poll(0)) or _silence_s(connection) > SILENCE_S
 
 
 def _watched(pid: int, connection: str) -> int:
     """Wait for the command, and return its wait status; end it if the client is gone."""
+    poll = select.poll()
+    poll.register(1, 0)  # reports only that the other end is closed
     is_gone = False
     while True:
         signal.sigtimedwait([signal.SIGCHLD], _GRACE_S if is_gone else 1.0)
@@ -85,7 +78,7 @@ def _watched(pid: int, connection: str) -> int:
             return status
         if is_gone:
             _signal(pid, signal.SIGKILL)
-        elif _is_gone(connection):
+        elif poll.poll(0) or _silence_s(connection) > SILENCE_S:
             is_gone = True
             _signal(pid, signal.SIGCONT)
             _signal(pid, signal.SIGHUP)
@@ -122,11 +115,13 @@ def _silence_s(connection: str) -> float:
     with suppress(OSError, ValueError, struct.error):
         client, client_port, server, server_port = connection.split()
         family = socket.AF_INET6 if ":" in server else socket.AF_INET
-        here, there = (socket.inet_pton(family, one.partition("%")[0]) for one in (server, client))
+        here, there = (
+            socket.inet_pton(family, address.partition("%")[0]) for address in (server, client)
+        )
         ends = (here, int(server_port)), (there, int(client_port))
-        for one in tcp_sockets(family, ESTABLISHED):
-            if one.ends == ends:
-                return min(one.data_idle_s, one.ack_idle_s)
+        for tcp in tcp_sockets(family, ESTABLISHED):
+            if tcp.ends == ends:
+                return min(tcp.data_idle_s, tcp.ack_idle_s)
     return 0.0
 
 
@@ -157,17 +152,14 @@ def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoRetur
 
 
 def _take_files(start: dict[str, list[str]]) -> str:
-    """Write the client's files to a folder of their own, and name them in the command line."""
+    """Write the client's files beside what they came in, and name them in the command line."""
     import json
     from pathlib import Path
-    from tempfile import mkdtemp
 
-    sent = Path(start["files"][0])
-    travels = json.loads(sent.read_bytes())
-    sent.unlink()
-    start.setdefault("environ", []).extend(travels["environ"])
-    scratch = mkdtemp(prefix="pycrictl-")
-    for place, text in travels["files"]:
+    (scratch,) = start["files"]
+    sent = json.loads(Path(scratch, "sent").read_bytes())
+    start.setdefault("environ", []).extend(sent["environ"])
+    for place, text in sent["files"]:
         path = Path(scratch, f"{place}", Path(start["argv"][1 + place]).name)
         path.parent.mkdir()
         path.write_bytes(text.encode("latin-1"))

@@ -14,7 +14,7 @@ import zlib
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from typing import Any
 
     Fields = Mapping[str, Sequence[str]]
@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 COMMAND_VARIABLE = "PYCRICTL_SSH_COMMAND"
 HOST_VARIABLE = "PYCRICTL_HOST"
-SENT_VARIABLES = (
-    *("TERM", "COLORTERM", "NO_COLOR", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE"),
-    "CRICTL_PULL_TIMEOUT",
+SENT_VARIABLES = frozenset(
+    "TERM COLORTERM NO_COLOR COLUMNS LINES LANG LC_ALL LC_CTYPE CRICTL_PULL_TIMEOUT".split()
 )
 """What travels of the environment: how to show results."""
 
@@ -34,29 +33,35 @@ CREDENTIALS = ("CRICTL_AUTH", "CRICTL_CREDS")
 ENTRY = "__host"
 """The word that makes the program the host's end of a session."""
 
-MARK = b"\npycrictl-host\n"
-"""Written by the host's end to standard output and error: a shell's start files may print before.
+MARK = b"\x1b_pycrictl-host\x1b\\"
+"""Written by the host's end to its outputs first: a shell's start files may print before.
 
-On a terminal, it and ``STOPPED`` are between ``APC``, which terminals ignore, and ``ST``.
+Terminals ignore what is between these control characters (APC, ST).
 """
-BEGUN = b"\x1b_pycrictl-host\x1b\\"
 STOPPED = b"\x1b_pycrictl-stopped\x1b\\"
 """The command was stopped by Ctrl-Z; the host's end continues it when it gets a byte."""
 
-LOST_STATUS = 255
+PIECE_BYTES = 64 * 1024
+_LINGER_S = 0.5
+_LOST_STATUS = 255
 """How ssh ends if its connection does, and perhaps a command as well."""
 
-_LINGER_S = 0.5
-_PIECE_BYTES = 64 * 1024
-_SEEN_BYTES = 64 * 1024
-"""How much is kept of what is printed before the mark."""
-
-_WORD = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_@:")
-_PLAIN = (
-    *("ps", "pods", "images", "stats", "statsp", "logs", "why", "doctor", "top", "version", "info"),
-    *("inspect", "inspecti", "inspectp", "imagefsinfo"),
+_PLAIN = frozenset(
+    "ps pods images stats statsp logs why doctor top version info"
+    " inspect inspecti inspectp imagefsinfo".split()
 )
 """Commands that neither read standard input nor name files of this machine."""
+
+
+class HostError(Exception):
+    """A host cannot be reached or used, or the connection to it has ended.
+
+    The message does not name the host. ``is_begun`` tells whether the command has begun there.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, is_begun: bool = False) -> None:
+        super().__init__(message)
+        self.message, self.hint, self.is_begun = message, hint, is_begun
 
 
 def folder_of(environ: Mapping[str, str]) -> str:
@@ -88,9 +93,9 @@ def unpack(content: bytes) -> dict[str, list[str]]:
 def known_way(socket: str) -> Fields | None:
     """Return how commands are run on a host, if its control connection is kept.
 
-    ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``command`` runs the
-    program there, with places for ``sudo`` and ``start``; ``sudo`` is there if it runs by sudo, and
-    ``asks`` if that needs a password.
+    ``socket`` is that of the connection, ``ssh`` are the words of ssh with its options, ``name`` is
+    its destination, ``command`` runs the program there, with places for ``sudo`` and ``start``;
+    ``sudo`` is there if it runs by sudo.
     """
     try:
         status = os.lstat(os.path.dirname(socket))
@@ -103,37 +108,17 @@ def known_way(socket: str) -> Fields | None:
         return None
 
 
-def is_lost(socket: str) -> bool:
-    """Return whether a host's kept connection has ended; it does a moment after its commands."""
-    until_s = time.monotonic() + _LINGER_S
-    while known_way(socket) is not None:
-        if time.monotonic() >= until_s:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def start_message(
     program: str, label: str, argv: Sequence[str], environ: Mapping[str, str]
 ) -> dict[str, list[str]]:
     """Return what the host's end is told to run.
 
-    More fields: ``files``, the path there of what else travels; ``terminals``, the descriptors of
-    the client's standard output and error that are; ``records``, a secret word in front of records
-    of output, unless ``plain`` is there.
+    More fields: ``files``, the folder there with what else travels; ``terminals``, the descriptors
+    of the client's standard output and error that are; ``records``, a secret word in front of
+    records of output, unless ``plain`` is there.
     """
     sent = [f"{name}={environ[name]}" for name in SENT_VARIABLES if name in environ]
     return {"argv": [program, *argv], "host": [label], "environ": sent}
-
-
-def words_of(way: Fields, start: Fields, *, is_terminal: bool) -> list[str]:
-    """Return ssh's command line; the start is an argument, in hex for shells of any kind."""
-    sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
-    command = way["command"][0] % {"sudo": sudo, "start": pack(start).hex()}
-    flags = ["-T", "-o", "BatchMode=yes"]
-    if is_terminal:
-        flags = ["-tt", "-o", "LogLevel=ERROR"]
-    return [*way["ssh"], *flags, "--", *way["name"], command]
 
 
 def run_kept(argv: Sequence[str]) -> int | None:
@@ -144,11 +129,9 @@ def run_kept(argv: Sequence[str]) -> int | None:
     label, words = os.environ.get(HOST_VARIABLE, ""), [*argv[1:]]
     if words[:1] in (["-H"], ["--host"]) and words[1:]:
         _, label, *words = words
-    is_terminal = all(map(os.isatty, (0, 1, 2)))
-    if not label or not _WORD.issuperset(label) or not words or words[0] not in _PLAIN:
+    if not words or words[0] not in _PLAIN or "PYCRICTL_ON_HOST" in os.environ:
         return None
-    socket = socket_of(os.environ, label, sudo=False)
-    if "PYCRICTL_ON_HOST" in os.environ or (way := known_way(socket)) is None:
+    if (way := known_way(socket_of(os.environ, label, sudo=False))) is None:
         return None
     for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -156,27 +139,15 @@ def run_kept(argv: Sequence[str]) -> int | None:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     start = start_message(argv[0].rpartition("/")[2], label, words, os.environ)
     try:
-        end = run(way, start, is_terminal=is_terminal)
+        return run(way, start, is_terminal=all(map(os.isatty, (0, 1, 2))))
     except OSError as exc:
-        os.write(2, f"pycrictl: cannot write to standard output: {exc.strerror}\n".lower().encode())
-        return 1
-    if not end.is_begun:
-        os.unlink(f"{socket}.way")
-        return None
-    if end.status == LOST_STATUS and is_lost(socket):
-        os.write(2, f"pycrictl: {label}: the connection has ended\n".encode())
-        return 1
-    return end.status
-
-
-class End:
-    """How a command ended.
-
-    If it has not begun, ``text`` has what was printed instead: errors, or else output.
-    """
-
-    def __init__(self, status: int, text: bytes, *, is_begun: bool, is_error: bool = True) -> None:
-        self.status, self.text, self.is_begun, self.is_error = status, text, is_begun, is_error
+        text = f"cannot write to standard output: {exc.strerror}".lower()
+    except HostError as exc:
+        if not exc.is_begun:
+            return None
+        text = f"{label}: {exc.message}"
+    os.write(2, f"pycrictl: {text}\n".encode())
+    return 1
 
 
 def run(
@@ -186,130 +157,171 @@ def run(
     is_terminal: bool,
     stdin: int | None = None,
     stdout: int = 1,
-) -> End:
-    """Run a command on a host as if it ran here.
+) -> int:
+    """Run a command on a host as if it ran here; return its exit status.
 
     Args:
         stdin: a descriptor that the command reads, if it does, unless it has the terminal.
         stdout: the descriptor that gets its standard output.
+
+    Raises:
+        HostError: it has not begun, or was cut off.
     """
-    if is_terminal:
-        return _run_on_terminal(words_of(way, start, is_terminal=True), is_shown="asks" in way)
-    terminals = [number for number in (stdout, 2) if os.isatty(number)]
+    terminals = [] if is_terminal else [fd for fd in (stdout, 2) if os.isatty(fd)]
     if terminals:
         size = os.get_terminal_size(terminals[0])
         start["environ"] += [f"COLUMNS={size.columns}", f"LINES={size.lines}"]
         start["terminals"] = [str(number) for number in terminals]
-    process = Process(words_of(way, start, is_terminal=False), stdin)
+    process = started(way, start, stdin, is_terminal=is_terminal)
     try:
+        if is_terminal:
+            _share_terminal(process)
         for is_error, data in process.pieces():
-            _write(2 if is_error else stdout, data)
+            write(2 if is_error else stdout, data)
     finally:
         process.close()
-    return process.end
+    return process.result()
+
+
+def started(
+    way: Fields, start: Fields, stdin: int | None = None, *, is_terminal: bool = False
+) -> Process:
+    """Start a command; what it is told is an argument, in hex for shells of any kind."""
+    sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
+    command = way["command"][0] % {"sudo": sudo, "start": pack(start).hex()}
+    flags = ["-T", "-o", "BatchMode=yes"]
+    if is_terminal:
+        flags = ["-tt", "-o", "LogLevel=ERROR"]
+    words = [*way["ssh"], *flags, "--", *way["name"], command]
+    process = Process(words, stdin, socket=way["socket"][0], is_terminal=is_terminal)
+    if is_terminal and "sudo" in way:
+        process.before.clear()  # sudo may ask for a password
+    return process
 
 
 class Process:
     """A running ssh, and the outputs of its command.
 
+    It gets a terminal of its own, which is hung up when this process ends, even if it is killed.
+
     Args:
-        stdin: its standard input: None for nothing, -1 for a pipe, whose end is ``stdin``.
-        is_bound: whether it gets a terminal of its own to control it, which is hung up when this
-            process ends, even if it is killed; else it may ask questions on this terminal, and
-            leave a control connection behind.
+        stdin: what it reads; None for nothing.
+        socket: of the control connection; without, it opens that, and asks on this terminal.
+        is_terminal: whether its own terminal is also its standard input and outputs; ``stdout`` is
+            the other end of that.
+
+    Attributes:
+        before: the last of what outputs have before the mark, by descriptors.
     """
 
     def __init__(
-        self, words: list[str], stdin: int | None = None, *, is_bound: bool = True
+        self,
+        words: list[str],
+        stdin: int | None = None,
+        *,
+        socket: str = "",
+        is_terminal: bool = False,
     ) -> None:
-        self.stdin = -1
-        if stdin is None:
-            given = os.open(os.devnull, os.O_RDONLY)
-        elif stdin < 0:
-            given, self.stdin = os.pipe()
+        self._socket, self._is_over, self._status = socket, False, -1
+        self._control, terminal = os.openpty() if socket else (-1, -1)
+        if is_terminal:
+            import termios
+
+            self.stdout, self.stderr = self._control, -1
+            termios.tcsetwinsize(terminal, termios.tcgetwinsize(1))
+            given = [terminal] * 3
         else:
-            given = os.dup(stdin)
-        self.stdout, out = os.pipe()
-        self.stderr, err = os.pipe()
-        self._before = {self.stdout: b"\n", self.stderr: b"\n"}  # what has come before the mark
-        self._is_bound, self._is_over, self._status = is_bound, False, -1
-        self._terminal, terminal = os.openpty() if is_bound else (-1, -1)
+            given = [os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)]
+            self.stdout, out = os.pipe()
+            self.stderr, err = os.pipe()
+            given += [out, err]
+        self.before = {fd: b"" for fd in (self.stdout, self.stderr) if fd >= 0}
         try:
-            self._pid = _spawn(words, (given, out, err), terminal)
+            self._pid = _spawn(words, given, terminal)
         finally:
-            for descriptor in {given, out, err, terminal} - {-1}:
+            for descriptor in {*given, terminal} - {-1}:
                 os.close(descriptor)
 
-    @property
-    def end(self) -> End:
-        """How it has ended, after ``close``."""
-        errors = self._before.get(self.stderr, b"").strip()
-        text = errors or self.answer.strip().partition(b"\n")[0]
-        is_begun = self.stdout not in self._before
-        return End(self._status, text, is_begun=is_begun, is_error=bool(errors))
-
-    @property
-    def answer(self) -> bytes:
-        """The last of what standard output has before the mark, or without one."""
-        return self._before.get(self.stdout, b"")
-
-    def pieces(self, timeout_s: float | None = None) -> Iterator[tuple[bool, bytes]]:
+    def pieces(
+        self, timeout_s: float | None = None, keyboard: Sequence[int] = ()
+    ) -> Iterator[tuple[bool, bytes]]:
         """Yield what both outputs have after the mark, and whether it is standard error.
+
+        Args:
+            keyboard: what is read here is written to the process's terminal.
 
         Raises:
             TimeoutError: nothing came for so long.
         """
-        left = [self.stdout, self.stderr]
+        left = [fd for fd in (self.stdout, self.stderr) if fd >= 0 and not self._is_over]
         while left:
-            # What is left behind may hold on to standard error.
-            lingers = self._is_over and not self._is_bound
-            ready = select.select(left, [], [], _LINGER_S if lingers else timeout_s)[0]
-            if lingers and not ready:
-                return
-            if not ready:
+            # The connection that was opened may hold on to standard error.
+            lingers = self._is_over and not self._socket
+            timeout_s = _LINGER_S if lingers else timeout_s
+            if not (ready := select.select([*left, *keyboard], [], [], timeout_s)[0]):
+                if lingers:
+                    return
                 raise TimeoutError
             for descriptor in ready:
-                if not (data := os.read(descriptor, _PIECE_BYTES)):
+                data = _read(descriptor)
+                if descriptor in keyboard:
+                    write(self._control, data or b"\x04")
+                elif not data:
                     self._is_over |= descriptor == self.stdout
                     left.remove(descriptor)
                 elif data := self._after_mark(descriptor, data):
                     yield descriptor == self.stderr, data
 
     def _after_mark(self, descriptor: int, data: bytes) -> bytes:
-        if descriptor not in self._before:
+        if descriptor not in self.before:
             return data
-        before, mark, data = (self._before[descriptor] + data).partition(MARK)
+        before, mark, data = (self.before[descriptor] + data).partition(MARK)
         if mark:
-            del self._before[descriptor]
+            del self.before[descriptor]
         else:
-            self._before[descriptor] = before[-_SEEN_BYTES:]
+            self.before[descriptor] = before[-PIECE_BYTES:]
         return data
 
     def close(self) -> int:
         """End it if it still runs, and what it runs on the host; return its exit status."""
         if self._status < 0:
-            for descriptor in {self.stdin, self.stdout, self.stderr, self._terminal} - {-1}:
+            for descriptor in {self.stdout, self.stderr, self._control} - {-1}:
                 os.close(descriptor)
             if not self._is_over:
                 os.kill(self._pid, signal.SIGTERM)
-            self._status = _status(os.waitpid(self._pid, 0)[1])
+            code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+            self._status = code if code >= 0 else 128 - code
         return self._status
 
-
-def feed(pieces: Iterable[bytes | memoryview], processes: Iterable[Process]) -> None:
-    """Write the same standard input to all processes, as fast as the slowest reads; then end it."""
-    left = [*processes]
-    for piece in pieces:
-        for process in [*left]:
+    def result(self) -> int:
+        """Return the command's exit status; HostError if it has not begun, or was cut off."""
+        status = self.close()
+        if self.stdout in self.before:
             try:
-                _write(process.stdin, piece)
-            except OSError:  # it reads no more, and its end tells why
-                left.remove(process)
-        if not left:
-            break
-    for process in left:
-        os.close(process.stdin)
-        process.stdin = -1
+                os.unlink(f"{self._socket}.way")
+            except OSError:
+                pass
+            raise self.failure()
+        if status == _LOST_STATUS:
+            until_s = time.monotonic() + _LINGER_S  # a connection ends after its commands
+            while known_way(self._socket) is not None and time.monotonic() < until_s:
+                time.sleep(0.02)
+            if known_way(self._socket) is None:
+                raise HostError("the connection has ended", is_begun=True)
+        return status
+
+    def failure(self) -> HostError:
+        """Return why the command has not begun, from what was printed instead."""
+        from pycrictl.base.units import escape, shorten
+
+        lines = []
+        for text in self.before.values():
+            last = text.decode(errors="replace").strip().rpartition("\n")[2]
+            lines.append(shorten(escape(last.strip()), 300))
+        if lines[-1]:  # standard error, or a terminal
+            return HostError(lines[-1])
+        answer = f'; it answers "{lines[0]}"' if lines[0] else ""
+        return HostError(f"it does not run the requested command{answer}")
 
 
 def _spawn(words: list[str], streams: Sequence[int], terminal: int) -> int:
@@ -327,74 +339,48 @@ def _spawn(words: list[str], streams: Sequence[int], terminal: int) -> int:
     )
 
 
-def _run_on_terminal(words: list[str], *, is_shown: bool) -> End:
-    """Run ssh on a terminal of its own, between which and this one everything is copied.
+def _share_terminal(process: Process) -> None:
+    """Copy everything between this terminal and that of ssh.
 
     ssh itself cannot be suspended over a kept connection: that would go on to read the keyboard.
-
-    Args:
-        is_shown: whether what comes before the command, such as a question of sudo, is shown.
     """
     import termios
     import tty
 
-    saved, size = termios.tcgetattr(0), termios.tcgetwinsize(1)
-    there, terminal = os.openpty()
-    termios.tcsetwinsize(terminal, size)
-    pid = _spawn(words, [terminal] * 3, terminal)
-    os.close(terminal)
+    saved, held = termios.tcgetattr(0), b""
 
     def resize(*_: object) -> None:
-        termios.tcsetwinsize(there, termios.tcgetwinsize(1))
+        termios.tcsetwinsize(process.stdout, termios.tcgetwinsize(1))
 
-    def suspend() -> None:
-        termios.tcsetattr(0, termios.TCSADRAIN, saved)
-        os.kill(0, signal.SIGSTOP)
-        tty.setraw(0)
-        resize()
-        os.write(there, b"\n")
-
-    before = held = b""
-    is_begun = is_shown
     signal.signal(signal.SIGWINCH, resize)
     try:
         tty.setraw(0)
-        while True:
-            ready = select.select([0, there], [], [])[0]
-            if 0 in ready:
-                if not (typed := os.read(0, _PIECE_BYTES)):
-                    break
-                _write(there, typed)
-            if there not in ready:
-                continue
-            try:
-                data = os.read(there, _PIECE_BYTES)
-            except OSError:  # the terminal's other end is closed
-                break
-            if not is_begun:
-                before = (before + data)[-_SEEN_BYTES:]
-                _, mark, data = before.partition(BEGUN)
-                is_begun = bool(mark)
+        for _, data in process.pieces(keyboard=[0]):
             *texts, data = (held + data).split(STOPPED)
             for text in texts:
-                _write(1, text)
-                suspend()
+                write(1, text)
+                termios.tcsetattr(0, termios.TCSADRAIN, saved)
+                os.kill(0, signal.SIGSTOP)
+                tty.setraw(0)
+                resize()
+                os.write(process.stdout, b"\n")
             at = data.rfind(b"\x1b")
             held = data[at:] if at >= 0 and STOPPED.startswith(data[at:]) else b""
-            _write(1, data[: len(data) - len(held)])
+            write(1, data[: len(data) - len(held)])
     finally:
+        signal.signal(signal.SIGWINCH, signal.SIG_DFL)
         termios.tcsetattr(0, termios.TCSADRAIN, saved)
-        os.close(there)
-        _, status = os.waitpid(pid, 0)
-    return End(_status(status), before, is_begun=is_begun)
 
 
-def _status(status: int) -> int:
-    number = os.waitstatus_to_exitcode(status)
-    return number if number >= 0 else 128 - number
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, PIECE_BYTES)
+    except OSError:  # the other end of a terminal is closed
+        return b""
 
 
-def _write(descriptor: int, data: bytes | memoryview) -> None:
+def write(descriptor: int, data: bytes | memoryview) -> None:
+    """Write all data, also where another program made the descriptor non-blocking."""
     view = memoryview(data)
     while view:
         try:

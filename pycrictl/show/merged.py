@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycrictl.base.units import escape
 from pycrictl.show import render
 from pycrictl.show.displays import phrases
-from pycrictl.show.records import Record
+from pycrictl.show.records import End, Event, Lines, Record
 from pycrictl.show.render import CONTROL, Screen, Table, Tone, colours_are_wanted
 
 if TYPE_CHECKING:
@@ -39,54 +39,65 @@ class Merged:
 
     Args:
         hosts: their labels, in the order of tables.
+
+    Attributes:
+        failed: how commands that did not succeed have ended, by host.
     """
 
     def __init__(self, env: Environment, hosts: Sequence[str]) -> None:
-        self._env = env
-        self._hosts = hosts
+        self._env, self._hosts = env, hosts
+        self.failed: dict[str, str] = {}
         self._records: dict[str, list[Record]] = {host: [] for host in hosts}
         self._ended: dict[str, str] = {}
         self._reasons: dict[str, str] = {}  # the last error of each host
         self._width = max(map(phrases.width, hosts))
         self._is_coloured = colours_are_wanted(env.environ, is_terminal=env.stdout_is_terminal)
         self._pulls: HostPulls | None = None
-        self._held: list[tuple[str, Sequence[bytes], bool]] = []
+        self._held: list[tuple[str, Lines]] = []
 
-    def take(self, host: str, record: Record) -> None:
-        if record.kind == "progress":
-            self._progress(host, record)
-        else:
-            self._records[host].append(record)
+    def show(self, event: tuple[str, Event] | None) -> None:
+        """Show what a host has sent, and what is due."""
+        match event:
+            case (host, Lines() as printed):
+                self._show_lines(host, printed)
+            case (host, End() as end):
+                self._show_end(host, end)
+            case (host, Record() as record) if record.kind == "progress":
+                self._show_progress(host, record)
+            case (host, Record() as record):
+                self._records[host].append(record)
+        if self._pulls is not None:
+            self._pulls.tick(time.monotonic())
 
-    def lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
-        told = [line for line in lines if is_error and line and not line.startswith(b"hint: ")]
-        if told:
-            self._reasons[host] = told[-1].decode(errors="replace").removeprefix("pycrictl: ")
+    def _show_lines(self, host: str, printed: Lines) -> None:
         if self._pulls is not None:  # below the display
-            self._held.append((host, lines, is_error))
+            self._held.append((host, printed))
+        is_error, out = printed.is_error, self._env.stdout
+        texts = [line.decode(errors="replace") for line in printed.lines]
+        if is_error:
+            out = self._env.stderr
+            told = [text for text in texts if text and not text.startswith("hint: ")]
+            if told:
+                self._reasons[host] = told[-1].removeprefix("pycrictl: ")
+        if self._pulls is not None:
             return
-        out = self._env.stderr if is_error else self._env.stdout
         label = f"{phrases.fill(host, self._width)} |"
         if self._is_coloured:
             label = f"\x1b[{_COLOURS[self._hosts.index(host) % len(_COLOURS)]}m{label}\x1b[0m"
         is_bare = bool(self._records[host])  # empty lines between tables
-        texts = (
-            re.sub(CONTROL, lambda c: escape(c[0]), line.decode(errors="replace")) for line in lines
-        )
-        out.write("".join(f"{label} {text}\n" for text in texts if text or not is_bare))
+        shown = [re.sub(CONTROL, lambda c: escape(c[0]), text) for text in texts]
+        out.write("".join(f"{label} {text}\n" for text in shown if text or not is_bare))
         out.flush()
 
-    def end(self, host: str, status: int, error: str) -> None:
-        reason = self._reasons.get(host, f"status {status}") if status else ""
-        self._ended[host] = error or reason
+    def _show_end(self, host: str, end: End) -> None:
+        if end.status or end.error:
+            self.failed[host] = "not reached" if end.error else f"status {end.status}"
+        reason = end.error or (self._reasons.get(host, self.failed[host]) if end.status else "")
+        self._ended[host] = reason
         if self._pulls is not None:
-            self._pulls.end(host, error or reason)
-        if error:
-            self._env.error(f"{host}: {error}")
-
-    def tick(self) -> None:
-        if self._pulls is not None:
-            self._pulls.tick(time.monotonic())
+            self._pulls.end(host, reason)
+        if end.error:
+            self._env.error(f"{host}: {end.error}")
 
     def __enter__(self) -> Merged:
         return self
@@ -95,12 +106,12 @@ class Merged:
         if self._pulls is not None:
             self._pulls.close()
             self._pulls = None
-        for host, lines, is_error in self._held:
-            self.lines(host, lines, is_error=is_error)
+        for host, printed in self._held:
+            self._show_lines(host, printed)
         if kind is None:
             self._write()
 
-    def _progress(self, host: str, record: Record) -> None:
+    def _show_progress(self, host: str, record: Record) -> None:
         content, form = record.content, record.form
         if form == "json":
             out = self._env.stderr if record.target == "stderr" else self._env.stdout

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TextIO
 
 from pycrictl.base import foreign
@@ -88,6 +89,24 @@ class Record(NamedTuple):
     def passes(self) -> bool:
         """Whether it is not kept until the command has ended."""
         return self.kind in ("progress", "board")
+
+
+class Lines(NamedTuple):
+    """Lines that a host has printed; very long ones are split."""
+
+    lines: Sequence[bytes]
+    is_error: bool = False
+
+
+class End(NamedTuple):
+    """The end of a host's command; ``error`` says why there is no exit status."""
+
+    status: int
+    error: str
+
+
+Event = Record | Lines | End
+"""What comes from a host."""
 
 
 def parsed(line: bytes) -> Record:

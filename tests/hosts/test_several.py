@@ -15,6 +15,7 @@ import pytest
 
 from pycrictl import __version__
 from pycrictl._proto import cri_pb2
+from pycrictl.hosts.session import MARK
 from tests.fakecri import FakeServer
 from tests.fakecri.server import serve
 from tests.hosts.answers import containers, images
@@ -39,8 +40,8 @@ def write(data):
         data = data[os.write(1, data):]
 def record(text):
     write(word + text + b"\\n")
-os.write(2, b"\\npycrictl-host\\n")
-write(b"\\npycrictl-host\\n")
+for output in (1, 2):
+    os.write(output, {mark!r})
 {body}
 """
 
@@ -55,7 +56,7 @@ def hostile(hosts: Hosts, name: str, body: str) -> Host:
     """Add a host whose program, of the right version, answers as it likes."""
     folder = hosts.folder / f"{name}-bin"
     folder.mkdir()
-    (folder / "pycrictl").write_text(_HOSTILE.format(version=__version__, body=body))
+    (folder / "pycrictl").write_text(_HOSTILE.format(version=__version__, mark=MARK, body=body))
     (folder / "pycrictl").chmod(0o755)
     return hosts.add(name, variables={"PATH": f"{folder}:{os.environ['PATH']}"})
 
