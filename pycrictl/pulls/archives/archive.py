@@ -196,7 +196,7 @@ def by_name(roots: Iterable[Root], name: str) -> Mapping[str, Root]:
     """Return images by canonical name; ``name`` is that of the only one without a name.
 
     Raises:
-        ArchiveError: an image has no name, or two have the same one.
+        ArchiveError: an image has no name, two have the same one, or there is no image.
     """
     images: dict[str, Root] = {}
     for root in roots:
@@ -205,6 +205,8 @@ def by_name(roots: Iterable[Root], name: str) -> Mapping[str, Root]:
         for known in map(checked_name, names):
             if images.setdefault(known, root).target.digest != root.target.digest:
                 raise ArchiveError(f"two images in the archive are named {quote(known)}")
+    if not images:
+        raise ArchiveError("no image is in the archive")
     return images
 
 

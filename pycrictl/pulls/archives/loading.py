@@ -104,7 +104,11 @@ class Load:
         try:
             for member in members:
                 self._receive(member)
-            images = archive.by_name(self._roots(), name)
+            roots = [
+                self._docker_root(image) if isinstance(image, DockerImage) else image
+                for image in archive.listed(self._lists)
+            ]
+            images = archive.by_name(roots, name)
             for image, root in images.items():
                 # Parts for other platforms may be missing, since pulls leave them out.
                 if not self._complete(root.target):
@@ -190,7 +194,6 @@ class Load:
             raise ArchiveError(f"{title} is damaged: its content has another digest") from exc
         except AlreadyExists:
             # Without its digest, or since somebody else has written it meanwhile.
-            self._abort(ref)
             self._holds(written, size_bytes)
         phase = Phase.WAITING if self._snapshotter else Phase.DONE
         self._show(title, size_bytes, phase, size_bytes)
@@ -261,17 +264,8 @@ class Load:
 
     # The images
 
-    def _roots(self) -> list[Root]:
-        """Return the images of the archive; write the manifests that Docker's format lacks."""
-        roots = [
-            self._docker_root(image) if isinstance(image, DockerImage) else image
-            for image in archive.listed(self._lists)
-        ]
-        if not roots:
-            raise ArchiveError("no image is in the archive")
-        return roots
-
     def _docker_root(self, image: DockerImage) -> Root:
+        """Write the manifest that Docker's format lacks."""
         config = self._blob(image.config)._replace(media_type=archive.CONFIG)
         layers = []
         for layer in map(self._blob, image.layers):
@@ -363,25 +357,18 @@ class Load:
     # The end
 
     def _abandon(self) -> None:
-        """Remove all that this load has written."""
+        """Have containerd collect all that this load has written."""
         with suppress(PycrictlError):
-            for resource in self._client.resources([self._lease]).get(self._lease, ()):
-                if resource.type == "ingests":
-                    self._abort(resource.id)
             own_leases.delete(self._client, self._lease, sync=True)
-
-    def _abort(self, ref: str) -> None:
-        with suppress(PycrictlError):
-            self._client.call("Content.Abort", ref=ref)
 
     def _finish(self) -> None:
         """Delete the lease, and those of interrupted loads which this one has completed."""
-        own = self._held(self._lease)
-        for lease in self._client.leases():
-            is_abandoned = own_leases.is_abandoned(lease.id, own_leases.LOAD_PREFIX)
-            if is_abandoned and own & self._held(lease.id):
-                own_leases.delete(self._client, lease.id)
-        own_leases.delete(self._client, self._lease)
-
-    def _held(self, lease: str) -> set[str]:
-        return {resource.id for resource in self._client.resources([lease]).get(lease, ())}
+        leases = [lease.id for lease in self._client.leases()]
+        abandoned = [
+            name for name in leases if own_leases.is_abandoned(name, own_leases.LOAD_PREFIX)
+        ]
+        held = self._client.resources([self._lease, *abandoned])
+        own = {resource.id for resource in held[self._lease]}
+        for lease, resources in held.items():
+            if lease == self._lease or not own.isdisjoint(blob.id for blob in resources):
+                own_leases.delete(self._client, lease)

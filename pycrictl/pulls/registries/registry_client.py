@@ -39,9 +39,6 @@ from pycrictl.runtime.containerd.store import (
     parse_document,
 )
 
-TIMEOUT_S: Final = 2.0
-"""Time limit of all requests for one manifest."""
-
 NO_ANSWER: Final = "no answer in time"
 _ACCEPT: Final = ", ".join(
     (
@@ -260,12 +257,14 @@ class ManifestRequest:
         credentials: those of the pull; None if they are not known.
         access: the way to the registry.
         keyring: the credentials where those of the pull are not known.
+        timeout_s: for all requests together.
     """
 
     reference: str
     credentials: Credentials | None = None
     access: RegistryAccess = field(default_factory=RegistryAccess)
     keyring: Keyring | None = None
+    timeout_s: float = 2.0
 
 
 KeyT = TypeVar("KeyT")
@@ -273,15 +272,21 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Answers(Generic[KeyT, AnswerT]):
-    """Answers being fetched in the background, all within ``TIMEOUT_S``; late ones are dropped.
+    """Answers being fetched in the background, all within ``timeout_s``; late ones are dropped.
 
     Attributes:
         known: the answers so far, by question.
     """
 
-    def __init__(self, questions: Iterable[KeyT], ask: Callable[[KeyT], AnswerT]) -> None:
+    def __init__(
+        self,
+        questions: Iterable[KeyT],
+        ask: Callable[[KeyT], AnswerT],
+        *,
+        timeout_s: float = 2.0,
+    ) -> None:
         self.known: dict[KeyT, AnswerT] = {}
-        self._until = time.monotonic() + TIMEOUT_S
+        self._until = time.monotonic() + timeout_s
 
         def run() -> None:
             for question in questions:
@@ -300,7 +305,7 @@ class Answers(Generic[KeyT, AnswerT]):
 
 def ask(question: ManifestRequest) -> Manifest | None:
     """Return an image's manifest for this machine's platform; None if it cannot be fetched."""
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + question.timeout_s
     for reference in question.access.meanings(question.reference):
         document = parse_document(_body(question, reference, until) or b"")
         if isinstance(document, Index) and (digest := document.digest_for(own_platform())):
@@ -313,24 +318,25 @@ def ask(question: ManifestRequest) -> Manifest | None:
 
 def find_digest(question: ManifestRequest) -> str | None:
     """Return the digest that an image has in its registry; empty if it is not there, or None."""
-    until = time.monotonic() + TIMEOUT_S
-    found = [_body(question, one, until) for one in question.access.meanings(question.reference)]
-    if body := next(filter(None, found), b""):
+    until = time.monotonic() + question.timeout_s
+    references = question.access.meanings(question.reference)
+    bodies = [_body(question, reference, until) for reference in references]
+    if body := next(filter(None, bodies), b""):
         return f"sha256:{hashlib.sha256(body).hexdigest()}"
-    return "" if b"" in found else None
+    return "" if b"" in bodies else None
 
 
 def _body(question: ManifestRequest, reference: Reference, until: float) -> bytes | None:
     """Return the manifest or index of a reference; empty if a server lacks it, None if unknown."""
-    found = None
+    absent = None
     for endpoint in question.access.endpoints(reference):
         with suppress(OSError):
             _, answer = _fetch(question, reference, endpoint, until)
             if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
                 return answer.body
             if answer.status == HTTPStatus.NOT_FOUND:
-                found = b""
-    return found
+                absent = b""
+    return absent
 
 
 def _fetch(
@@ -366,7 +372,7 @@ def answers(question: ManifestRequest) -> list[str]:
 
     Empty if there is only one, as the runtime's own error says it all then.
     """
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + question.timeout_s
 
     def ask_one(reference: Reference, endpoint: Endpoint) -> str:
         try:

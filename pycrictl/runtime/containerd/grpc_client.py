@@ -109,8 +109,7 @@ class ContainerdClient:
             version: str = self.call("Version.Version").version
         except Unimplemented as exc:
             raise Unimplemented(
-                f'the runtime at "{self.endpoint}" is not containerd,'
-                " and its pulls cannot be seen from outside",
+                f'the runtime at "{self.endpoint}" is not containerd, whose own API this needs',
                 code=exc.code,
                 details=exc.details,
             ) from None

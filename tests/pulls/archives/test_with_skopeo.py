@@ -1,4 +1,4 @@
-"""Archives on CRI-O: skopeo on the storage that the CRI names."""
+"""Archives on other runtimes than containerd; on CRI-O by skopeo, on the storage that CRI names."""
 
 from __future__ import annotations
 
@@ -56,3 +56,32 @@ def test_save_load_and_tag(storage: str, fake: FakeServer, tmp_path: Path, form:
     assert Run("-r", fake.endpoint, "tag", NAME, "app:2").code == 0
     assert config_of(f"{storage}docker.io/library/app:2") == {"Cmd": ["/hello"]}
     assert Run("-r", fake.endpoint, "load", "-i", str(out)).stdout == f"{NAME}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["save", NAME, "-o", "out.tar"], "copy --quiet containers-storage:@"),
+        (["load", "-i", "in.tar"], "copy --quiet oci-archive:"),
+        (["tag", NAME, "app:2"], "containers-storage:docker.io/library/app:2"),
+    ],
+)
+def test_without_skopeo_the_command_is_told(
+    fake: FakeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    command: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "/nowhere")
+    (tmp_path / "in.tar").write_bytes(tar(layout()))
+    image = cri_pb2.Image(id=digest_of(CONFIG), repo_tags=[NAME])
+    fake.offer("ImageStatus", cri_pb2.ImageStatusResponse(image=image))
+    fake.offer("ImageFsInfo", cri_pb2.ImageFsInfoResponse())
+    for runtime, said in (("cri-o", command), ("other", "is not containerd")):
+        fake.offer("Version", cri_pb2.VersionResponse(version="0.1.0", runtime_name=runtime))
+        done = Run("-r", fake.endpoint, *words)
+        assert (done.code, done.stdout) == (1, "")
+        assert said in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["in.tar"]

@@ -33,19 +33,20 @@ INDEX = {
     ]
 }
 ME = Credentials("me", "se:cret")
+BUSY_S = 30.0
+"""Long enough for a busy machine."""
+
 BASIC = f"Basic {base64.b64encode(b'me:se:cret').decode()}"
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
-    """Serve a registry, with a timeout that is long enough for a busy machine."""
-    monkeypatch.setattr(registry_client, "TIMEOUT_S", 30.0)
+def server() -> Iterator[FakeRegistry]:
     with fake_registry() as registry:
         yield registry
 
 
 def question(server: FakeRegistry, credentials: Credentials | None = None) -> ManifestRequest:
-    return ManifestRequest(f"{server.host}/b:1", credentials)
+    return ManifestRequest(f"{server.host}/b:1", credentials, timeout_s=BUSY_S)
 
 
 def sizes(found: Manifest | None) -> list[int]:
@@ -141,8 +142,7 @@ def test_odd_answers(server: FakeRegistry, document: bytes) -> None:
     assert ask(question(server)) is None
 
 
-def test_an_answer_that_comes_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry_client, "TIMEOUT_S", 0.0)
+def test_an_answer_that_comes_late_is_dropped() -> None:
     asked, answer = threading.Event(), threading.Event()
 
     def late(question: str) -> str:
@@ -150,7 +150,7 @@ def test_an_answer_that_comes_late_is_dropped(monkeypatch: pytest.MonkeyPatch) -
         answer.wait()
         return question
 
-    found = Answers(["a"], late)
+    found = Answers(["a"], late, timeout_s=0.0)
     assert asked.wait()
     assert found.are_complete
     answer.set()
@@ -174,7 +174,8 @@ def files(folder: Path, registries: str, auths: dict[str, Any] | None = None) ->
 
 
 def crio(reference: str, root: str, credentials: Credentials | None = None) -> ManifestRequest:
-    return ManifestRequest(reference, credentials, CrioAccess({}, {}, root))
+    access = CrioAccess({}, {}, root)
+    return ManifestRequest(reference, credentials, access, timeout_s=BUSY_S)
 
 
 def test_a_mirror_is_asked_first_and_without_the_credentials_of_the_pull(
@@ -203,7 +204,9 @@ def test_a_registry_behind_a_proxy(server: FakeRegistry) -> None:
     server.documents["/token"] = b'{"token": "good"}'
     with forward_proxy({"registry.test": server.host}) as proxy:
         access = Plain({"HTTP_PROXY": proxy.url.replace("//", "//me:se%2Fcret@")})
-        assert sizes(ask(ManifestRequest("registry.test/b:1", access=access))) == [1000]
+        assert sizes(
+            ask(replace(question(server), reference="registry.test/b:1", access=access))
+        ) == [1000]
     known = f"Basic {base64.b64encode(b'me:se/cret').decode()}"
     assert {request[2] for request in proxy.requests} == {known}
     assert [request[1] for request in proxy.requests] == [
