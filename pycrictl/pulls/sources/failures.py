@@ -2,7 +2,8 @@
 
 A pull that fails before its first byte leaves nothing in containerd. But containerd and the kubelet
 each log it to the journal, and the pod's container has a waiting reason. The kubelet retries after
-10 s, then after twice as long each time, up to 5 minutes.
+10 s, then after twice as long each time, up to 5 minutes. Without the API server, neither the pod
+of a failure nor the time of its next try is known.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -42,14 +43,6 @@ _ONE_ATTEMPT_S: Final = 3.0
 _QUOTED: Final = r'"((?:[^"\\]|\\.)*)"'
 _CONTAINERD: Final = rf'msg="PullImage \\"([^"\\]+)\\" failed" error={_QUOTED}'
 _KUBELET: Final = rf'"PullImage from image service failed" err={_QUOTED} image={_QUOTED}'
-_AWAITED: Final = (
-    r"&Container\{Name:[^,]*,Image:(?P<image>[^,]+),.* start failed in pod"
-    r" (?P<name>[^_ ]+)_(?P<ns>[^( ]+)\([^)]*\): (?:ErrImagePull|ImagePullBackOff)",
-    r"with (?:ErrImagePull|ImagePullBackOff): .*?image [\\\"]+(?P<image>[^\\\" ]+)[\\\"]+.*"
-    r' pod="(?P<ns>[^"/]+)/(?P<name>[^"]+)"',
-)
-"""Two kubelet lines that name a pod and an image, from a container's start and the pod's sync."""
-
 _DONE: Final = r'msg="PullImage \\"([^"\\]+)\\" returns image reference'
 _WRAPPINGS: Final = (
     r"^(?:rpc error: code = \w+ desc = |Back-off pulling image \"[^\"]*\"(?:: |$)|ErrImagePull: "
@@ -124,18 +117,7 @@ def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
         if before is not None:
             attempts = before.attempts + (line.at_s - before.at_s >= _ONE_ATTEMPT_S)
         found[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
-    for image, pod in awaited(lines):
-        if (failure := found.get(canonical(image))) is not None and not failure.pod:
-            found[canonical(image)] = failure._replace(pod=pod)
     return found
-
-
-def awaited(lines: Iterable[JournalLine]) -> Iterator[tuple[str, str]]:
-    """Iterate over the images that pods could not get, and the pods, from the kubelet's log."""
-    for line in lines:
-        for pattern in _AWAITED:
-            if found := re.search(pattern, line.message):
-                yield found["image"], f"{found['ns']}/{found['name']}"
 
 
 def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:

@@ -17,7 +17,6 @@ from pycrictl.pulls.sources.failures import (
     Causes,
     Failure,
     Failures,
-    awaited,
     cause,
     from_journal,
     from_pods,
@@ -96,29 +95,6 @@ def test_a_containerd_that_logs_json() -> None:
     over = {"msg": f'PullImage "{WEB}" returns image reference "sha256:1"'}
     lines += [JournalLine(6.0, "containerd", json.dumps(over)), JournalLine(7.0, "x", "{broken")]
     assert from_journal(lines) == {}
-
-
-SYNC = (
-    'E1122 19:00:00.3 1 pod_workers.go:1301] "Error syncing pod, skipping" err="failed to'
-    ' \\"StartContainer\\" for \\"main\\" with ErrImagePull: \\"rpc error: code = NotFound desc ='
-    f' failed to pull and unpack image \\\\\\"{WEB}\\\\\\": no\\"" pod="shop/web" podUID="u1"'
-)
-BACK_OFF = SYNC.replace("ErrImagePull", "ImagePullBackOff").replace(
-    "rpc error: code = NotFound desc = failed to pull and unpack image", "Back-off pulling image"
-)
-START = (
-    'E1122 19:00:00.3 1 kuberuntime_manager.go:1256] "Unhandled Error" err="container'
-    f" &Container{{Name:main,Image:{WEB},Command:[],Args:[],}} start failed in pod"
-    ' web_shop(u1): ErrImagePull: rpc error" logger="UnhandledError"'
-)
-
-
-@pytest.mark.parametrize("line", [SYNC, BACK_OFF, START])
-def test_whose_pull_it_was_as_the_kubelet_wrote(line: str) -> None:
-    lines = [containerd(100.0), JournalLine(100.3, "kubelet", line)]
-    assert list(awaited(lines)) == [(WEB, "shop/web")]
-    (failure,) = from_journal(lines).values()
-    assert (failure.pod, failure.cause) == ("shop/web", f"{WEB}: not found")
 
 
 def test_what_pods_wait_for_in_vain() -> None:
