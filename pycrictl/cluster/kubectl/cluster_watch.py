@@ -75,7 +75,7 @@ def watch(
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
     conclude(outcome, str(pod or ""), sink)
-    return bool(outcome.seen)
+    return outcome is not None
 
 
 async def _follow(kubectl: Kubectl, follow: Follow, on_pull: _OnPull, on_note: _OnNote) -> None:

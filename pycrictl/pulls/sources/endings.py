@@ -112,24 +112,21 @@ class Pace:
     follow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WatchOutcome:
-    """Whether any pull was seen; the errors of the failed ones, by image."""
-
-    seen: bool
-    failures: Mapping[str, str] = field(default_factory=dict)
+Outcome = Mapping[str, str] | None
+"""How a watch ended: the errors of the failed pulls by image; None if no pull was seen."""
 
 
 def failures_in(view: View) -> dict[str, str]:
     return {name: pull.error for name, pull in view.pulls.items() if pull.has_failed}
 
 
-def conclude(outcome: WatchOutcome, pod: str, sink: Sink) -> None:
+def conclude(outcome: Outcome, pod: str, sink: Sink) -> None:
     """Say if nothing was seen; raise ``PullFailed`` with the reason of the first failure."""
-    if not outcome.seen:
+    if outcome is None:
         whose = f' for "{pod}"' if pod else ""
-        sink.note(f"no image is being pulled{whose}")
-    for image, reason in outcome.failures.items():
-        more = f" (and {len(outcome.failures) - 1} more)" if len(outcome.failures) > 1 else ""
+        return sink.note(f"no image is being pulled{whose}")
+    for image, reason in outcome.items():
+        more = f" (and {len(outcome) - 1} more)" if len(outcome) > 1 else ""
         name = f" of {quote_reference(image)}" if image else ""
         raise PullFailed(f"the pull{name} failed: {reason}{more}")
+    return None

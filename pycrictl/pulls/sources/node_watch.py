@@ -55,10 +55,10 @@ from pycrictl.pulls.sources.endings import (
     REOPEN_PAUSES_S,
     SETTLE_S,
     Endings,
+    Outcome,
     Pace,
     PollResult,
     Sink,
-    WatchOutcome,
     conclude,
     failures_in,
 )
@@ -129,7 +129,7 @@ class NodeWatch:
             raise Interrupted("stopped watching; the pulls go on") from None
         conclude(outcome, self.pod, self.sink)
 
-    def _run(self) -> WatchOutcome:
+    def _run(self) -> Outcome:
         self._sandbox = Lookup(self.client).find_pod(self.pod) if self.pod else None
         self._found = self._find_container()
         own: list[str] = []
@@ -169,7 +169,7 @@ class NodeWatch:
         # The client may be connected to a proxy whose admin socket is not at the usual path.
         return open_stream(self.proxy or self.client, pod_id, container_id)
 
-    def _watch_inside(self) -> WatchOutcome:
+    def _watch_inside(self) -> Outcome:
         image, references = self.image, self._images()
         pods = self.pods.pods if self.pods is not None else tuple
         owners = ImageOwners(pods, names_pods=references is None) if self.pods else None
@@ -228,7 +228,7 @@ def watch_runtime(
     sink: Sink,
     pace: Pace,
     causes: Causes | None,
-) -> WatchOutcome:
+) -> Outcome:
     """Poll a runtime until no wanted pull runs any more, or without end."""
     quiet_since: float | None = None
     endings = Endings(tracker, sink)
@@ -254,7 +254,7 @@ def watch_runtime(
         elif quiet_since is None:
             quiet_since = now
         elif not pace.follow and now - quiet_since >= SETTLE_S:
-            return WatchOutcome(seen=has_seen or bool(view.pulls), failures=failures_in(view))
+            return failures_in(view) if has_seen or view.pulls else None
         time.sleep(pace.interval_s)
 
 

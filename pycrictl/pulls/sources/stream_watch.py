@@ -27,9 +27,9 @@ from pycrictl.pulls.messages import MAX_MESSAGE_BYTES, MessageReader
 from pycrictl.pulls.sources.endings import (
     REOPEN_PAUSES_S,
     Endings,
+    Outcome,
     Pace,
     Sink,
-    WatchOutcome,
     failures_in,
 )
 from pycrictl.pulls.sources.failures import cause
@@ -150,7 +150,7 @@ class _StreamWatch:
         self._broken_at: float | None = None
         self._tracker.is_known = False
 
-    async def run(self) -> WatchOutcome:
+    async def run(self) -> Outcome:
         async with asyncio.TaskGroup() as tasks:
             ticking = tasks.create_task(self._tick())
             try:
@@ -166,7 +166,7 @@ class _StreamWatch:
             )
             if self._broken_at is not None:
                 failures = {**dict.fromkeys(unfinished, _LOST), **failures}
-        return WatchOutcome(seen=self._has_seen, failures=failures)
+        return failures if self._has_seen else None
 
     async def _tick(self) -> None:
         while True:
@@ -252,7 +252,7 @@ def watch_stream(
     *,
     timeout_s: float,
     pace: Pace,
-) -> WatchOutcome:
+) -> Outcome:
     """Watch a runtime's own stream; request a new URL whenever it breaks."""
     endings = Endings(tracker, sink)
 
@@ -266,7 +266,7 @@ def watch_stream(
     return watch_pulls(opened, endings, pace=pace)
 
 
-def watch_pulls(follow_stream: Follow, endings: Endings, *, pace: Pace) -> WatchOutcome:
+def watch_pulls(follow_stream: Follow, endings: Endings, *, pace: Pace) -> Outcome:
     """Watch streams until one ends cleanly; open another one whenever one breaks."""
     try:
         return run_in_loop(_StreamWatch(follow_stream, endings, pace).run())
