@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.host_boards import HostBoards
     from pycrictl.cli.persona import Persona
-    from pycrictl.copy.method import Opened
+    from pycrictl.copy.methods import Opened
     from pycrictl.runtime.cri.calls.client import CriClient
     from pycrictl.show.displays.block import Viewer
     from pycrictl.show.displays.outlet import Mode, Outlet, Stdout

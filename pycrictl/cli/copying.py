@@ -31,8 +31,8 @@ from pycrictl.base.units import plural, quote
 from pycrictl.cli import complete
 from pycrictl.cli import options as cli_options
 from pycrictl.cli.context import AppContext
-from pycrictl.copy import ends
-from pycrictl.copy.method import CopyOptions, Method, Opened, first_to_serve, on_this_node
+from pycrictl.copy import methods
+from pycrictl.copy.methods import CopyOptions, Method, Opened, first_to_serve, on_this_node
 from pycrictl.copy.rules import spec
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -298,9 +298,9 @@ def _into(
     rules, path = options.rules, request.destination.path
     if request.sources[0].is_stream:
         kind = None if spec.SINGLE_VARIABLE in env.environ else spec.SourceKind.ARCHIVE
-        return ends.unpack_to(method, env.stdin.fileno(), path, rules, watch, kind=kind)
+        return methods.unpack_to(method, env.stdin.fileno(), path, rules, watch, kind=kind)
     local = [source.path for source in request.sources]
-    return ends.copy_to(method, local, path, rules, watch, follow=options.follow)
+    return methods.copy_to(method, local, path, rules, watch, follow=options.follow)
 
 
 def _out_of(
@@ -314,8 +314,8 @@ def _out_of(
     rules, follow = options.rules, options.follow
     if not local.is_stream:
         rules = rules._replace(umask=_umask())
-        return ends.copy_from(method, path, local.path, rules, watch, follow=follow)
-    with closing(ends.pack_from(method, path, rules, watch, follow=follow)) as pieces:
+        return methods.copy_from(method, path, local.path, rules, watch, follow=follow)
+    with closing(methods.pack_from(method, path, rules, watch, follow=follow)) as pieces:
         while True:
             try:
                 piece = next(pieces)

@@ -17,7 +17,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import CopyError, FailedPrecondition, PycrictlError, Unimplemented
-from pycrictl.copy import ends, on_node
+from pycrictl.copy import methods, on_node
 from pycrictl.copy.on_node import ContainerRoot, FirstProcess, OnNode
 from pycrictl.copy.tree.places import NOBODY, IdMap
 from pycrictl.copy.tree.walk import Watch
@@ -111,7 +111,7 @@ def test_the_cgroup_of_another_container(
 def test_wildcards(container: subprocess.Popen[bytes], tmp_path: Path) -> None:
     def out(path: str, local: Path) -> None:
         method = OnNode(told(container.pid))
-        ends.copy_from(method, path.encode(), os.fsencode(local), KEEP, UNWATCHED)
+        methods.copy_from(method, path.encode(), os.fsencode(local), KEEP, UNWATCHED)
 
     check_wildcards(out, tmp_path / "root/etc", "/etc", tmp_path / "here")
     (tmp_path / "root/u").mkdir()
@@ -149,15 +149,17 @@ def test_a_user_namespace() -> None:
         inside, tree = top / "root", os.fsencode(top / "tree")
         with start(inside, users="0 100000 65536\n") as process:
             method = OnNode(told(process.pid))
-            ends.copy_to(OnNode(told(process.pid, uid=5, gid=6)), [tree], b"/a", PLAIN, UNWATCHED)
+            methods.copy_to(
+                OnNode(told(process.pid, uid=5, gid=6)), [tree], b"/a", PLAIN, UNWATCHED
+            )
             assert owners(inside, "a", "a/sub", "a/sub/f", "a/l") == [(100_005, 100_006)] * 4
-            ends.copy_to(method, [tree], b"/b", KEEP, UNWATCHED)
+            methods.copy_to(method, [tree], b"/b", KEEP, UNWATCHED)
             assert owners(inside, "b", "b/sub/f") == [(100_000, 100_000), (101_000, 102_000)]
-            ends.copy_from(method, b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
+            methods.copy_from(method, b"/b", os.fsencode(top / "c"), KEEP, UNWATCHED)
             assert owners(top, "c/sub/f") == [(1000, 2000)]
             os.chown(top / "tree/sub/f", 70_000, 0)
             with pytest.raises(CopyError, match="no user or group 70000"):
-                ends.copy_to(method, [tree], b"/d", KEEP, UNWATCHED)
+                methods.copy_to(method, [tree], b"/d", KEEP, UNWATCHED)
             assert sorted(path.name for path in inside.iterdir()) == ["a", "b", "old"]
 
 
@@ -247,7 +249,7 @@ def test_a_container_that_stops_halfway(container: subprocess.Popen[bytes], tmp_
     (tmp_path / "here").mkdir()
     for copy, source, target, process in (
         (copy_in, f"{tmp_path}/big", "/etc/f", container),
-        (ends.copy_from, "/etc", f"{tmp_path}/here", start(tmp_path / "root")),
+        (methods.copy_from, "/etc", f"{tmp_path}/here", start(tmp_path / "root")),
     ):
         watch = Watch(lambda _, process=process: stop(process), ignore)  # type: ignore[misc]
         with pytest.raises(FailedPrecondition, match="has stopped"):

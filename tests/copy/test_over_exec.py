@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from pycrictl.base.errors import CopyError, PycrictlError, Unimplemented
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.over_exec import CommandResult, OverExec, Remote
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -48,10 +48,14 @@ class Copies(Remote):
         self.watch = Watch(self.counted.append, self.skipped.append)
 
     def copy_to(self, local: Path, path: Path | str, rules: Rules = PLAIN) -> Summary:
-        return ends.copy_to(self.method, [os.fsencode(local)], os.fsencode(path), rules, self.watch)
+        return methods.copy_to(
+            self.method, [os.fsencode(local)], os.fsencode(path), rules, self.watch
+        )
 
     def copy_from(self, path: Path | str, local: Path, rules: Rules = PLAIN) -> Summary:
-        return ends.copy_from(self.method, os.fsencode(path), os.fsencode(local), rules, self.watch)
+        return methods.copy_from(
+            self.method, os.fsencode(path), os.fsencode(local), rules, self.watch
+        )
 
     def run(self, *command: str) -> CommandResult:
         self._note(command)
@@ -140,7 +144,7 @@ def test_what_a_refused_copy_leaves_is_named(copies: Copies, tmp_path: Path) -> 
     for data, is_left in ((bad, False), (large + bad, True)):
         (tmp_path / "a.tar").write_bytes(data)
         with (tmp_path / "a.tar").open("rb") as tar, pytest.raises(CopyError) as info:
-            ends.unpack_to(copies.method, tar.fileno(), bytes(dst), PLAIN, copies.watch)
+            methods.unpack_to(copies.method, tar.fileno(), bytes(dst), PLAIN, copies.watch)
         assert 'contains ".."' in info.value.message
         assert info.value.message.endswith("the copy is incomplete") is is_left
         hint = f'anything that had arrived was left in "{dst}"' if is_left else None
@@ -176,7 +180,7 @@ def test_what_tar_must_not_write(
     copies.tar = CommandResult(status, stdout, stderr)
     with pytest.raises(PycrictlError, match=line):
         copies.copy_from(tmp_path / "f", tmp_path / "out")
-    pieces = ends.pack_from(copies.method, os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
+    pieces = methods.pack_from(copies.method, os.fsencode(tmp_path / "f"), PLAIN, copies.watch)
     passed: list[bytes] = []
     with pytest.raises(PycrictlError, match=line):
         passed.extend(map(bytes, pieces))

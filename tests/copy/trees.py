@@ -12,12 +12,12 @@ from zlib import crc32
 import pytest
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.archive import archives
 from pycrictl.copy.archive.archives import TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.pack import Measured, pack
-from pycrictl.copy.method import Method
+from pycrictl.copy.methods import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import SourceKind
@@ -91,7 +91,7 @@ def copied(
 
 
 def copy_in(method: Method, local: bytes, path: bytes, rules: Rules, watch: Watch) -> Summary:
-    return ends.copy_to(method, [local], path, rules, watch)
+    return methods.copy_to(method, [local], path, rules, watch)
 
 
 directly: Copy = partial(copied, is_packed=False)

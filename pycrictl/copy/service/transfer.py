@@ -21,7 +21,7 @@ from typing import Final
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.copy.archive.archives import Archive, Spool
 from pycrictl.copy.archive.pack import PIECE_BYTES, Census, measure, pack
-from pycrictl.copy.method import Method
+from pycrictl.copy.methods import Method
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.transfer.messages import (

@@ -18,7 +18,7 @@ from websockets.sync.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from pycrictl._proto import cri_pb2
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
 from pycrictl.copy.transfer.messages import (
@@ -58,10 +58,12 @@ class Copier(OverRpc):
     def out(self, path: str, local: Path, on_total: Callable[[int], Any] | None = None) -> Summary:
         """Copy out of the container; ``on_total`` is called between the call and the stream."""
         watch = self.watch._replace(on_total=on_total or self.watch.on_total)
-        return ends.copy_from(self, path.encode(), os.fsencode(local), Rules(), watch)
+        return methods.copy_from(self, path.encode(), os.fsencode(local), Rules(), watch)
 
     def into(self, local: Path | str, path: str, rules: Rules | None = None) -> Summary:
-        return ends.copy_to(self, [os.fsencode(local)], path.encode(), rules or Rules(), self.watch)
+        return methods.copy_to(
+            self, [os.fsencode(local)], path.encode(), rules or Rules(), self.watch
+        )
 
 
 @pytest.fixture(autouse=True)

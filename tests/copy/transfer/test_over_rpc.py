@@ -29,7 +29,7 @@ from pycrictl.base.errors import (
     Unimplemented,
     UpgradeRefused,
 )
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -106,13 +106,13 @@ def test_copying_out(fake: FakeServer, server: CopyServer, copier: Copier, tmp_p
 def test_archives(fake: FakeServer, server: CopyServer, copier: Copier, tmp_path: Path) -> None:
     server.script = sending(HONEST, piece_bytes=100)
     written = b""
-    for piece in ends.pack_from(copier, b"/x/d", Rules(), copier.watch):
+    for piece in methods.pack_from(copier, b"/x/d", Rules(), copier.watch):
         written += piece
         assert (copier.bytes, copier.totals) == (len(written), [len(HONEST)])
     assert written == HONEST
     server.script = sending(DAMAGED)
     with pytest.raises(CopyError, match="another checksum"):
-        b"".join(ends.pack_from(copier, b"/x/d", Rules(), copier.watch))
+        b"".join(methods.pack_from(copier, b"/x/d", Rules(), copier.watch))
     server.script = server.take
     assert unpacked(copier, HONEST, tmp_path) == SIZES
     assert server.received == HONEST
@@ -125,13 +125,13 @@ def test_archives(fake: FakeServer, server: CopyServer, copier: Copier, tmp_path
 def test_rules_for_an_archive_that_is_not_unpacked(server: CopyServer, copier: Copier) -> None:
     server.script = sending(HONEST)
     with pytest.raises(CopyError, match="no more than 1 entry"):
-        b"".join(map(bytes, ends.pack_from(copier, b"/x/d", Rules(max_entries=1), copier.watch)))
+        b"".join(map(bytes, methods.pack_from(copier, b"/x/d", Rules(max_entries=1), copier.watch)))
 
 
 def unpacked(copier: Copier, data: bytes, folder: Path) -> Summary:
     (folder / "a.tar").write_bytes(data)
     with (folder / "a.tar").open("rb") as file:
-        return ends.unpack_to(copier, file.fileno(), b"/to", Rules(), copier.watch)
+        return methods.unpack_to(copier, file.fileno(), b"/to", Rules(), copier.watch)
 
 
 def test_a_directory_is_not_asked_for_as_if_for_an_archive() -> None:
@@ -217,10 +217,10 @@ def test_what_the_calls_cannot_carry(fake: FakeServer, copier: Copier, tree: Pat
         with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
             copier.into(tree, "/to", rules)
         with pytest.raises(Unimplemented, match="CopyToContainer cannot"):
-            ends.unpack_to(copier, -1, b"/to", rules, copier.watch)
+            methods.unpack_to(copier, -1, b"/to", rules, copier.watch)
     for path, follow, why in ((b"/x", True, "-L"), (b"/\xff", False, "UTF-8")):
         with pytest.raises(Unimplemented, match=why) as caught:
-            ends.copy_from(copier, path, bytes(tree / "n"), Rules(), copier.watch, follow=follow)
+            methods.copy_from(copier, path, bytes(tree / "n"), Rules(), copier.watch, follow=follow)
         assert "--method node" in (caught.value.hint or "")
     assert fake.calls == []
 
@@ -233,12 +233,12 @@ def test_a_runtime_without_the_calls_is_asked_first(copier: Copier, tree: Path) 
     reading, writing = os.pipe()
     os.write(writing, HONEST)
     with pytest.raises(Unimplemented, match="CopyToContainer"):
-        ends.unpack_to(copier, reading, b"/to", Rules(), copier.watch)
+        methods.unpack_to(copier, reading, b"/to", Rules(), copier.watch)
     assert os.read(reading, 10_000) == HONEST
     os.close(reading)
     os.close(writing)
     with pytest.raises(Unimplemented):
-        next(ends.pack_from(copier, b"/x", Rules(), copier.watch))
+        next(methods.pack_from(copier, b"/x", Rules(), copier.watch))
     assert (copier.totals, copier.bytes, copier.skipped) == ([], 0, [])
 
 

@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.copy import ends, on_node
-from pycrictl.copy.method import Method
+from pycrictl.copy import methods, on_node
+from pycrictl.copy.methods import Method
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.transfer.over_rpc import OverRpc
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -144,8 +144,8 @@ def test_no_escape_while_a_component_is_exchanged(cp: Cp, folder: Path, is_relat
                     (copy_in, f"{folder}/data", f"{PLAY}/dir/data"),
                     (copy_in, f"{folder}/data", f"{PLAY}/dir/sub"),
                     (copy_in, f"{folder}/sub/.", f"{PLAY}/dir/sub"),
-                    (ends.copy_from, f"{PLAY}/dir/sub", f"{local}/{number}"),
-                    (ends.copy_from, PLAY, f"{local}/tree-{number}"),
+                    (methods.copy_from, f"{PLAY}/dir/sub", f"{local}/{number}"),
+                    (methods.copy_from, PLAY, f"{local}/tree-{number}"),
                 ):
                     try:
                         act(method, source.encode(), target.encode(), Rules(), UNWATCHED)

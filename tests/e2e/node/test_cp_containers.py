@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base.errors import CopyError
-from pycrictl.copy import ends, over_exec
+from pycrictl.copy import methods, over_exec
 from pycrictl.copy.rules.policy import Rules
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.copy.trees import UNWATCHED
@@ -88,6 +88,6 @@ def test_tar_that_is_killed(start_container: Start, folder: Path) -> None:
     with CriClient(cp.endpoint.removeprefix("unix://"), timeout_s=30) as client:
         method = over_exec.OverExec(over_exec.Remote(client, cp.id, silence_s=3))
         with pytest.raises(CopyError, match="the copy is incomplete") as info:
-            ends.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
+            methods.copy_to(method, [bytes(big)], b"/tmp/new", Rules(), UNWATCHED)
     killer.join()
     assert 'anything that had arrived was left in "/tmp/new"' in (info.value.hint or "")

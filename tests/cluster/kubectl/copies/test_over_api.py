@@ -15,7 +15,7 @@ import pytest
 
 from pycrictl.base.errors import ConnectError, CopyError, Exhausted, PycrictlError, StreamError
 from pycrictl.cluster.kubectl.copies import Lost
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.archive.pack import Measured
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -72,10 +72,10 @@ def test_more_than_is_allowed(work: Workstation) -> None:
     reading, writing = os.pipe()
     os.write(writing, member(b"f", FILE, bytes(64 * MIB))[:1024])  # and nothing else
     with pytest.raises(CopyError, match=refused):
-        ends.unpack_to(work.method(), reading, b"/to", rules, work.watch)
+        methods.unpack_to(work.method(), reading, b"/to", rules, work.watch)
     assert work.agent.audits == []
     with pytest.raises(CopyError, match=refused):
-        next(ends.pack_from(work.method(), b"/to/f", rules, work.watch))
+        next(methods.pack_from(work.method(), b"/to/f", rules, work.watch))
     assert work.relay.passed < 16 * MIB
     assert (work.agent.audits, work.left()) == (["abandoned"], [])
     os.close(reading)
@@ -295,7 +295,7 @@ def test_bytes_go_before_all_are_there(work: Workstation) -> None:
     assert (work.left(), work.notes) == ([], [])
     work.totals.clear()
     work.bytes = 0
-    pieces = b"".join(map(bytes, ends.pack_from(work.method(), b"/to/f", Rules(), work.watch)))
+    pieces = b"".join(map(bytes, methods.pack_from(work.method(), b"/to/f", Rules(), work.watch)))
     assert pieces == archive()
     assert work.totals == [work.bytes, work.bytes] == [len(pieces)] * 2
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pycrictl.cluster.kubectl.copies import CopyApi, OverApi, RetryPolicy
-from pycrictl.copy import ends
+from pycrictl.copy import methods
 from pycrictl.copy.archive.archives import Archive
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules, Skipped
@@ -61,7 +61,9 @@ class Client:
 
     def into(self, local: Path | str, path: str, **rules: Any) -> Summary:
         method = self.method()
-        return ends.copy_to(method, [os.fsencode(local)], path.encode(), Rules(**rules), self.watch)
+        return methods.copy_to(
+            method, [os.fsencode(local)], path.encode(), Rules(**rules), self.watch
+        )
 
     def write(self, archive: Archive, path: str = "/to", /, **rules: Any) -> Summary:
         """Copy an archive that is not checked on this side."""
@@ -69,7 +71,7 @@ class Client:
 
     def out(self, path: str, local: Path | str, *, follow: bool = False) -> Summary:
         method, to = self.method(), os.fsencode(local)
-        return ends.copy_from(method, path.encode(), to, Rules(), self.watch, follow=follow)
+        return methods.copy_from(method, path.encode(), to, Rules(), self.watch, follow=follow)
 
 
 class Workstation(Client):

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from pycrictl.base.errors import Unimplemented
-from pycrictl.copy.method import NAMES, Method, first_to_serve
+from pycrictl.copy.methods import NAMES, Method, first_to_serve
 
 REFUSALS = {
     "rpc": Unimplemented("the runtime does not offer it"),

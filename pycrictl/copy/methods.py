@@ -1,20 +1,28 @@
-"""The copy methods: their interface, their order, and the choice among them."""
+"""The copy methods: their interface, the choice among them, and the caller's end of a copy.
+
+At the caller's end, which is the same for every method, the archive is a file tree on this machine,
+or a stream.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import Unimplemented
-from pycrictl.copy.archive.archives import Archive, Outgoing
+from pycrictl.copy.archive.archives import Archive, BeginAnew, Outgoing, StreamArchive, TreeArchive
+from pycrictl.copy.archive.arrival import put
+from pycrictl.copy.archive.pack import Census
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
-from pycrictl.copy.rules.spec import ContainerPath, not_running
+from pycrictl.copy.rules.spec import ContainerPath, SourceKind, not_running
+from pycrictl.copy.tree.commit import sweep_root
+from pycrictl.copy.tree.places import THIS_MACHINE, open_destination, open_sources
 from pycrictl.copy.tree.walk import Watch
 from pycrictl.runtime.cri.lists.lookup import Lookup
 
@@ -34,7 +42,7 @@ T = TypeVar("T")
 
 
 class Method(Protocol):
-    """A way to read from and write to one container; ``ends`` handles the caller's end.
+    """A way to read from and write to one container.
 
     ``read`` and ``write`` raise ``Unimplemented`` if the method cannot be used for this container,
     and only before anything was changed or read from a stream: the next method may be tried. Any
@@ -115,3 +123,71 @@ def _find(client: CriClient, path: ContainerPath) -> str:
     if container.state != cri_pb2.CONTAINER_RUNNING:
         raise not_running(path.container)
     return container.id
+
+
+def copy_from(
+    method: Method, path: bytes, local: bytes, rules: Rules, watch: Watch, *, follow: bool = False
+) -> Summary:
+    sweep_root(THIS_MACHINE)
+    with (
+        open_destination(THIS_MACHINE, local) as destination,
+        method.read(path, rules, watch, follow=follow) as archive,
+    ):
+        if archive.tree is None:  # ``pieces`` counts the bytes
+            watch = watch._replace(on_bytes=lambda _: None)
+        while True:
+            try:
+                return put(archive, destination, rules, watch, check=archive.check)
+            except BeginAnew as exc:
+                watch.note(f"{exc.message}: starting over")
+
+
+def copy_to(
+    method: Method,
+    local: Sequence[bytes],
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    follow: bool = False,
+) -> Summary:
+    with open_sources(THIS_MACHINE, local, follow=follow) as source:
+        return method.write(TreeArchive(source, watch.on_skip), path, rules, watch)
+
+
+def pack_from(
+    method: Method,
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    follow: bool = False,
+) -> Generator[memoryview, None, Summary]:
+    """Yield a path of the container as an archive, and return a summary of its contents.
+
+    Each piece is valid until the next is requested.
+    """
+    with method.read(path, rules, watch, follow=follow) as archive:
+        census = Census(rules)
+        with closing(archive.pieces()) as pieces:
+            yield from census.through(pieces)
+        archive.check()
+        return census.summary
+
+
+def unpack_to(
+    method: Method,
+    stream: int,
+    path: bytes,
+    rules: Rules,
+    watch: Watch,
+    *,
+    kind: SourceKind | None = SourceKind.ARCHIVE,
+) -> Summary:
+    """Unpack an archive, read from a descriptor, into a directory of the container.
+
+    If its ``kind`` is None, it is that of a single file or directory, and the path what that shall
+    become.
+    """
+    with closing(StreamArchive(stream, kind)) as archive:
+        return method.write(archive, path, rules, watch)
