@@ -6,14 +6,16 @@ The streams may be closed, or another process may have made them non-blocking.
 from __future__ import annotations
 
 import bz2
+import fcntl
 import gzip
 import io
 import json
 import lzma
 import os
 import subprocess
+import sys
 import tarfile
-import time
+import termios
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,6 +33,7 @@ from tests.copy.transfer.conftest import copy_server
 from tests.fakecri import FakeServer, Status
 from tests.proxy.copier import ARCHIVE, pretended
 from tests.support.containers import ID
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -191,15 +194,24 @@ def test_streams_that_cannot_be_used(fake: FakeServer, redirection: str) -> None
     assert fake.calls == []
 
 
+PIPE_BYTES = 65536
+"""What fits into a pipe, see pipe(7)."""
+
+
+def unread_bytes(pipe: int) -> int:
+    count = fcntl.ioctl(pipe, termios.FIONREAD, bytes(4))
+    return int.from_bytes(count, sys.byteorder)
+
+
 def test_input_that_does_not_block(fake: FakeServer, root: Path) -> None:
     (root / "to/f").unlink()
     reader, writer = os.pipe()
     os.set_blocking(reader, False)
 
     def write() -> None:
-        for piece in (ARCHIVE[:700], ARCHIVE[700:]):
-            time.sleep(0.6)
-            os.write(writer, piece)
+        os.write(writer, ARCHIVE[:700])
+        wait_until(lambda: not unread_bytes(writer))  # and then there is nothing to read
+        os.write(writer, ARCHIVE[700:])
         os.close(writer)
 
     with ThreadPoolExecutor() as pool:
@@ -218,7 +230,7 @@ def test_output_that_does_not_block(fake: FakeServer, root: Path) -> None:
     os.set_blocking(writer, False)
 
     def read() -> bytes:
-        time.sleep(0.5)
+        wait_until(lambda: unread_bytes(reader) >= PIPE_BYTES)
         with os.fdopen(reader, "rb") as file:
             return file.read()
 

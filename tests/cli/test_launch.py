@@ -136,14 +136,3 @@ def test_ctrl_c_removes_the_pod(fake: FakeServer, files: tuple[str, str]) -> Non
     stdout, stderr = process.communicate(timeout=40)
     assert (process.returncode, stdout) == (130, "")
     assert stderr == 'pycrictl: interrupted; its pod sandbox "p1" was removed again\n'
-
-
-def test_the_cgroup_warning_comes_once(
-    fake: FakeServer, files: tuple[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "pod.yaml").write_text(POD + "linux: {}\n")
-    prepare_run(fake)
-    result = run(fake, "run", *files)
-    assert result.code == 0
-    assert len(result.stderr.splitlines()) == 1
-    assert "sets no linux.cgroup_parent" in result.stderr

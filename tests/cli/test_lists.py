@@ -210,13 +210,6 @@ def test_images_in_use(fake: FakeServer) -> None:
     assert column(shown, "IN USE") == ["true", "false", "false"]
 
 
-def test_images_where_nobody_knows_who_uses_them(fake: FakeServer) -> None:
-    fake.offer("ListImages", cri_pb2.ListImagesResponse(images=IMAGES))
-    shown = run(fake, "images", "-o", "wide")
-    assert column(shown.stdout, "IN USE") == ["unknown"] * 3
-    assert "cannot tell which images are in use" in shown.stderr
-
-
 @pytest.mark.parametrize(
     ("sort_by", "names"),
     [

@@ -145,19 +145,6 @@ def test_both_outputs_in_one_file_and_in_two(fake: FakeServer, log: Path, tmp_pa
     assert found == [[*range(1000)], [*range(0, 1000, 2)], [*range(1, 1000, 2)]]
 
 
-def test_follow_ends_when_nobody_reads(fake: FakeServer, log: Path) -> None:
-    fake.offer("ContainerStatus", container_status(str(log), lives=True))
-    append(log, line("a"))
-    process = start(fake, "logs", "-f", "web")
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"a\n"
-    process.stdout.close()
-    assert process.wait(WAIT_S) == 128 + signal.SIGPIPE  # though nothing more is written
-    assert process.stderr is not None
-    assert process.stderr.read() == b""
-    process.stderr.close()
-
-
 @pytest.fixture
 def pods(fake: FakeServer, tmp_path: Path) -> Path:
     """The log folder of the pods ``shop/web`` (main, side) and ``prod/db`` (main)."""

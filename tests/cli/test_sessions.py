@@ -76,30 +76,6 @@ def test_without_a_shell_the_next_step_is_named(shell: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        cri_pb2.ExecResponse(url="http://127.0.0.1:1/exec/secret"),
-        cri_pb2.ExecResponse(),
-        Status(grpc.StatusCode.UNKNOWN, "no such luck"),
-    ],
-    ids=["stream", "empty", "status"],
-)
-def test_each_error_names_its_container(
-    fake: FakeServer, answer: cri_pb2.ExecResponse | Status
-) -> None:
-    fake.offer("ListContainers", containers("a", "b"))
-    fake.offer("Exec", answer)
-    result = run(fake, "-q", "--name", "web", "id")
-    assert (result.code, result.stdout) == (1, "")
-    lines = [line for line in result.stderr.splitlines() if line.startswith("pycrictl: ")]
-    assert len(lines) == 2
-    for container_id, line in zip("ab", lines, strict=True):
-        what = f'running a command in container "{container_id}": '
-        assert line.startswith(f"pycrictl: {what}")
-        assert line.count(what) == 1
-
-
-@pytest.mark.parametrize(
     ("words", "doing"),
     [
         ("exec -s TYPED id", "running a command in container"),

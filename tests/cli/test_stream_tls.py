@@ -92,7 +92,6 @@ def test_servers_that_are_not_trusted(
     for options, reason in (
         (["--tls-ca", others.ca, "--tls-sni", "node.test"], "certificate"),
         (["--tls-ca", certificates.ca], "localhost"),  # crictl's default name
-        (["--tls-ca", "/nonexistent.pem"], '"/nonexistent.pem"'),
     ):
         with runtime(fake, certificates):
             assert_one_line(run(fake, line, *options), reason)
