@@ -223,8 +223,8 @@ class ListForm:
     ) -> None:
         """Show a list, once or until Ctrl-C. As in crictl, an empty one is not a failure."""
 
-        def write(found: Sequence[Message], out: TextIO) -> None:
-            chosen.write(found, views, out, None if self.no_trunc else app.screen())
+        def write(listed: Sequence[Message], out: TextIO) -> None:
+            chosen.write(listed, views, out, None if self.no_trunc else app.screen())
 
         if self.watch:
             with app.until_interrupted() as viewer:
@@ -257,8 +257,8 @@ def show_survey(
     from pycrictl.diagnosis.pod import document_of, survey_document  # noqa: PLC0415 - not for lists
     from pycrictl.show.diagnosis_text import write_pod, write_pods  # noqa: PLC0415 - the same
 
-    def show(found: Any, out: TextIO) -> None:
-        write_pods(found, out, app.env.columns, is_coloured=app.is_coloured)
+    def show(survey: Any, out: TextIO) -> None:
+        write_pods(survey, out, app.env.columns, is_coloured=app.is_coloured)
 
     if watch_pause_s is not None:
         with app.until_interrupted() as viewer:
@@ -269,5 +269,5 @@ def show_survey(
         write_diagnosis(app, chosen, document_of(seen.reports[0]), write_pod)
     else:
         write_diagnosis(app, chosen, survey_document(seen), write_pods)
-    if any(one.is_sick for one in seen.reports):
+    if any(report.is_sick for report in seen.reports):
         raise typer.Exit(1)

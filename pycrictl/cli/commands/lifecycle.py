@@ -57,13 +57,13 @@ def stop(
     words = [] if all_ else options.some_named(containers, "container")
     results = Results(app)
     with app.open_client("runtime") as client:
-        found = (
+        targets = (
             every(client, "container", running=True)
             if all_
             else results.targets(client, words, "container")
         )
-        results.report(in_turn(client, "StopContainer", found, timeout=timeout))
-    if not found:
+        results.report(in_turn(client, "StopContainer", targets, timeout=timeout))
+    if not targets:
         results.say(["No running containers found."])
     results.finish()
 
@@ -80,8 +80,8 @@ def stopp(ctx: typer.Context, pods: options.PodIds = None) -> None:
     words = options.some_named(pods, "pod sandbox")
     results = Results(app)
     with app.open_client("runtime") as client:
-        found = results.targets(client, words, "pod")
-        results.report(in_turn(client, "StopPodSandbox", found), "Stopped sandbox {}")
+        targets = results.targets(client, words, "pod")
+        results.report(in_turn(client, "StopPodSandbox", targets), "Stopped sandbox {}")
     results.finish()
 
 
@@ -168,13 +168,13 @@ def rmi(
         elif prune:
             runtime = stack.enter_context(app.open_runtime_beside(client))
             targets += unused_images(runtime, client, fetch.images(client))
-        found = find_images(client, targets)
-        for entry in found:
+        removals = find_images(client, targets)
+        for entry in removals:
             if tags := ", ".join(entry.other_tags):
                 app.env.warn(f"{redact_text(entry.target)} is removed with all its tags: {tags}")
         freed = []
         verb = "Would delete" if dry_run else "Deleted"
-        for entry in found if dry_run else remove_images(client, found):
+        for entry in removals if dry_run else remove_images(client, removals):
             if entry.error is not None:
                 results.fail(entry.error)
             else:
@@ -193,8 +193,8 @@ def _act(app: AppContext, containers: list[str] | None, call: str, **request: An
     words = options.some_named(containers, "container")
     results = Results(app)
     with app.open_client("runtime") as client:
-        found = lookup.targets(client, words, "container", as_typed=app.persona.is_literal)
-        results.report(in_turn(client, call, found, **request))
+        targets = lookup.targets(client, words, "container", as_typed=app.persona.is_literal)
+        results.report(in_turn(client, call, targets, **request))
     results.finish()
 
 
@@ -214,15 +214,15 @@ def _remove(
     before = ("Stopped sandbox ", "Removed sandbox ") if kind == "pod" else ("", "")
     results = Results(app)
     with app.open_client("runtime") as client:
-        found = every(client, kind) if is_all else results.targets(client, words, kind)
-        for removal in remove(client, found, kind, force=force, keep_logs=keep_logs):
+        targets = every(client, kind) if is_all else results.targets(client, words, kind)
+        for removal in remove(client, targets, kind, force=force, keep_logs=keep_logs):
             if removal.is_stopped:
                 results.say([f"{before[0]}{removal.target}"])
             results.report([removal], f"{before[1]}{{}}")
             results.warn(removal.warnings)
             if removal.missing_log and app.persona.is_plain:
                 app.env.error(f"the log file {quote(removal.missing_log, 4096)} does not exist")
-    if not found:
+    if not targets:
         what = "pod sandboxes" if kind == "pod" and not app.persona.is_plain else f"{kind}s"
         app.env.note(f"no {what} to remove")
     results.finish()

@@ -54,42 +54,44 @@ def ps(
     labels_only = app.persona.is_literal
     with app.open_clients(needs_images=needs_images) as (client, images):
 
-        def known(found: Sequence[cri_pb2.Container], kind: str = "") -> Known:
+        def known(listed: Sequence[cri_pb2.Container], kind: str = "") -> Known:
             shows_ends = kind == "screen" or (kind == "wide" and not labels_only)
             return Known(
                 app.env.wall_clock(),
                 form.no_trunc,
-                image_names=queries.first_tags(images, found) if resolve_image_path else {},
-                ends=_ends(client, found) if shows_ends else {},
-                pods={} if labels_only else queries.pods_of(client, found),
+                image_names=queries.first_tags(images, listed) if resolve_image_path else {},
+                ends=_ends(client, listed) if shows_ends else {},
+                pods={} if labels_only else queries.pods_of(client, listed),
                 nothing="" if kind == "screen" else list_views.NONE,
             )
 
-        def table(found: Sequence[cri_pb2.Container], kind: str) -> Table:
-            data = known(found, kind)
+        def table(listed: Sequence[cri_pb2.Container], kind: str) -> Table:
+            data = known(listed, kind)
             if kind != "screen":
                 wanted = [kind] if labels_only else [kind, "ends" if kind else ""]
-                return table_of(CONTAINERS, found, data, wanted=wanted)
+                return table_of(CONTAINERS, listed, data, wanted=wanted)
             return table_of(
                 list_views.CONTAINERS_ON_SCREEN,
-                found,
+                listed,
                 data,
                 wanted=["ends"],
                 whole=WHOLE,
                 optional=("EXIT", "REASON"),
-                tones=[list_views.container_tone(one, data) for one in found],
+                tones=[list_views.container_tone(container, data) for container in listed],
             )
 
         form.show(
             app,
             lambda: queries.list_containers(client, images, query, labels_only=labels_only),
             chosen,
-            Views(table, lambda one: list_views.container_block(one, known([one]))),
+            Views(
+                table, lambda container: list_views.container_block(container, known([container]))
+            ),
         )
 
 
-def _ends(client: CriClient, found: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
-    ended = [each.id for each in found if each.state == cri_pb2.CONTAINER_EXITED]
+def _ends(client: CriClient, listed: Sequence[cri_pb2.Container]) -> dict[str, tuple[str, str]]:
+    ended = [container.id for container in listed if container.state == cri_pb2.CONTAINER_EXITED]
     ends = {}
     with suppress(PycrictlError):
         for answer in statuses.read(client, "container", ended, is_listed=True):
@@ -116,13 +118,13 @@ def pods(
     query = selection.query(app, pod_id)
     with app.open_client("runtime") as client:
 
-        def table(found: Sequence[cri_pb2.PodSandbox], kind: str) -> Table:
-            addresses = pod_addresses(client, found) if kind == "wide" else {}
+        def table(listed: Sequence[cri_pb2.PodSandbox], kind: str) -> Table:
+            addresses = pod_addresses(client, listed) if kind == "wide" else {}
             known = Known(app.env.wall_clock(), form.no_trunc, addresses=addresses)
             if kind != "screen":
-                return table_of(PODS, found, known, wanted=[kind])
-            tones = ["warning" if pod.state == cri_pb2.SANDBOX_NOTREADY else "" for pod in found]
-            return table_of(list_views.PODS_ON_SCREEN, found, known, whole=WHOLE, tones=tones)
+                return table_of(PODS, listed, known, wanted=[kind])
+            tones = ["warning" if pod.state == cri_pb2.SANDBOX_NOTREADY else "" for pod in listed]
+            return table_of(list_views.PODS_ON_SCREEN, listed, known, whole=WHOLE, tones=tones)
 
         form.show(
             app,
@@ -160,13 +162,13 @@ def images(
     options.named(repository, "image")
     conditions = parse_filters(options.split_list(filters), is_exact=app.persona.is_literal)
 
-    def table(found: Sequence[cri_pb2.Image], kind: str) -> Table:
+    def table(listed: Sequence[cri_pb2.Image], kind: str) -> Table:
         is_wide = kind == "wide"
         known = Known(app.env.wall_clock(), form.no_trunc, used=in_use() if is_wide else None)
         wanted = {"digests": digests or is_wide, "pinned": pinned or is_wide, "wide": is_wide}
         return table_of(
             list_views.IMAGES_ON_SCREEN if kind == "screen" else IMAGES,
-            list_views.image_rows(found),
+            list_views.image_rows(listed),
             known,
             wanted=[name for name, is_on in wanted.items() if is_on],
             whole=WHOLE,

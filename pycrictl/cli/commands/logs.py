@@ -120,18 +120,18 @@ def logs(
         )
     with app.open_client("runtime") as client:
         output = _Output(app, client, wanted, follow, previous, reopen)
-        found: str | containerlog.PodFilter = containerlog.PodFilter(
+        target: str | containerlog.PodFilter = containerlog.PodFilter(
             labels=pods,
             namespace=options.named(namespace, "namespace"),
             container=options.named(of_container, "container"),
         )
         if container is not None:
             word = options.qualified(container, container=of_container, namespace=namespace)
-            found = containerlog.find(client, word, whole_pod=all_ and of_container is None)
-        if isinstance(found, containerlog.PodFilter):
-            output.show_pods(found)
+            target = containerlog.find(client, word, whole_pod=all_ and of_container is None)
+        if isinstance(target, containerlog.PodFilter):
+            output.show_pods(target)
         else:
-            output.show_container(found)
+            output.show_container(target)
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,23 +131,23 @@ def _measure(
         rows = [*measured(before, after, show_all=show_all)]
         if is_by_cpu:
             rows.sort(
-                key=lambda one: -1.0 if one.cpu == NOT_MEASURED else float(one.cpu),
+                key=lambda row: -1.0 if row.cpu == NOT_MEASURED else float(row.cpu),
                 reverse=sort_by[0] == "-",
             )
         return table_of(columns, rows)
 
     def show_once(client: CriClient, viewer: Viewer) -> None:
-        found = measure(client, condition)
+        sample = measure(client, condition)
         views = None
         if chosen.is_table:
-            before = found.stats
+            before = sample.stats
             time.sleep(how.seconds)
-            found = measure(client, condition)
+            sample = measure(client, condition)
             if app.persona.is_plain and not viewer.is_in_place:
                 viewer.show(lambda out: out.write(render.CLEAR_SCREEN))
             views = Views(lambda after, _: table(before, after))
-        viewer.show(partial(chosen.write, found.stats, views))
-        for failure in found.failures:
+        viewer.show(partial(chosen.write, sample.stats, views))
+        for failure in sample.failures:
             if failure.message not in warnings:
                 warnings.add(failure.message)
                 viewer.warn(failure.message)

@@ -156,7 +156,9 @@ def _read_file(ctx: typer.Context, path: str) -> str:
         raise ConfigError(f"cannot read the config file {shown}: {reason_of(exc)}") from None
     except (ValueError, RecursionError) as exc:
         raise ConfigError(f"{shown} is not valid TOML: {exc}") from None
-    keys = {canonical(each).removeprefix("--"): each.name or "" for each in ctx.command.params}
+    keys = {
+        canonical(option).removeprefix("--"): option.name or "" for option in ctx.command.params
+    }
     for key in values:
         if key not in keys or key in NO_KEYS:
             known = ", ".join(name for name in keys if name not in NO_KEYS)
@@ -235,7 +237,7 @@ def settings_of(ctx: typer.Context, given: ProxyOptions, config: str) -> ProxySe
     if state_dir is None:
         # By default only a service keeps a history: a proxy tried by hand leaves no files.
         state_dir = app.env.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    found: dict[str, Any] = {
+    effective: dict[str, Any] = {
         "upstream": noderoot.given(upstream),
         "limit": limit or 0,
         "limit_origin": origin if limit is not None else "default",
@@ -244,4 +246,4 @@ def settings_of(ctx: typer.Context, given: ProxyOptions, config: str) -> ProxySe
         "state_dir": state_dir,
         "tracing_endpoint": given.tracing_endpoint or "",
     }
-    return ProxySettings(**asdict(given) | found)
+    return ProxySettings(**asdict(given) | effective)

@@ -134,7 +134,7 @@ def pull(
                     report(PullOutcome(request.image.image, error=error))
             results.finish()
             return
-        found = pull_many(
+        outcomes = pull_many(
             client,
             requests,
             partial(pull_one, outlet=replace(outlet, form="none")),
@@ -142,12 +142,12 @@ def pull(
             show=shown(outlet),
         )
     if not from_:
-        for outcome in found:
+        for outcome in outcomes:
             report(outcome)
     else:
-        rows = [(each.image, each.words, f"{each.took_s:.1f} s") for each in found]
+        rows = [(outcome.image, outcome.words, f"{outcome.took_s:.1f} s") for outcome in outcomes]
         write_table(Table(("IMAGE", "RESULT", "TIME"), rows, min_width=0), app.env.stdout)
-        results.has_failed = any(each.error is not None for each in found)
+        results.has_failed = any(outcome.error is not None for outcome in outcomes)
     results.finish()
 
 

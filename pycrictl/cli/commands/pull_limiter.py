@@ -58,9 +58,9 @@ def status(
         document = ask()
         if chosen.is_table:
             if not app.config.debug:
-                for one in document["failures"]:
-                    words = pull_words(one["error"], one["image"])
-                    one["error"] = cause(one["error"]) if words is None else words.text
+                for failure in document["failures"]:
+                    words = pull_words(failure["error"], failure["image"])
+                    failure["error"] = cause(failure["error"]) if words is None else words.text
             limiter_tables.write_status(document, out)
         else:
             chosen.write_document(document, out)
@@ -158,11 +158,11 @@ def _ask(app: AppContext, admin_socket: str, command: str, **fields: Any) -> dic
 def _history_folder(app: AppContext, admin_socket: str) -> str:
     """Return the folder of the proxy's history; the default one if no proxy is running."""
     try:
-        found = str(_ask(app, admin_socket, "history")["folder"])
+        folder = str(_ask(app, admin_socket, "history")["folder"])
     except ConnectError:
         return STATE_FOLDER
-    if not found:
+    if not folder:
         raise UsageError(
             "the proxy keeps no history", hint="it does as the service, or with --state-dir"
         )
-    return found
+    return folder

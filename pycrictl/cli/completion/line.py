@@ -44,9 +44,9 @@ def candidates(program: str, words: Sequence[str]) -> tuple[Offers, int]:
     bare = typer.Context(tree, obj=app, resilient_parsing=True, **tree.context_settings)
     words, prefix, value = _divided(before, typed)
     line = argv.parse([*words, _TYPED], specs(tree.get_params(bare)), interspersed=False)
-    found = _of_option(tree, bare, line, value, prefix, is_first=line.positionals == [_TYPED])
-    if found is not None:
-        return found
+    offers = _of_option(tree, bare, line, value, prefix, is_first=line.positionals == [_TYPED])
+    if offers is not None:
+        return offers
     head, *rest = line.positionals
     if head == _TYPED or (head in HELP_WORDS and len(rest) == 1):
         return _beginning(typed, _names(COMMANDS)), NO_FILES
@@ -78,9 +78,9 @@ def _of_command(
     line = command.line(root, words)
     is_interspersed = root.obj.persona.is_interspersed(entry.name, entry.grammar.is_interspersed)
     is_first = "--" not in words and (is_interspersed or line.positionals == [_TYPED])
-    found = _of_option(command, ctx, line, typed, prefix, is_first=is_first)
-    if found is not None:
-        return found
+    offered = _of_option(command, ctx, line, typed, prefix, is_first=is_first)
+    if offered is not None:
+        return offered
     arguments = [each for each in command.params if not isinstance(each, TyperOption)]
     index = line.positionals.index(_TYPED)
     offers = [] if index else _beginning(typed, _names(entry.subcommands))
@@ -105,17 +105,19 @@ def _of_option(
 
     ``is_first`` tells whether an option may stand in the word's place.
     """
-    options = [each for each in command.get_params(ctx) if isinstance(each, TyperOption)]
-    for each in options:
-        value = line.values.get(each.name or "")
+    options = [option for option in command.get_params(ctx) if isinstance(option, TyperOption)]
+    for option in options:
+        value = line.values.get(option.name or "")
         if value == _TYPED or (isinstance(value, list) and _TYPED in value):
-            offers = [(prefix + word, about) for word, about in _values(each, ctx, typed)]
-            return offers, _directive(each)
+            offers = [(prefix + word, about) for word, about in _values(option, ctx, typed)]
+            return offers, _directive(option)
     if _TYPED in line.values.values():  # of kubectl, often a path
         return [], FILES
     if not typed.startswith("-") or prefix or not is_first:
         return None
-    names = [(name, (each.help or "").removesuffix(".")) for each in options for name in each.opts]
+    names = [
+        (name, (option.help or "").removesuffix(".")) for option in options for name in option.opts
+    ]
     return _beginning(typed, names), NO_FILES
 
 

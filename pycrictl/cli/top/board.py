@@ -104,11 +104,11 @@ class BoardRow:
         return f"{self.node} {name}".rstrip() if self.node else name
 
     def document(self) -> dict[str, Any]:
-        found = asdict(replace(self, pull=None))
-        del found["severity_key"], found["usage"], found["node"]
+        fields = asdict(replace(self, pull=None))
+        del fields["severity_key"], fields["usage"], fields["node"]
         pull = document(self.pull) if self.pull is not None else None
         usage = {"cpu": self.usage.cores, "memory": self.usage.memory_bytes}
-        return {**found, **usage, "pull": pull, "severity": self.severity_key}
+        return {**fields, **usage, "pull": pull, "severity": self.severity_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def rows_of(
     shown = {(pod, pull.image) for pod, pull in own}
     for pull in pulls:
         # containerd does not name the pod of a pull.
-        is_shown = (pull.pod, pull.image) in shown or any(pull is one for _, one in own)
+        is_shown = (pull.pod, pull.image) in shown or any(pull is awaited for _, awaited in own)
         if not is_shown:
             rows.append(_pull_row(pull.pod, "", pull.image, pull))
     return rows
@@ -182,20 +182,20 @@ def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ..
 def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
     """Read the rows of a host's board; ValueError, TypeError or KeyError if it is none."""
     rows = []
-    for found in document.get("rows") or ():
-        first, second = found["severity"]
-        memory = foreign.strict(found["memory"], foreign.whole)
+    for entry in document.get("rows") or ():
+        first, second = entry["severity"]
+        memory = foreign.strict(entry["memory"], foreign.whole)
         row = BoardRow(
-            pod=str(found["pod"]),
-            container=str(found["container"]),
-            id=str(found["id"]),
-            image=str(found["image"]),
-            state=State(found["state"]),
-            what=str(found["what"]),
-            detail=str(found["detail"]),
+            pod=str(entry["pod"]),
+            container=str(entry["container"]),
+            id=str(entry["id"]),
+            image=str(entry["image"]),
+            state=State(entry["state"]),
+            what=str(entry["what"]),
+            detail=str(entry["detail"]),
             severity_key=(int(first), int(second)),
-            restarts=int(found["restarts"]),
-            usage=Usage(foreign.number(found["cpu"]), memory),
+            restarts=int(entry["restarts"]),
+            usage=Usage(foreign.number(entry["cpu"]), memory),
             node=node,
         )
         rows.append(row)
@@ -222,8 +222,8 @@ def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
 def _rows_of_pod(report: Report[PodFacts], usage: Mapping[str, Usage]) -> list[BoardRow]:
     facts, cause = report.facts, report.cause
     rows = [
-        replace(_row(facts, one, report), usage=usage.get(one.id, NOTHING))
-        for one in facts.containers
+        replace(_row(facts, container, report), usage=usage.get(container.id, NOTHING))
+        for container in facts.containers
     ]
     is_told = any(row.state in (State.SICK, State.PULLING, State.WAITING) for row in rows)
     if not rows or (report.is_sick and not is_told):
@@ -242,39 +242,39 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
     return BoardRow(facts.full_name, "", "", image, State.SICK, what, detail, severity_key)
 
 
-def _row(facts: PodFacts, one: Container, report: Report[PodFacts]) -> BoardRow:
+def _row(facts: PodFacts, container: Container, report: Report[PodFacts]) -> BoardRow:
     pod = facts.full_name
     base = BoardRow(
-        *(pod, one.name, one.id, one.image, State.RUNNING, ""),
-        restarts=one.restarts,
+        *(pod, container.name, container.id, container.image, State.RUNNING, ""),
+        restarts=container.restarts,
     )
-    image = next((each for each in facts.images if each.reference == one.image), None)
-    if not one.state and image is not None and image.pull is not None:
-        return _pull_row(pod, one.name, one.image, image.pull)
+    image = next((image for image in facts.images if image.reference == container.image), None)
+    if not container.state and image is not None and image.pull is not None:
+        return _pull_row(pod, container.name, container.image, image.pull)
     own = [
-        found
-        for found in report.findings
-        if found.container == one.name and found.kind not in _OF_NOTHING
+        finding
+        for finding in report.findings
+        if finding.container == container.name and finding.kind not in _OF_NOTHING
     ]
-    if not one.state and not own and report.is_sick:
-        own = [found for found in report.findings if found.kind not in _OF_NOTHING][:1]
+    if not container.state and not own and report.is_sick:
+        own = [finding for finding in report.findings if finding.kind not in _OF_NOTHING][:1]
         if not own:
             return replace(base, state=State.WAITING, what="to be started")
     if own and report.is_sick:
         what, detail, _ = _words(facts, own[0])
-        if one.state == "exited" or one.has_crashed_before:
-            detail = _crash(one, facts.now_s)
+        if container.state == "exited" or container.has_crashed_before:
+            detail = _crash(container, facts.now_s)
             if own[0].kind == "crash-loop":
-                what += f", {plural(one.restarts, 'restart')}"
+                what += f", {plural(container.restarts, 'restart')}"
         severity_key = -own[0].weight, -own[0].rank
         return replace(base, state=State.SICK, what=what, detail=detail, severity_key=severity_key)
-    if one.state == "running":
-        what = f"running {age_in_words(max(facts.now_s - one.started_s, 0.0))}"
+    if container.state == "running":
+        what = f"running {age_in_words(max(facts.now_s - container.started_s, 0.0))}"
         return replace(base, what=what)
-    if one.state == "exited":
-        ago = age_in_words(max(facts.now_s - one.finished_s, 0.0))
+    if container.state == "exited":
+        ago = age_in_words(max(facts.now_s - container.finished_s, 0.0))
         return replace(base, state=State.ENDED, what="ended", detail=f"{ago} ago")
-    return replace(base, state=State.WAITING, what=one.state or "to be started")
+    return replace(base, state=State.WAITING, what=container.state or "to be started")
 
 
 def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow:
@@ -300,11 +300,11 @@ def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
     return what, detail.removeprefix("is waiting: "), ""
 
 
-def _crash(one: Container, now_s: float) -> str:
-    parts = [f"exit {one.exit_code}{exit_words(one.exit_code)}"]
-    if one.finished_s and one.state == "exited":
-        parts.append(f"{age_in_words(max(now_s - one.finished_s, 0.0))} ago")
-    last = f': "{one.lines[-1].strip()}"' if one.lines else ""
+def _crash(container: Container, now_s: float) -> str:
+    parts = [f"exit {container.exit_code}{exit_words(container.exit_code)}"]
+    if container.finished_s and container.state == "exited":
+        parts.append(f"{age_in_words(max(now_s - container.finished_s, 0.0))} ago")
+    last = f': "{container.lines[-1].strip()}"' if container.lines else ""
     return ", ".join(parts) + last
 
 

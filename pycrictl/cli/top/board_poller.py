@@ -107,21 +107,21 @@ class BoardPoller:
             sample = measure(self._connection.client, cri_pb2.ContainerStatsFilter())
         except Unimplemented:
             return {}
-        found, used = {}, {}
-        for one in sample.stats:
-            name, at_ns = one.attributes.id, one.cpu.timestamp
-            total_ns = one.cpu.usage_core_nano_seconds.value
+        usage, used = {}, {}
+        for stats in sample.stats:
+            name, at_ns = stats.attributes.id, stats.cpu.timestamp
+            total_ns = stats.cpu.usage_core_nano_seconds.value
             used[name] = at_ns, total_ns
             before = self._used.get(name)
             cores = None
             if before is not None and at_ns > before[0]:
                 cores = max(total_ns - before[1], 0) / (at_ns - before[0])
-            elif one.cpu.HasField("usage_nano_cores"):
-                cores = one.cpu.usage_nano_cores.value / _NS
-            memory = one.memory.working_set_bytes.value if one.HasField("memory") else None
-            found[name] = Usage(cores, memory)
+            elif stats.cpu.HasField("usage_nano_cores"):
+                cores = stats.cpu.usage_nano_cores.value / _NS
+            memory = stats.memory.working_set_bytes.value if stats.HasField("memory") else None
+            usage[name] = Usage(cores, memory)
         self._used = used
-        return found
+        return usage
 
     def _find_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
         connection = self._connection
@@ -136,14 +136,14 @@ class BoardPoller:
         try:
             if self._containerd is None:
                 self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
-            found = self._containerd.poll(absent)
+            pulls = self._containerd.poll(absent)
         except PycrictlError:  # neither containerd nor CRI-O, or no access to it
             self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
             return lambda _: Pulls()
         self._pulls = [
-            pull if pull.image else replace(pull, image=name) for name, pull in found.items()
+            pull if pull.image else replace(pull, image=name) for name, pull in pulls.items()
         ]
-        return lambda _: Pulls(node=found)
+        return lambda _: Pulls(node=pulls)
 
 
 def _free(overview: Overview) -> float | None:
