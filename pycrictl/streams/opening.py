@@ -22,7 +22,7 @@ from pycrictl.base.units import quote
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
 from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead, headers_of
-from pycrictl.streams.wire.upgrade import ClientHandshake
+from pycrictl.streams.wire.websocket import ClientHandshake
 
 REFUSAL_S: Final = 1.0
 """How long to wait for the reason of a refusal."""

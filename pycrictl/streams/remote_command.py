@@ -24,7 +24,7 @@ from pycrictl.streams.target import Target, TlsFiles, parse_url
 from pycrictl.streams.terminal import Terminal
 from pycrictl.streams.wire.command import PROTOCOL, ExitReported, Streams, remote_command
 from pycrictl.streams.wire.http1 import ResponseHead, tokens
-from pycrictl.streams.wire.upgrade import ClientHandshake
+from pycrictl.streams.wire.websocket import ClientHandshake
 
 Transport = Literal["spdy", "websocket"]
 

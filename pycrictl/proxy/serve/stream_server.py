@@ -40,7 +40,7 @@ from pycrictl.proxy.events import Emit, StreamEnded
 from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, Work, listening, places
 from pycrictl.streams.loop import end_tasks
 from pycrictl.streams.wire.http1 import Exchange, Request
-from pycrictl.streams.wire.upgrade import accepted
+from pycrictl.streams.wire.websocket import accepted
 
 PROGRESS_PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"

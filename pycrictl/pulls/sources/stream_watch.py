@@ -40,8 +40,7 @@ from pycrictl.streams.loop import in_thread, run_in_loop
 from pycrictl.streams.opening import Exchange
 from pycrictl.streams.target import Target, parse_url
 from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS
-from pycrictl.streams.wire.upgrade import ClientHandshake
-from pycrictl.streams.wire.websocket import CLIENT, Messages
+from pycrictl.streams.wire.websocket import CLIENT, ClientHandshake, Messages
 
 RESUME_S: Final = 60.0
 """How long pulls may take to resume after their source broke. kubelet retries a pull that was
