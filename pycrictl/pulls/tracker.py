@@ -26,9 +26,6 @@ from pycrictl.pulls.meter import Course, Speed
 from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.state import COMPLETE, FINISHED, LayerState, Phase, PullState, Sums, View
 
-MAX_ERROR: Final = 1024
-"""Longest error text that is kept, in characters."""
-
 MEASURED_BYTES: Final = 16 << 20
 """The compressed size from which a layer's unpacking tells the speed: committing a small one takes
 longer than its bytes."""
@@ -151,8 +148,6 @@ class Tracker:
         pull = self._fit(pull, tracked.layers if tracked is not None else {})
         if not pull.layers:
             return
-        if len(pull.error) > MAX_ERROR:
-            pull = replace(pull, error=pull.error[:MAX_ERROR])
         if tracked is None:
             tracked = self._tracked[name] = _Pull(Course(now))
         self._whole = self._whole or Course(now)
@@ -226,7 +221,7 @@ class Tracker:
         """Replace the error of a failed pull; empty if it is reported elsewhere."""
         pull = self.pulls.get(name)
         if pull is not None and pull.has_failed:
-            self.pulls[name] = replace(pull, error=error[:MAX_ERROR])
+            self.pulls[name] = replace(pull, error=error)
 
     def drop_given_sums(self) -> None:
         """Drop the sums from a source that no longer responds; they are added up here again."""

@@ -39,11 +39,9 @@ def test_what_is_no_columns(text: str) -> None:
     ("path", "order"),
     [
         (".metadata.name", "cab"),  # nothing, pod-9, pod-10
-        ("{.metadata.name}", "cab"),
         ("metadata.name", "cab"),
         (".createdAt", "bac"),
         (".id", "abc"),
-        (".n", "bac"),
         (".labels", "acb"),
     ],
 )

@@ -96,8 +96,6 @@ def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOn
     return PullOutcome(request.image.image, reference, failure, time.monotonic() - began_at)
 
 
-MAX_IMAGES: Final = 10_000
-
 _YAML: Final = re.compile(r"(?m)^\s*(?:-\s|---|[\w\"'./-]+\s*:(?:\s|$))|\A\s*(?:\{|\[\s*[\"{])")
 
 
@@ -117,10 +115,7 @@ def images_in(text: str) -> list[str]:
             check_name(image)
         except UsageError as exc:
             raise ConfigError(f"line {line}: {exc.message}", hint=exc.hint) from None
-    images = list(dict.fromkeys(image for _, image in found))
-    if len(images) > MAX_IMAGES:
-        raise ConfigError(f"more than {MAX_IMAGES} images are in it")
-    return images
+    return list(dict.fromkeys(image for _, image in found))
 
 
 def _of_lines(text: str) -> list[tuple[int, str]]:
@@ -158,9 +153,6 @@ def _named_in(node: Node, key: str) -> Iterator[tuple[int, str]]:
         yield node.line, node.text
     elif is_image and node.type in ("null", "number", "boolean") and node.line:
         raise ConfigError(f"line {node.line}: {key} is not the name of an image")
-    if key == "image" and "repository" in keys:
-        hint = "they are a chart's values: 'helm template' writes whole names"
-        raise ConfigError(f"line {node.line}: image is given in parts", hint=hint)
     for item in node.items:
         yield from _named_in(item, key)
     # An entry of images may have only a name, and an image volume of a pod has a reference.

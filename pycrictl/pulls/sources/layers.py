@@ -120,9 +120,7 @@ class Layer:
             total=self.size_bytes,
             resumed=self.resumed,
             extracted=self.extracted,
-            extracted_total=max(
-                self.extracted_total, self.extracted if self.extracted_total else 0
-            ),
+            extracted_total=self.extracted_total,
             is_unpacked=self.phase is not Phase.PRESENT,
             idle_s=idle_s,
             patience_s=patience_s,

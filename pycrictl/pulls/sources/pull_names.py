@@ -15,7 +15,6 @@ the pull may be for any of them.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -48,7 +47,7 @@ class Names:
     """Names pulls; a name never changes, as it is a key for watchers."""
 
     _expected: list[Expected] = field(default_factory=list)
-    _known: OrderedDict[str, str] = field(default_factory=OrderedDict)
+    _known: dict[str, str] = field(default_factory=dict)
 
     def expect(self, expected: Expected) -> None:
         self._expected.append(expected)
@@ -102,9 +101,8 @@ class Names:
 
     def _remember(self, digests: Sequence[str], name: str) -> str:
         self._known[digests[0]] = name
-        self._known.move_to_end(digests[0])
         if len(self._known) > _REMEMBERED:
-            self._known.popitem(last=False)
+            del self._known[next(iter(self._known))]
         return name
 
 
