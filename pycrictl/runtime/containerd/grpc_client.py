@@ -44,7 +44,9 @@ from pycrictl.runtime.cri.calls.errmap import to_error
 
 _KEPT: Final = 256
 _IMAGE_LABELS: Final = {"io.cri-containerd.image": "managed"}
-_PART_BYTES: Final = 1024 * 1024
+_PART_BYTES: Final = 512 * 1024
+"""With 1 MiB, saving an image takes 5 MiB more memory, and a fifth less time of the processor."""
+
 _TRAILER_BYTES: Final = 4
 _SERVICES: Final = {
     name: service
