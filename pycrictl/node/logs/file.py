@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pycrictl.base.errors import PycrictlError
+from pycrictl.base.errors import PycrictlError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.node.logs.logline import MAX_LINE_BYTES, time_ns_of
 
@@ -177,21 +177,29 @@ def rotated(path: str) -> list[str]:
 
 
 def open_rotated(path: str, *, since_ns: int, warn: Callable[[str], None]) -> LogFile | None:
-    """Open a rotated file; None if it is gone, or was last written before ``since_ns``.
+    """Open a rotated file; None if it cannot be, or was last written before ``since_ns``.
 
     A compressed one is unpacked to a temporary file, as far as it is not damaged. While it is being
     compressed, the file itself is still there.
     """
     for name in (path, f"{path}.gz"):
-        with suppress(FileNotFoundError):
+        try:
             if Path(name).stat().st_mtime_ns < since_ns:
                 return None
             return LogFile(path) if name == path else LogFile(name, _unpacked(name, warn))
+        except FileNotFoundError:
+            pass
+        except PycrictlError as error:
+            warn(error.message)
     return None
 
 
 def _unpacked(path: str, warn: Callable[[str], None]) -> io.RawIOBase:
-    file = tempfile.TemporaryFile(buffering=0)
+    try:
+        file = tempfile.TemporaryFile(buffering=0)
+    except OSError as exc:
+        shown, reason = quote(path, 4096), reason_of(exc)
+        raise PycrictlError(f"the rotated log {shown} cannot be unpacked: {reason}") from None
     try:
         with gzip.open(path) as compressed:
             shutil.copyfileobj(compressed, file)

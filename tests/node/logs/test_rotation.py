@@ -86,6 +86,20 @@ def test_a_damaged_file_hides_no_other(path: Path, cut: int) -> None:
     assert len(warnings) == 3
 
 
+def test_files_that_cannot_be_opened_hide_no_other(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.with_name("0.log.20240102-030411").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(path.with_name("none")))
+    warnings: list[str] = []
+    shown = list(LogReader(str(path), Selection(), warn=warnings.append).read())
+    assert on_stream(shown) == "4\n6\n8\n"
+    assert [text.partition('"')[2].partition('" ')[2] for text in warnings] == [
+        "cannot be unpacked: no such file or directory",
+        "is not a regular file",
+    ]
+
+
 def test_a_file_and_its_unfinished_compressed_copy(path: Path) -> None:
     whole = path.with_name(OLD)
     whole.with_name(f"{OLD}.gz").write_bytes(gzip.compress(whole.read_bytes())[:20])
