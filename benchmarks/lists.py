@@ -42,7 +42,7 @@ def container(number: int) -> cri_pb2.Container:
 
 
 @contextmanager
-def _listing(count: int) -> Iterator[FakeServer]:
+def listing(count: int) -> Iterator[FakeServer]:
     """Serve a runtime with ``count`` containers."""
     listed = cri_pb2.ListContainersResponse(containers=map(container, range(count)))
     with serve() as server:
@@ -51,14 +51,14 @@ def _listing(count: int) -> Iterator[FakeServer]:
 
 
 def _list(count: int, ours: list[str], bare: list[str]) -> Measured:
-    with _listing(count) as server:
+    with listing(count) as server:
         program = pycrictl("--runtime-endpoint", server.endpoint, "ps", *ours)
         least = yardstick("bare_containers", server.path, *bare)
         return interleave(lambda: run(program), lambda: run(least), rounds=ROUNDS, warm_up_rounds=2)
 
 
 def _memory() -> Measured:
-    with _listing(500) as server:
+    with listing(500) as server:
         command = pycrictl("--runtime-endpoint", server.endpoint, "ps", "--all")
         peak = peak_bytes(command)
     return Measured(peak, MIB, peak / MIB)

@@ -1,4 +1,4 @@
-"""``--help`` of the standalone program that `make dist` builds, against the installed one.
+"""Starts: `ps` beside the imports of its libraries, and the standalone program of `make dist`.
 
 The Debian and RPM packages and the images contain the same program.
 """
@@ -22,9 +22,14 @@ from benchmarks.harness import (
     interleave,
     milliseconds,
 )
-from benchmarks.programs import ROOT, run
+from benchmarks.lists import listing
+from benchmarks.programs import ROOT, pycrictl, run
 
 ROUNDS = 21
+CONTAINERS = 5
+LIBRARIES = "import typer, grpc, google.protobuf.message; print()"
+"""What any program with the same libraries has to load."""
+
 _INSTALL = ("install", "--quiet", "--disable-pip-version-check")
 
 
@@ -52,22 +57,42 @@ def _built() -> Iterator[tuple[Path, Path]]:
         yield folder / archive.name.removesuffix(".tar.xz") / "pycrictl", venv / "bin" / "pycrictl"
 
 
-def _standalone() -> Measured:
-    with _built() as (program, installed):
-        return interleave(
-            lambda: run([str(program), "--help"]),
-            lambda: run([str(installed), "--help"]),
-            rounds=ROUNDS,
-            warm_up_rounds=2,
-        )
+def _compare(ours: list[str], other: list[str]) -> Measured:
+    return interleave(lambda: run(ours), lambda: run(other), rounds=ROUNDS, warm_up_rounds=2)
+
+
+def _standalone(*words: str) -> Measured:
+    with _built() as (program, installed), listing(CONTAINERS) as server:
+        more = ("-r", server.endpoint, *words)
+        return _compare([str(program), *more], [str(installed), *more])
+
+
+def _ps() -> Measured:
+    with listing(CONTAINERS) as server:
+        imports = [sys.executable, "-P", "-c", LIBRARIES]
+        return _compare(pycrictl("-r", server.endpoint, "ps"), imports)
 
 
 BENCHMARKS = (
+    Benchmark(
+        name="start-ps",
+        what="wall time of 'pycrictl ps' of 5 containers / of the imports of its libraries alone",
+        goal=Goal("<=", 1.35),
+        show=milliseconds,
+        measure=_ps,
+    ),
+    Benchmark(
+        name="standalone-ps",
+        what="wall time of the same 'ps' of the standalone folder / of the installed program",
+        goal=Goal("<=", 1.0),
+        show=milliseconds,
+        measure=lambda: _standalone("ps"),
+    ),
     Benchmark(
         name="standalone-help",
         what="wall time of '--help' of the standalone folder / of the installed program",
         goal=Goal("<=", 1.3),
         show=milliseconds,
-        measure=_standalone,
+        measure=lambda: _standalone("--help"),
     ),
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import CopyError
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Skipped
@@ -62,6 +63,7 @@ def test_a_sparse_file(copy: Copy, tmp_path: Path) -> None:
 
 
 def test_a_deep_tree(tmp_path: Path) -> None:
+    raise_file_limit()  # as a copy does: one for each level
     deep, new = tmp_path / "d", tmp_path / "new"
     deep.joinpath(*["d"] * 512).mkdir(parents=True)
     with pytest.raises(CopyError, match="deep"):
