@@ -157,14 +157,14 @@ async def list_all(
 
     ``parse`` returns None for an object to leave out.
     """
-    found: dict[str, T] = {}
+    parsed: dict[str, T] = {}
     version = ""
     async for page in api.pages(path, query):
         for document in mappings(page.get("items")):
-            if (one := parse(document)) is not None:
-                found[_uid(document)] = one
+            if (item := parse(document)) is not None:
+                parsed[_uid(document)] = item
         version = text(mapping(page.get("metadata")).get("resourceVersion"))
-    return found, version
+    return parsed, version
 
 
 class Reflector(Generic[T]):
@@ -198,10 +198,10 @@ class Reflector(Generic[T]):
 
     @property
     def items(self) -> dict[str, T]:
-        found: dict[str, T] = {}
+        merged: dict[str, T] = {}
         for items in self._items.values():
-            found |= items  # atomic: threads read them, too
-        return found
+            merged |= items  # atomic: threads read them, too
+        return merged
 
     def start(self) -> None:
         if not self.tasks:
@@ -269,11 +269,11 @@ class Reflector(Generic[T]):
             version = text(mapping(document.get("metadata")).get("resourceVersion")) or version
             if event.get("type") == "BOOKMARK":
                 continue
-            one = self._parse(document) if event.get("type") != "DELETED" else None
-            if one is None:
+            item = self._parse(document) if event.get("type") != "DELETED" else None
+            if item is None:
                 self._items[path].pop(_uid(document), None)
             else:
-                self._items[path][_uid(document)] = one
+                self._items[path][_uid(document)] = item
             self._changed(path)
         if asyncio.get_running_loop().time() - begun < FIRST_REST_S:
             await asyncio.sleep(FIRST_REST_S)  # the server ends watches at once
@@ -313,17 +313,17 @@ async def read_body(response: aiohttp.ClientResponse, most: int) -> bytearray:
 
 def _os_error_of(exc: Exception) -> OSError:
     if isinstance(exc, aiohttp.ClientConnectorCertificateError):
-        found: Exception = exc.certificate_error
+        cause: Exception = exc.certificate_error
     else:
-        found = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
-    return found if isinstance(found, OSError) else OSError(str(exc))
+        cause = exc.os_error if isinstance(exc, aiohttp.ClientConnectorError) else exc
+    return cause if isinstance(cause, OSError) else OSError(str(exc))
 
 
 def _noticing_silence(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket that fails if the other end is silent for ``SILENT_S`` (tcp(7))."""
-    found = socket.socket(*address[:3])
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection = socket.socket(*address[:3])
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-        found.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
-    return found
+        connection.setsockopt(socket.IPPROTO_TCP, option, SILENT_S // 3)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_S * 1000)
+    return connection

@@ -221,7 +221,7 @@ class Listener:
                     client.close()
                 del waiting[:-MAX_WAITING]
                 if waiting:
-                    held = Counter(one.host for one in self.unauthenticated)
+                    held = Counter(connection.host for connection in self.unauthenticated)
                     self._take(*waiting.pop(_next(waiting, held)))
                 await asyncio.sleep(0)  # TLS takes a millisecond: others have their turn
         finally:
@@ -235,8 +235,9 @@ class Listener:
             return
         if len(self.unauthenticated) >= MAX_UNAUTHENTICATED:
             self.turned_away += 1
-            ((most, _),) = Counter(one.host for one in self.unauthenticated).most_common(1)
-            next(one for one in self.unauthenticated if one.host == most).drop()
+            held = Counter(connection.host for connection in self.unauthenticated)
+            ((most, _),) = held.most_common(1)
+            next(oldest for oldest in self.unauthenticated if oldest.host == most).drop()
         connection = _Connection(self, client, host)
         self.unauthenticated[connection] = None
         task = asyncio.create_task(self._serve(connection, client))
@@ -280,12 +281,12 @@ def limit_tls_buffers() -> None:
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        found = socket.create_server(
+        listener = socket.create_server(
             (host, port), family=family, backlog=BACKLOG, dualstack_ipv6=host == "::"
         )
     except OSError as exc:
         reason = os.strerror(exc.errno or 0).lower()
         raise ConfigError(f"cannot listen on {quote(f'{host}:{port}')}: {reason}") from None
-    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
-    found.setblocking(False)
-    return found
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HANDSHAKE_S))
+    listener.setblocking(False)
+    return listener

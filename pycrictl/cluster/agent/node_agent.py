@@ -176,10 +176,10 @@ class Agent:
 
     def _trust_changed(self) -> None:
         # A list that cannot be refreshed is kept: the front proxy is still the same.
-        found = next(iter(self._reflector.items.values()), None)
-        if found != self.access.trust:
-            self.access.trust = found
-            self._log.info("trust", proxy=bool(found and found.proxy_ca))
+        trust = next(iter(self._reflector.items.values()), None)
+        if trust != self.access.trust:
+            self.access.trust = trust
+            self._log.info("trust", proxy=bool(trust and trust.proxy_ca))
             self._news.set()
 
     async def _join(self) -> None:
@@ -187,9 +187,9 @@ class Agent:
         rest_s, is_news = FIRST_REST_S, True
         while True:
             try:
-                found = await shared(self.api, self._settings.namespace)
-                if found is not None:
-                    await in_thread(partial(self._certificates.sign, found))
+                authority = await shared(self.api, self._settings.namespace)
+                if authority is not None:
+                    await in_thread(partial(self._certificates.sign, authority))
                 break
             except PycrictlError as exc:
                 if is_news:
@@ -197,9 +197,11 @@ class Agent:
                 is_news = False
             await asyncio.sleep(rest_s)
             rest_s = min(2 * rest_s, LONGEST_REST_S)
-        if found is None:
+        if authority is None:
             self._log.warning("agents_not_verified", secret=SECRET)
-        self.peers.authority = found.certificate.decode("ascii") if found is not None else ""
+        self.peers.authority = (
+            authority.certificate.decode("ascii") if authority is not None else ""
+        )
         self._news.set()
 
     async def _keep_open(self) -> None:

@@ -96,9 +96,9 @@ class Peers:
                 if len(content) > MAX_ANSWER_BYTES:
                     raise RemoteProtocolError("its answer is too long")
             with contextlib.suppress(ValueError):
-                found = foreign.parse(content, most=MAX_VALUES)
-                if isinstance(found, dict):
-                    return found
+                document = foreign.parse(content, most=MAX_VALUES)
+                if isinstance(document, dict):
+                    return document
             raise RemoteProtocolError("its answer is not valid")
 
     async def lines(
@@ -212,28 +212,28 @@ class Peers:
             async with self._lock:
                 if time.monotonic() - self._looked_at >= MISSING_S:
                     await self._look()
-        if (found := self._addresses.get(node)) is not None:
-            return found
+        if (known := self._addresses.get(node)) is not None:
+            return known
         if _is_address(host_ip):
             return host_ip, self._port
         raise Unavailable("no agent runs on it, as far as is known")
 
     async def _look(self) -> None:
         self._is_stale = False
-        found: dict[str, tuple[str, int]] = {}
+        addresses: dict[str, tuple[str, int]] = {}
         path = f"/apis/discovery.k8s.io/v1/namespaces/{self._namespace}/endpointslices"
         with contextlib.suppress(PycrictlError):
             query = {"labelSelector": f"kubernetes.io/service-name={SERVICE}"}
             async for page in self._api.pages(path, query):
                 for document in mappings(page.get("items")):
-                    ports = [count(one.get("port")) for one in mappings(document.get("ports"))]
+                    ports = [count(port.get("port")) for port in mappings(document.get("ports"))]
                     port = next(filter(None, ports), self._port)
                     for endpoint in mappings(document.get("endpoints")):
-                        node, addresses = text(endpoint.get("nodeName")), endpoint.get("addresses")
-                        first = next(iter(texts(addresses)), "")
+                        node = text(endpoint.get("nodeName"))
+                        first = next(iter(texts(endpoint.get("addresses"))), "")
                         if node and _is_address(first):
-                            found[node] = first, port
-            self._addresses = found
+                            addresses[node] = first, port
+            self._addresses = addresses
         self._looked_at = time.monotonic()  # set last: callers wait for the lock meanwhile
 
     def _connections(self) -> aiohttp.ClientSession:

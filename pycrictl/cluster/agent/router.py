@@ -279,7 +279,7 @@ class Router:
         if query.match == "Exact":
             raise Refusal(410, "only the newest version can be listed")
         await feed.refresh()
-        objects = [one for one in feed.store.objects() if query.fits(one)]
+        objects = [document for document in feed.store.objects() if query.fits(document)]
         return respond(form.many(objects, feed.store.version), warnings=feed.warnings)
 
     async def _get(self, call: ApiCall, namespace: str, name: str) -> web.StreamResponse:
@@ -290,10 +290,10 @@ class Router:
             raise not_found(name)
         feed = self._feeds.get(Scope(namespace, pod))
         await feed.refresh()
-        found = feed.store.find((namespace, name))
-        if found is None:
+        document = feed.store.find((namespace, name))
+        if document is None:
             raise not_found(name)
-        return respond(form.one(found), warnings=feed.warnings)
+        return respond(form.one(document), warnings=feed.warnings)
 
     async def _progress(
         self, call: ApiCall, user: User, namespace: str, name: str, *, has_end: bool = True

@@ -135,10 +135,10 @@ class ProgressStreams:
             if current is None or current.uid != pod.uid:
                 return
             needs = wanted(current, container)
-            found, runs = pulls_of(needs, pulls, since_s)
+            shown, runs = pulls_of(needs, pulls, since_s)
             now = time.monotonic()
-            messages = writer.changes(found)
-            if not messages and found and now - sent_at >= HEARTBEAT_S:
+            messages = writer.changes(shown)
+            if not messages and shown and now - sent_at >= HEARTBEAT_S:
                 messages = [writer.last]
             for message in messages:
                 sent_at = now
@@ -147,7 +147,7 @@ class ProgressStreams:
             if runs:
                 quiet_at = now
             is_open = any(need.is_open for need in needs_of(current))
-            settle_s = BEGIN_S if is_open and not has_pulled and not found else SETTLE_S
+            settle_s = BEGIN_S if is_open and not has_pulled and not shown else SETTLE_S
             if not runs and (not is_open or now - quiet_at >= settle_s):
                 return
             await asyncio.sleep(PACE_S)
@@ -158,5 +158,5 @@ async def _forwarded(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes
     """Forward the objects among another agent's lines, encoded anew."""
     async with aclosing(lines):
         async for line in lines:
-            if found := parsed(line):
-                yield json.dumps(found).encode()
+            if record := parsed(line):
+                yield json.dumps(record).encode()

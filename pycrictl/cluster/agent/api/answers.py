@@ -22,11 +22,11 @@ MAX_QUERY_CHARS: Final = 16 * 1024
 MAX_PARAMETERS: Final = 50
 JSON: Final = "application/json"
 FIELDS: Final[dict[str, Callable[[Document], str]]] = {
-    "metadata.name": lambda one: str(one["metadata"]["name"]),
-    "metadata.namespace": lambda one: str(one["metadata"]["namespace"]),
-    "spec.nodeName": lambda one: str(one["spec"].get("nodeName", "")),
-    "spec.podName": lambda one: str(one["spec"]["podName"]),
-    "status.phase": lambda one: str(one["status"]["phase"]),
+    "metadata.name": lambda document: str(document["metadata"]["name"]),
+    "metadata.namespace": lambda document: str(document["metadata"]["namespace"]),
+    "spec.nodeName": lambda document: str(document["spec"].get("nodeName", "")),
+    "spec.podName": lambda document: str(document["spec"]["podName"]),
+    "status.phase": lambda document: str(document["status"]["phase"]),
 }
 
 _ALWAYS: Final = 0
@@ -62,17 +62,19 @@ class FieldSelector(NamedTuple):
 
     def wanted(self, key: str) -> str:
         """Return the only value that a field may have; empty if several are allowed."""
-        return next((one.value for one in self.requirements if one.key == key and one.is_equal), "")
+        terms = self.requirements
+        return next((term.value for term in terms if term.key == key and term.is_equal), "")
 
     def fits(self, document: Document) -> bool:
         return all(
-            (FIELDS[one.key](document) == one.value) == one.is_equal for one in self.requirements
+            (FIELDS[term.key](document) == term.value) == term.is_equal
+            for term in self.requirements
         )
 
 
 def parse_fields(text: str) -> FieldSelector:
     """Read a field selector such as ``spec.nodeName=n1,metadata.name!=web.app``."""
-    found = []
+    requirements = []
     for term in filter(None, text.split(",")):
         match = re.fullmatch(r"([^=!]+)(==|=|!=)(.*)", term.strip(), re.DOTALL)
         if match is None:
@@ -80,8 +82,8 @@ def parse_fields(text: str) -> FieldSelector:
         key = match[1].strip()
         if key not in FIELDS:
             raise Refusal(400, f"field label not supported: {key[:200]}")
-        found.append(Requirement(key, match[2] != "!=", match[3].strip()))
-    return FieldSelector(tuple(found))
+        requirements.append(Requirement(key, match[2] != "!=", match[3].strip()))
+    return FieldSelector(tuple(requirements))
 
 
 class ListQuery(NamedTuple):
@@ -256,13 +258,15 @@ def table(
         has_header: whether to define the columns, which a watch does once.
     """
     when = now or datetime.now(UTC)
-    is_queued = any(one.get("status", {}).get("queuePosition") for one in objects)
+    is_queued = any(document.get("status", {}).get("queuePosition") for document in objects)
     return {
         "kind": "Table",
         "apiVersion": f"{META}/v1",
         "metadata": metadata,
         "columnDefinitions": columns(with_queue=is_queued) if has_header else [],
-        "rows": [{"cells": cells(one, when), **_included(one, include)} for one in objects],
+        "rows": [
+            {"cells": cells(document, when), **_included(document, include)} for document in objects
+        ],
     }
 
 
@@ -270,7 +274,7 @@ def cells(document: Document, now: datetime) -> list[str]:
     spec, status = document.get("spec", {}), document.get("status", {})
     percent, eta, rate = (status.get(key) for key in ("percent", "etaSeconds", "bytesPerSecond"))
     phase = status.get("phase", "")
-    found = [
+    texts = [
         document["metadata"]["name"],
         short_image(spec.get("image", "")),
         _UNKNOWN if status.get("unknown") else phase,
@@ -284,7 +288,7 @@ def cells(document: Document, now: datetime) -> list[str]:
         status.get("kubeletReason", ""),
         status.get("error", ""),
     ]
-    return [escape(cell) for cell in found]
+    return [escape(text) for text in texts]
 
 
 def short_image(reference: str) -> str:

@@ -61,11 +61,11 @@ def serving(
     names: Sequence[str], authority: Pair | None = None, *, is_authority: bool = False
 ) -> Pair:
     """Return a certificate for these names and addresses; self-signed without an authority."""
-    signer = None if authority is None else [one.decode("latin-1") for one in authority[:2]]
-    found = _apart("issue", names, signer, is_authority)
-    if found is None:
+    signer = None if authority is None else [pem.decode("latin-1") for pem in authority[:2]]
+    made = _apart("issue", names, signer, is_authority)
+    if made is None:
         raise ConfigError("the agents' own CA cannot be used")
-    certificate, key, expiry_s = found
+    certificate, key, expiry_s = made
     return Pair(certificate.encode(), key.encode(), expiry_s)
 
 
@@ -135,11 +135,11 @@ class Certificates:
 
     def _stamped(self) -> tuple[int, ...]:
         try:
-            found = [Path(one).stat() for one in self._files if one]
+            stats = [Path(path).stat() for path in self._files if path]
         except OSError:
             return ()
         # File times have steps of milliseconds, within which a file may still grow.
-        return tuple(n for one in found for n in (one.st_ino, one.st_size, one.st_mtime_ns))
+        return tuple(n for stat in stats for n in (stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
     def context(self, trust: Trust | None) -> ServerContext:
         context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
@@ -161,10 +161,10 @@ def authorities(path: str, option: str) -> str:
     """Return the certificates of a file; empty without a path."""
     if not path:
         return ""
-    found = checked(content(path, option).decode("utf-8", "replace"))
-    if not found:
+    pem = checked(content(path, option).decode("utf-8", "replace"))
+    if not pem:
         raise ConfigError(f"--{option} {quote(path, 4096)} is not a file of PEM certificates")
-    return found
+    return pem
 
 
 async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
@@ -177,8 +177,8 @@ async def shared(api: AsyncApiClient, namespace: str) -> Pair | None:
             return None  # it was removed on purpose; a missing right is another error
         if not isinstance(secret, dict):
             break
-        if (found := _parsed(secret)) is not None:
-            return found
+        if (known := _parsed(secret)) is not None:
+            return known
         made = await in_thread(authority)
         pair = {CERTIFICATE: made.certificate, KEY: made.key}
         data = {key: base64.b64encode(content).decode() for key, content in pair.items()}
@@ -197,7 +197,7 @@ def _parsed(secret: Document) -> Pair | None:
     if not data:
         return None
     try:
-        pem, key = (base64.b64decode(data[one], validate=True) for one in (CERTIFICATE, KEY))
+        pem, key = (base64.b64decode(data[name], validate=True) for name in (CERTIFICATE, KEY))
     except (KeyError, TypeError, ValueError):
         raise RemoteProtocolError(f"the Secret {SECRET} has no authority") from None
     return Pair(pem, key)
