@@ -251,8 +251,8 @@ def test_progress_goes_where_the_archive_does_not(fake: FakeServer, root: Path) 
     assert json.loads(done.stdout.splitlines()[-1])["files"] == 1
     os.mkfifo(root / "to/pipe")
     done = copy(fake, "--progress", "json", f"{ID}:/to", "-")
-    left_out, copied = map(json.loads, done.stderr.splitlines())
-    assert left_out["skipped"] == "to/pipe"
+    *records, copied = map(json.loads, done.stderr.splitlines())  # more if it takes a second
+    assert "to/pipe" in [record.get("skipped") for record in records]
     numbers = [copied[key] for key in ("files", "directories", "links", "size_bytes", "skipped")]
     assert numbers == [1, 1, 0, 7, 1]
     assert copied["elapsed_s"] > 0
