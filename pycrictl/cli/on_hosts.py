@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
@@ -226,25 +227,18 @@ def _alone(target: _Target, request: Request) -> int:
     has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
     has_terminal = has_terminal and not request.output_to and request.input_from in (0, None)
 
-    def result(stdout: int, *, is_again: bool = False) -> int:
+    with _named(host):
         way = ssh.reach(host)
         start = target.start(request, host)
-        try:
-            return session.run(
-                way, start, is_terminal=has_terminal, stdin=request.input_from, stdout=stdout
-            )
-        except HostError as exc:
-            if exc.is_begun or is_again:
-                raise
-            return result(stdout, is_again=True)  # the program was there a moment ago
-
-    with _named(host):
+        command = partial(
+            session.run, way, start, is_terminal=has_terminal, stdin=request.input_from
+        )
         if not request.output_to:
-            return result(1)
+            return command()
         from pycrictl.base.replacing import replacing  # noqa: PLC0415 - takes time to load
 
         with replacing(request.output_to) as file:
-            if code := result(file.fileno()):
+            if code := command(stdout=file.fileno()):
                 raise typer.Exit(code)
         return code
 
@@ -293,8 +287,8 @@ def _input(descriptor: int | None) -> Iterator[str]:
     from tempfile import TemporaryFile  # noqa: PLC0415 - the same
 
     with TemporaryFile() as spool:
-        if descriptor == 0:
-            with open(0, "rb", closefd=False) as stdin:
+        if descriptor == 0 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            with open(descriptor, "rb", closefd=False) as stdin:
                 copyfileobj(stdin, spool)
             spool.flush()
             descriptor = spool.fileno()

@@ -176,8 +176,9 @@ def run(
     try:
         if is_terminal:
             _share_terminal(process)
-        for is_error, data in process.pieces():
-            write(2 if is_error else stdout, data)
+        else:
+            for is_error, data in process.pieces():
+                write(2 if is_error else stdout, data)
     finally:
         process.close()
     return process.result()
@@ -248,12 +249,12 @@ class Process:
         """Yield what both outputs have after the mark, and whether it is standard error.
 
         Args:
-            keyboard: what is read here is written to the process's terminal.
+            keyboard: what is read here is written to the process's terminal, until it ends.
 
         Raises:
             TimeoutError: nothing came for so long.
         """
-        left = [fd for fd in (self.stdout, self.stderr) if fd >= 0 and not self._is_over]
+        left = [fd for fd in (self.stdout, self.stderr) if fd >= 0]
         while left:
             # The connection that was opened may hold on to standard error.
             lingers = self._is_over and not self._socket
@@ -265,7 +266,9 @@ class Process:
             for descriptor in ready:
                 data = _read(descriptor)
                 if descriptor in keyboard:
-                    write(self._control, data or b"\x04")
+                    if not data:
+                        return
+                    write(self._control, data)
                 elif not data:
                     self._is_over |= descriptor == self.stdout
                     left.remove(descriptor)

@@ -108,7 +108,7 @@ def test_older_copies_are_removed_and_nothing_else(fresh: Hosts, runtime: str) -
     assert len(kept(host)) == 2 + len(others)  # the copy of a moment ago may still be in use
 
 
-@pytest.mark.parametrize("change", ["content", "mode", "more", "gone"])
+@pytest.mark.parametrize("change", ["content", "mode", "more"])
 def test_a_copy_that_is_not_as_it_was_sent_is_not_run(
     fresh: Hosts, runtime: str, change: str
 ) -> None:
@@ -121,12 +121,9 @@ def test_a_copy_that_is_not_as_it_was_sent_is_not_run(
         (folder / "pycrictl").write_text(evil)
     elif change == "mode":
         folder.chmod(0o755)
-    elif change == "more":
-        (folder / "sitecustomize.py").write_text("")
     else:
-        shutil.rmtree(folder)
-    if change != "gone":  # the copy is checked when a connection is opened
-        fresh.disconnect()
+        (folder / "sitecustomize.py").write_text("")
+    fresh.disconnect()  # the copy is checked when a connection is opened
     require_table(fresh)
     assert not mark.exists()
     (again,) = kept(host)

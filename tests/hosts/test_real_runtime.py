@@ -170,6 +170,7 @@ def test_top_shows_all_hosts_and_those_that_are_lost(
 
 
 def test_images_travel_from_host_to_host(nodes: Hosts, lab: Lab, tmp_path: Path) -> None:
+    """Hosts that share a containerd wait for each other, so each reads at its own speed."""
     image = lab.push(lab.image("travels:1", 40_000_000))
     assert nodes.run("-H", "n1", "pull", image).returncode == 0
     archive = tmp_path / "image.tar"

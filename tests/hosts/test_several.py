@@ -178,6 +178,14 @@ def test_lines_of_logs_are_ordered_by_their_times(fresh: Hosts, words: list[str]
     )
 
 
+def test_logs_end_on_more_hosts_than_run_at_once(fresh: Hosts) -> None:
+    line = b"2026-01-01T00:00:01Z a line\n"
+    for name in ("h", "h2"):
+        hostile(fresh, name, f"for _ in range(20): write({line!r} * 1000)")
+    done = fresh.run("--max-parallel-hosts=1", "-H", "h,h2", "logs", "web")
+    assert (len(done.stdout.splitlines()), done.returncode) == (40_000, 0)
+
+
 def test_hostile_text_is_escaped(fresh: Hosts) -> None:
     table = {
         "header": ["A\x1b[2J"], "rows": [["\x1b]0;x\x07\nn9  forged"]], "min_width": 0,
