@@ -38,17 +38,32 @@ class LogFile:
     def __init__(self, path: str, file: io.RawIOBase | None = None) -> None:
         self.path = path
         self._file = file or _opened(path)
+        self._head = self._start()
 
     def blocks(self) -> Iterator[bytes]:
-        """Read on, up to the end."""
+        """Read on, up to the end or a truncation."""
         try:
             while block := self._file.read(BLOCK_BYTES):
+                # It may have been truncated and have grown past this place again.
+                if self.is_truncated():
+                    self.seek(self.position - len(block))
+                    return
                 yield block
         except OSError as exc:
             raise _failure(self.path, exc) from None
 
     def is_truncated(self) -> bool:
+        """Return whether the file was truncated since it was opened or rewound."""
+        start = self._start()
+        if not start.startswith(self._head):
+            return True
+        self._head = start
         return self._stat().st_size < self.position
+
+    def rewind(self) -> None:
+        """Read on from the beginning of the file's new contents."""
+        self.seek(0)
+        self._head = self._start()
 
     def is_at(self, path: str) -> bool:
         """Return whether this file is at a path by now."""
@@ -58,7 +73,7 @@ class LogFile:
 
     def is_same(self, other: LogFile) -> bool:
         """Return whether this is the other file, perhaps unpacked."""
-        return self._read_at(0)[:_HEAD_BYTES] == other._read_at(0)[:_HEAD_BYTES]
+        return self._start() == other._start()
 
     @property
     def position(self) -> int:
@@ -128,6 +143,9 @@ class LogFile:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _start(self) -> bytes:
+        return os.pread(self._file.fileno(), _HEAD_BYTES, 0)
 
     def _read_at(self, offset: int) -> bytes:
         return os.pread(self._file.fileno(), BLOCK_BYTES, offset)

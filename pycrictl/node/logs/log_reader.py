@@ -87,12 +87,12 @@ def parse_since(text: str, *, now: float, is_strict: bool = False) -> int:
     The start of a duration is rounded down to whole seconds, as in crictl; ``0`` means 1970. Days
     and a space before the time of day are accepted unless ``is_strict``.
     """
-    found = None if is_strict else re.fullmatch(r"([0-9]{1,5})d(.*)", text, re.ASCII)
-    if found is None:
+    in_days = None if is_strict else re.fullmatch(r"([0-9]{1,5})d(.*)", text, re.ASCII)
+    if in_days is None:
         with suppress(UsageError):
             moment = text if is_strict else re.sub("(?<=[0-9]) (?=[0-9])", "T", text, count=1)
             return parse_time(moment)
-    days, rest = (int(found[1]), found[2] or "0") if found else (0, text)
+    days, rest = (int(in_days[1]), in_days[2] or "0") if in_days else (0, text)
     try:
         ago_s = days * _DAY_S + parse_duration(rest)
         if ago_s < 0 and not is_strict:
@@ -185,7 +185,7 @@ class LogReader:
                     log, known = new_log, before
                 elif log.is_truncated():
                     yield from self._end()
-                    log.seek(0)
+                    log.rewind()
                 elif lives:
                     yield None
                 else:

@@ -196,6 +196,20 @@ def test_rotations_while_following_lose_nothing(tmp_path: Path, steps: Sequence[
     assert on_stream(shown).split() == [str(number) for number in range(writer.count)]
 
 
+@pytest.mark.parametrize("lines", [1, 2, 5])
+def test_a_truncated_log_that_grows_again(tmp_path: Path, lines: int) -> None:
+    """To less than its size, to the same, or beyond."""
+    writer = Writer(tmp_path / LOG)
+    writer.write(2)
+
+    def truncate() -> None:
+        writer.path.write_bytes(b"")
+        writer.write(lines)
+
+    shown = on_stream(follow(writer.path, truncate, truncate))
+    assert shown.split() == [str(number) for number in range(writer.count)]
+
+
 def test_a_log_that_is_gone_with_rotated_ones_left(path: Path) -> None:
     path.unlink()
     with pytest.raises(PycrictlError, match="there is no log"):
