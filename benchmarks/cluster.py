@@ -198,10 +198,10 @@ async def _measure(folder: Path, fakes: Fakes) -> Cost:
         }
         (folder / "kubeconfig").write_text(json.dumps(kubeconfig))
         words = [
-            *(sys.executable, "-m", "pycrictl", "agent", "--node-name", "elsewhere"),
-            *("--listen", "127.0.0.1:0", "--kubeconfig", str(folder / "kubeconfig")),
-            *("--peer-token", str(folder / "token"), "--peer-namespace", "pycrictl"),
-        ]
+            sys.executable, "-m", "pycrictl", "agent", "--node-name", "elsewhere",
+            "--listen", "127.0.0.1:0", "--kubeconfig", str(folder / "kubeconfig"),
+            "--peer-token", str(folder / "token"), "--peer-namespace", "pycrictl",
+        ]  # fmt: skip
         log = folder / "log"
         with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr) as process:
             try:

@@ -13,10 +13,10 @@ MAINTAINER: Final = "The pycrictl authors <pycrictl@users.noreply.github.com>"
 HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
 
 PLUGINS: Final = (
-    *("kubectl-image_pull_progress", "kubectl_complete-image_pull_progress"),
-    *("kubectl-container_cp", "kubectl_complete-container_cp"),
-    *("kubectl-why", "kubectl_complete-why"),
-)
+    "kubectl-image_pull_progress", "kubectl_complete-image_pull_progress",
+    "kubectl-container_cp", "kubectl_complete-container_cp",
+    "kubectl-why", "kubectl_complete-why",
+)  # fmt: skip
 """Names by which kubectl finds the program."""
 
 _SOURCES: Final = Path(__file__).parent
@@ -24,8 +24,8 @@ _UNITS: Final = sorted(_SOURCES.glob("pycrictl-proxy.*"))
 _EXAMPLES: Final = (
     "prometheus/pycrictl.rules.yaml",
     "prometheus/pycrictl-agent.rules.yaml",
-    *("grafana/pycrictl-proxy.json", "grafana/pycrictl-agent.json"),
-)
+    "grafana/pycrictl-proxy.json", "grafana/pycrictl-agent.json",
+)  # fmt: skip
 
 
 def place(folder: Path, root: Path, *, elsewhere: dict[str, str]) -> Path:

@@ -15,9 +15,9 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "pycrictl"
 
 ORDER: Final = (
-    *("base", "streams", "node", "runtime", "kube", "copy", "pulls", "diagnosis", "show"),
-    *("hosts", "proxy", "cluster", "cli"),
-)
+    "base", "streams", "node", "runtime", "kube", "copy", "pulls", "diagnosis", "show",
+    "hosts", "proxy", "cluster", "cli",
+)  # fmt: skip
 """A package imports those before it; all import ``_proto``, ``__main__`` imports anything."""
 
 

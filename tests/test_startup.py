@@ -14,9 +14,9 @@ from pycrictl.cli.command_table import COMMANDS
 from tests.fakecri import FakeServer
 
 HEAVY = (
-    *("rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile"),
-    *("aiohttp", "cryptography", "prometheus_client", "urllib3"),
-)
+    "rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile",
+    "aiohttp", "cryptography", "prometheus_client", "urllib3",
+)  # fmt: skip
 """Modules that neither a list nor the help needs."""
 
 PROBE = """

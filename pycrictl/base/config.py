@@ -139,7 +139,7 @@ def parse_file(text: str, warn: Callable[[str], None] | None = None) -> dict[str
     """
     from pycrictl.base import yamltree  # noqa: PLC0415 - not needed without a file
 
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     try:
         root = yamltree.parse(text)
         if root.type not in ("mapping", "null"):
@@ -151,17 +151,17 @@ def parse_file(text: str, warn: Callable[[str], None] | None = None) -> dict[str
             if key not in KEYS:
                 hint = f"known keys: {', '.join(KEYS)}"
                 raise yamltree.Problem(f"unknown key {quote(key)}", line, hint=hint)
-            found.pop(key, None)
+            settings.pop(key, None)
             if node.type != "null":
                 try:
-                    found[key] = KEYS[key].read(node.text)
+                    settings[key] = KEYS[key].read(node.text)
                 except ValueError as error:
                     raise yamltree.Problem(f"{key}: {error}", node.line) from None
     except yamltree.Problem as problem:
         raise ConfigError(f"line {problem.line}: {problem}", hint=problem.hint) from None
     if root.next_line and warn is not None:
         warn(yamltree.UNREAD.format(root.next_line))
-    return found
+    return settings
 
 
 def _read_first(

@@ -45,11 +45,11 @@ def values(path: str, *, is_whole: bool = False) -> dict[str, str]:
 
     ``is_whole`` omits ``max-retries``, which crictl 1.36 lacks, unless the file sets it.
     """
-    found = _parse(path, _read(path) or "")
+    settings = _parse(path, _read(path) or "")
     return {
-        key: _shown(found.get(key, KEYS[key].absent))
+        key: _shown(settings.get(key, KEYS[key].absent))
         for key in KEYS
-        if key in found or not (is_whole and key == _NEWER)
+        if key in settings or not (is_whole and key == _NEWER)
     }
 
 

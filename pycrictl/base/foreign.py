@@ -62,7 +62,7 @@ def mapping(value: object, *path: str) -> dict[str, Any]:
 
 
 def mappings(value: object) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def text(value: object, most: int = MAX_CHARS) -> str:
@@ -71,7 +71,9 @@ def text(value: object, most: int = MAX_CHARS) -> str:
 
 
 def texts(value: object, most: int = MAX_CHARS) -> list[str]:
-    return [one[:most] for one in value if isinstance(one, str)] if isinstance(value, list) else []
+    return (
+        [item[:most] for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    )
 
 
 def count(value: object, most: int = INT64_MAX) -> int:
@@ -115,16 +117,16 @@ def strict(value: object, read: Callable[[object], T]) -> T | None:
     """
     if value is None:
         return None
-    if (found := read(value)) != value:
+    if (reading := read(value)) != value:
         raise ValueError("a value has the wrong type")
-    return found
+    return reading
 
 
 def cleaned(value: Any) -> Any:
     if isinstance(value, dict):
-        return {escape(key): cleaned(one) for key, one in value.items()}
+        return {escape(key): cleaned(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [cleaned(one) for one in value]
+        return [cleaned(item) for item in value]
     return escape(value) if isinstance(value, str) else value
 
 
@@ -136,10 +138,10 @@ def fit(value: object, schema: Mapping[str, Any], wrong: list[str], path: str = 
             and texts have default limits. Unknown and null fields are left out.
         wrong: receives the paths of fields that do not fit.
     """
-    found = _KINDS[schema["type"]](value, schema, wrong, path)
-    if found is None and path:
+    fitted = _KINDS[schema["type"]](value, schema, wrong, path)
+    if fitted is None and path:
         wrong.append(path)
-    return found
+    return fitted
 
 
 def _object(
@@ -147,14 +149,14 @@ def _object(
 ) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
-    found = {}
+    fitted = {}
     for key, inner in schema.get("properties", {}).items():
-        one = value.get(key)
-        if one is not None:
-            one = fit(one, inner, wrong, f"{path}.{key}" if path else key)
-        if one is not None:
-            found[key] = one
-    return found if found.keys() >= set(schema.get("required", ())) else None
+        item = value.get(key)
+        if item is not None:
+            item = fit(item, inner, wrong, f"{path}.{key}" if path else key)
+        if item is not None:
+            fitted[key] = item
+    return fitted if fitted.keys() >= set(schema.get("required", ())) else None
 
 
 def _array(
@@ -162,8 +164,8 @@ def _array(
 ) -> list[Any] | None:
     if not isinstance(value, list) or len(value) > schema.get("maxItems", MAX_ITEMS):
         return None
-    found = [fit(one, schema["items"], wrong, f"{path}[]") for one in value]
-    return [one for one in found if one is not None]
+    fitted = [fit(item, schema["items"], wrong, f"{path}[]") for item in value]
+    return [item for item in fitted if item is not None]
 
 
 def _string(value: object, schema: Mapping[str, Any], *_: object) -> str | None:

@@ -57,11 +57,11 @@ def locate(path: str, *, follow: bool = True) -> str:
     """
     if not _root:
         return path
-    found = below(_root, path, follow=follow)
-    is_proc = f"{found}/".startswith(f"{_root}/proc/")
+    place = below(_root, path, follow=follow)
+    is_proc = f"{place}/".startswith(f"{_root}/proc/")
     if is_proc and not os.path.exists(f"{_root}/proc/self"):
-        return found.removeprefix(_root)  # only the root's own file system was mounted
-    return found
+        return place.removeprefix(_root)  # only the root's own file system was mounted
+    return place
 
 
 def below(root: str, path: str, *, follow: bool = True) -> str:
@@ -99,8 +99,8 @@ def given(path: str) -> str:
     """Translate a path given by the user: below the root if it exists there, else unchanged."""
     if not _root or not path.startswith("/"):
         return path
-    found = locate(path)
-    return found if os.path.lexists(found) else path
+    place = locate(path)
+    return place if os.path.lexists(place) else path
 
 
 def read_named(path: str) -> bytes:

@@ -32,12 +32,12 @@ def environ_of(pid: int) -> dict[str, str]:
 
 def flags_in(words: Sequence[str]) -> dict[str, str]:
     """Return the options among words, by name without dashes, as ``NAME=VALUE`` or two words."""
-    found = {}
+    flags = {}
     for position, word in enumerate(words):
         name, has_value, value = word.lstrip("-").partition("=")
         if word.startswith("-"):
-            found[name] = value if has_value else "".join(words[position + 1 : position + 2])
-    return found
+            flags[name] = value if has_value else "".join(words[position + 1 : position + 2])
+    return flags
 
 
 def _read(pid: int, name: str) -> str:

@@ -218,7 +218,7 @@ def watchdog_s(environ: Mapping[str, str]) -> float | None:
 def is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Return whether a stream goes to the journal, which takes priorities (sd-daemon(3))."""
     try:
-        found = os.fstat(stream.fileno())
+        status = os.fstat(stream.fileno())
     except (OSError, ValueError):
         return False
-    return environ.get("JOURNAL_STREAM", "") == f"{found.st_dev}:{found.st_ino}"
+    return environ.get("JOURNAL_STREAM", "") == f"{status.st_dev}:{status.st_ino}"

@@ -54,6 +54,6 @@ def os_error_of(exc: Exception) -> OSError:
         is_other = isinstance(cause, urllib3.exceptions.NewConnectionError)
         if isinstance(cause, urllib3.exceptions.TimeoutError) and not is_other:
             return TimeoutError()
-        inner = next((one for one in cause.args if isinstance(one, Exception)), None)
+        inner = next((arg for arg in cause.args if isinstance(arg, Exception)), None)
         cause = getattr(cause, "reason", None) or inner or cause.__cause__
     return cause if isinstance(cause, OSError) else OSError(f"no HTTP answer: {exc}")

@@ -121,10 +121,10 @@ def _read(text: str, *, most: int) -> list[Node]:
     raise Problem(f"it is not {language}: {escape(reason)}", min(line, last_line))
 
 
-def _in_yaml(found: re.Match[str]) -> str:
-    if found[0] == "\t":
+def _in_yaml(match: re.Match[str]) -> str:
+    if match[0] == "\t":
         return " "
-    character = json.loads(f'"{found[0]}"')
+    character = json.loads(f'"{match[0]}"')
     return f"\\U{ord(character):08x}"
 
 

@@ -36,7 +36,7 @@ class ProxyClient(NamedTuple):
 
     def is_of(self, client: CriClient) -> bool:
         paths = Path(self.listen), Path(self.upstream)
-        return any(os.path.exists(one) and one.samefile(client.path) for one in paths)
+        return any(os.path.exists(path) and path.samefile(client.path) for path in paths)
 
     def status(self) -> dict[str, Any]:
         return admin.ask(self.admin, "status", timeout_s=TIMEOUT_S)
@@ -63,8 +63,8 @@ def find_proxy(admin_socket: str, *, is_strict: bool = False) -> ProxyClient | N
 
 def proxy_of(client: CriClient, admin_socket: str) -> ProxyClient | None:
     try:
-        found = find_proxy(admin_socket)
-        return found if found is not None and found.is_of(client) else None
+        proxy = find_proxy(admin_socket)
+        return proxy if proxy is not None and proxy.is_of(client) else None
     except OSError:
         return None
 

@@ -89,13 +89,13 @@ def parse(
 
 def words_of(line: CommandLine) -> list[tuple[str, str]]:
     """Return each option of a line with its name: one word, which means the same to ``parse``."""
-    found = []
+    words = []
     for name, value in line.values.items():
         spelling = dashed(line.spellings[name][-1])
-        for each in value if isinstance(value, list) else [value]:
-            text = str(each).lower() if isinstance(each, bool) else each
-            found.append((name, f"{spelling}={text}"))
-    return found
+        for item in value if isinstance(value, list) else [value]:
+            text = str(item).lower() if isinstance(item, bool) else item
+            words.append((name, f"{spelling}={text}"))
+    return words
 
 
 def _split(

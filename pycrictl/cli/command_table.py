@@ -57,8 +57,8 @@ class CommandSpec(NamedTuple):
         module, _, function = self.target.partition(":")
         with undisturbed():  # an exception while protobuf's C code is loaded may crash it
             loaded = import_module(f"{_PACKAGE}.{module}")
-        found: Callable[..., None] = getattr(loaded, function or self.name.replace("-", "_"))
-        return found
+        command: Callable[..., None] = getattr(loaded, function or self.name.replace("-", "_"))
+        return command
 
     def subcommand(self, word: str) -> CommandSpec | None:
         return next((entry for entry in self.subcommands if word in entry.names), None)

@@ -38,7 +38,7 @@ def words(*fixed: str) -> Completer:
 def sockets(incomplete: str) -> list[str]:
     from pycrictl.runtime.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
-    return [each for each in ENDPOINTS if os.path.exists(each.removeprefix("unix://"))]
+    return [endpoint for endpoint in ENDPOINTS if os.path.exists(endpoint.removeprefix("unix://"))]
 
 
 def _known(kind: str) -> Completer:
@@ -64,8 +64,8 @@ def remote_paths(ctx: typer.Context, incomplete: str) -> list[str]:
     container = ctx.params.get("container")
     if not container or not incomplete.startswith("/"):
         return []
-    found = container_paths(ctx, f"{container}:{incomplete}")
-    return [word.removeprefix(f"{container}:") for word, _ in found]
+    paths = container_paths(ctx, f"{container}:{incomplete}")
+    return [word.removeprefix(f"{container}:") for word, _ in paths]
 
 
 PATHS: Final = {

@@ -137,5 +137,5 @@ def find_root() -> str:
         return "/"
     from pycrictl.runtime.cri.calls.endpoints import ENDPOINTS  # noqa: PLC0415 - needs gRPC
 
-    has_runtime = any(os.path.lexists(each.removeprefix("unix://")) for each in ENDPOINTS)
+    has_runtime = any(os.path.lexists(endpoint.removeprefix("unix://")) for endpoint in ENDPOINTS)
     return "/" if has_runtime else noderoot.DEBUG_ROOT

@@ -31,7 +31,7 @@ class OverHosts:
     """A method of ``copy`` for a container on another host, or one on each of several.
 
     Args:
-        starts: by host.
+        starts: the offset of each host's archive, by host.
         container: its name there.
         options: words for ``cp`` there.
     """
@@ -142,15 +142,15 @@ class _End:
             raise CopyError(message.removeprefix("pycrictl: "), hint=hints[-1] if hints else None)
 
     def _take(self, line: bytes) -> None:
-        found = foreign.parsed(line) if line[:1] == b"{" else {}
-        if isinstance(path := found.get("skipped"), str):
-            reason = str(found.get("reason", ""))
+        message = foreign.parsed(line) if line[:1] == b"{" else {}
+        if isinstance(path := message.get("skipped"), str):
+            reason = str(message.get("reason", ""))
             self._watch.on_skip(Skipped(path.encode(errors="surrogateescape"), "", reason))
-        elif "files" in found:
-            counts = {field.name: found.get(field.name) for field in fields(Summary)}
+        elif "files" in message:
+            counts = {field.name: message.get(field.name) for field in fields(Summary)}
             numbers = {name: count for name, count in counts.items() if isinstance(count, int)}
             self.summary = Summary(**numbers)
-        elif not found:
+        elif not message:
             self._lines = [*self._lines, escape(line.decode(errors="replace"))][-2:]
 
 

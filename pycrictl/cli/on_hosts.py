@@ -302,9 +302,9 @@ def _forward(target: _Target, line: CommandLine) -> int:
     from pycrictl.streams.forwarder import parse_pair  # noqa: PLC0415 - the same
 
     def free_port(address: str) -> int:
-        with socket.socket() as found:
-            found.bind((address, 0))
-            return int(found.getsockname()[1])
+        with socket.socket() as probe:
+            probe.bind((address, 0))
+            return int(probe.getsockname()[1])
 
     env, ssh, (host,) = target.env, target.ssh, target.hosts
     pod, *ports = line.positionals or [""]

@@ -32,28 +32,28 @@ def with_records(command: Command) -> Command:
     """
     taken = inspect.signature(command, eval_str=True).parameters.values()
     records: dict[str, Any] = {
-        each.name: each.annotation for each in taken if is_dataclass(each.annotation)
+        param.name: param.annotation for param in taken if is_dataclass(param.annotation)
     }
 
     @wraps(command)
     def call(**given: object) -> None:
         for name, record in records.items():
-            given[name] = record(**{each.name: given.pop(each.name) for each in fields(record)})
+            given[name] = record(**{param.name: given.pop(param.name) for param in fields(record)})
         command(**given)
 
     parameters: list[inspect.Parameter] = []
-    for each in taken:
-        if each.name in records:
-            hints = get_type_hints(each.annotation, include_extras=True)
+    for param in taken:
+        if param.name in records:
+            hints = get_type_hints(param.annotation, include_extras=True)
             parameters += [
-                each.replace(
+                param.replace(
                     name=option.name, annotation=hints[option.name], default=option.default
                 )
-                for option in fields(each.annotation)
+                for option in fields(param.annotation)
             ]
         else:
-            parameters.append(each)
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+            parameters.append(param)
+    parameters = [param.replace(kind=inspect.Parameter.KEYWORD_ONLY) for param in parameters]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
 

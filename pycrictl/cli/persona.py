@@ -186,7 +186,7 @@ class Crictl(Persona):
         return _page(command, ctx)
 
     def known_format(self, given: str, formats: Iterable[str]) -> str:
-        is_known = given.partition("=")[0] in (each.partition("=")[0] for each in formats)
+        is_known = given.partition("=")[0] in (known.partition("=")[0] for known in formats)
         return given if is_known else "table"
 
     def reads_configuration(self, command: str) -> bool:
@@ -265,24 +265,24 @@ def _page(command: TyperCommand, ctx: typer.Context) -> str:
 
 def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Sequence[Row | str]]]:
     path = ctx.command_path
-    found = command.get_params(ctx)
-    options = [_row(each) for each in found if isinstance(each, TyperOption)]
+    params = command.get_params(ctx)
+    options = [_row(param) for param in params if isinstance(param, TyperOption)]
     entry = getattr(command, "entry", None)
     if entry is None:
         yield "NAME:", [TITLE]
         yield "USAGE:", [f"{path} [global options] command [command options]"]
         yield "VERSION:", [ctx.obj.persona.version]
-        yield "COMMANDS:", [*sorted(each.row for each in COMMANDS), _HELP_WORD]
+        yield "COMMANDS:", [*sorted(command.row for command in COMMANDS), _HELP_WORD]
         yield "GLOBAL OPTIONS:", options
         return
-    words = [each.make_metavar(ctx) for each in found if not isinstance(each, TyperOption)]
+    words = [param.make_metavar(ctx) for param in params if not isinstance(param, TyperOption)]
     summary, *texts = [
         " ".join(paragraph.split())
         for paragraph in inspect.cleandoc(command.help or "").split("\n\n")
     ]
     yield "NAME:", [f"{path} - {SUMMARIES.get(entry.name, summary)}"]
     yield "USAGE:", [" ".join([f"{path} [command options]", *words])]
-    yield "COMMANDS:", [*(each.row for each in entry.subcommands), _HELP_WORD]
+    yield "COMMANDS:", [*(command.row for command in entry.subcommands), _HELP_WORD]
     yield "OPTIONS:", options
     program = ctx.obj.persona.program
     yield "DESCRIPTION:", [text.replace("pycrictl ", f"{program} ") for text in texts]
@@ -290,7 +290,9 @@ def _blocks(command: TyperCommand, ctx: typer.Context) -> Iterator[tuple[str, Se
 
 def _row(option: TyperOption) -> Row:
     value = "" if option.is_flag else " value"
-    name = ", ".join(f"{each}{value}" for each in sorted(option.opts, key=len, reverse=True))
+    name = ", ".join(
+        f"{spelling}{value}" for spelling in sorted(option.opts, key=len, reverse=True)
+    )
     if option.multiple:
         name += f" [ {name} ]"
     text, default = option.help or "", bool(option.default) if option.is_flag else option.default
@@ -301,13 +303,13 @@ def _row(option: TyperOption) -> Row:
 
 
 def _set(heading: str, content: Sequence[Row | str]) -> str:
-    first = max((len(each[0]) for each in content if not isinstance(each, str)), default=0)
+    first = max((len(row[0]) for row in content if not isinstance(row, str)), default=0)
     lines: list[str] = []
-    for each in content:
-        if isinstance(each, str):
-            lines += [*(("",) if lines else ()), each]
+    for row in content:
+        if isinstance(row, str):
+            lines += [*(("",) if lines else ()), row]
         else:
-            lines.append(f"{each[0]:{first}}  {each[1]}")
+            lines.append(f"{row[0]:{first}}  {row[1]}")
     return "\n".join([heading, *(f"   {line}".rstrip() for line in lines)])
 
 

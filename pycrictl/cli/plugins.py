@@ -42,12 +42,12 @@ _SWITCHES: Final = (
 _REPEATABLE: Final = ("as-group", "as-user-extra")
 _SHORT: Final = {"server": "s", "v": "v"}
 HANDED_ON: Final = (
-    *("as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority"),
-    *("client-certificate", "client-key", "cluster", "context", "disable-compression"),
-    *("insecure-skip-tls-verify", "kubeconfig", "kuberc", "match-server-version", "password"),
-    *("request-timeout", "server", "tls-server-name", "token", "user", "username", "v", "vmodule"),
+    "as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority",
+    "client-certificate", "client-key", "cluster", "context", "disable-compression",
+    "insecure-skip-tls-verify", "kubeconfig", "kuberc", "match-server-version", "password",
+    "request-timeout", "server", "tls-server-name", "token", "user", "username", "v", "vmodule",
     "warnings-as-errors",
-)
+)  # fmt: skip
 """kubectl's connection options, as listed by ``kubectl options``."""
 
 SPECS: Final = {
@@ -68,7 +68,7 @@ def handed_on(values: dict[str, Any]) -> list[str]:
     """Take kubectl's options out of the values of a line; return them as words."""
     theirs = [(name, values.pop(name)) for name in [*values] if name.startswith("--")]
     return [
-        f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+        f"{name}={str(item).lower() if isinstance(item, bool) else item}"
         for name, value in theirs
-        for each in (value if isinstance(value, list) else [value])
+        for item in (value if isinstance(value, list) else [value])
     ]

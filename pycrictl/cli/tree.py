@@ -73,7 +73,7 @@ class Program(TyperCommand):
         return ["[OPTIONS]", "COMMAND [ARGS]..."]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
-        sections = {name: [each.row for each in family] for name, family in FAMILIES.items()}
+        sections = {name: [entry.row for entry in family] for name, family in FAMILIES.items()}
         for option in self.get_params(ctx):
             panel = getattr(option, "rich_help_panel", None) or "Options"
             if (row := option.get_help_record(ctx)) is not None:
@@ -144,14 +144,14 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Return metavars unchanged: they already mark what is optional."""
-        arguments = [each for each in self.params if not isinstance(each, TyperOption)]
-        return ["[OPTIONS]", *(each.metavar or each.human_readable_name for each in arguments)]
+        arguments = [param for param in self.params if not isinstance(param, TyperOption)]
+        return ["[OPTIONS]", *(param.metavar or param.human_readable_name for param in arguments)]
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         super().format_options(ctx, formatter)
         if self.entry.subcommands:
             with formatter.section("Commands"):
-                formatter.write_dl([each.row for each in self.entry.subcommands])
+                formatter.write_dl([entry.row for entry in self.entry.subcommands])
         if self.entry.grammar is Grammar.KUBECTL:
             words = ", ".join(f"--{name}" for name in plugins.HANDED_ON)
             width = formatter.width - formatter.indent_increment
@@ -191,12 +191,12 @@ def command_of(entry: CommandSpec) -> Command:
     return command
 
 
-def specs(found: Iterable[Parameter]) -> dict[str, OptionSpec]:
+def specs(parameters: Iterable[Parameter]) -> dict[str, OptionSpec]:
     return {
-        spelling.lstrip("-"): OptionSpec(each.name or "", each.is_flag, each.multiple)
-        for each in found
-        if isinstance(each, TyperOption)
-        for spelling in each.opts
+        spelling.lstrip("-"): OptionSpec(param.name or "", param.is_flag, param.multiple)
+        for param in parameters
+        if isinstance(param, TyperOption)
+        for spelling in param.opts
     }
 
 
@@ -213,31 +213,31 @@ def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
     """Hand the values of a line to the parameters, which convert them and add defaults."""
     ctx.obj.persona.check_spellings(line.spellings)
     parameters = command.get_params(ctx)
-    arguments = [each for each in parameters if not isinstance(each, TyperOption)]
+    arguments = [param for param in parameters if not isinstance(param, TyperOption)]
     values, surplus = _by_argument(arguments, line.positionals)
     values |= line.values
-    for each in parameters:
+    for param in parameters:
         # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
-        if each.default is None and _choices(each) and values.get(each.name or "") == "":
-            del values[each.name or ""]
+        if param.default is None and _choices(param) and values.get(param.name or "") == "":
+            del values[param.name or ""]
     if not ctx.resilient_parsing:
         hint = f"see '{ctx.command_path} --help'"
-        for each in arguments:
-            if each.required and each.name not in values:
-                raise MissingArgument(f"missing argument {each.get_error_hint(ctx)}", hint=hint)
+        for param in arguments:
+            if param.required and param.name not in values:
+                raise MissingArgument(f"missing argument {param.get_error_hint(ctx)}", hint=hint)
         if surplus:
             words = " ".join(map(escape, surplus))
             raise ExtraArgument(f"got unexpected extra argument(s) ({words})", hint=hint)
     with _worded(ctx, line):
-        for each in sorted(parameters, key=lambda each: not each.is_eager):
-            if each.name != "help":
-                each.handle_parse_result(ctx, values, [])
+        for param in sorted(parameters, key=lambda param: not param.is_eager):
+            if param.name != "help":
+                param.handle_parse_result(ctx, values, [])
 
 
 def _by_argument(arguments: list[Parameter], words: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Return the words by the names of arguments, of which the last may be a list; the surplus."""
     values: dict[str, Any] = {
-        each.name or "": word for each, word in zip(arguments, words, strict=False)
+        argument.name or "": word for argument, word in zip(arguments, words, strict=False)
     }
     surplus = words[len(arguments) :]
     if arguments and arguments[-1].nargs == -1 and len(words) >= len(arguments):
@@ -279,18 +279,18 @@ def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
         raise OptionError(message, flag_error=flag_error, hint=hint) from exc
 
 
-def _choices(parameter: Parameter) -> tuple[str, ...]:
-    return tuple(getattr(parameter.type, "choices", ()))
+def _choices(param: Parameter) -> tuple[str, ...]:
+    return tuple(getattr(param.type, "choices", ()))
 
 
 def _require_utf8(command: Command, ctx: Context) -> None:
     """Require arguments other than paths to be UTF-8, as strings in the CRI are."""
-    for each in command.params:
-        value = ctx.params.get(each.name or "")
-        if each.metavar in PATHS:
+    for param in command.params:
+        value = ctx.params.get(param.name or "")
+        if param.metavar in PATHS:
             continue
         for text in value if isinstance(value, list | tuple) else [value]:
             if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
                 # The value of an option may be a password.
-                shown = canonical(each) if isinstance(each, TyperOption) else quote(text)
+                shown = canonical(param) if isinstance(param, TyperOption) else quote(text)
                 raise UsageError(f"{shown} is not UTF-8")

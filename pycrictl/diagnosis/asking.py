@@ -67,9 +67,9 @@ class Asking:
 
 def unmet(status: cri_pb2.RuntimeStatus) -> tuple[Condition, ...]:
     return tuple(
-        Condition(one.type, one.message or one.reason)
-        for one in status.conditions
-        if not one.status
+        Condition(condition.type, condition.message or condition.reason)
+        for condition in status.conditions
+        if not condition.status
     )
 
 
@@ -81,8 +81,8 @@ def disks_of(images: CriClient) -> list[Disk]:
 
 def places_of(answer: cri_pb2.ImageFsInfoResponse) -> list[tuple[str, str]]:
     return [
-        *((one.fs_id.mountpoint, "images") for one in answer.image_filesystems),
-        *((one.fs_id.mountpoint, "containers") for one in answer.container_filesystems),
+        *((usage.fs_id.mountpoint, "images") for usage in answer.image_filesystems),
+        *((usage.fs_id.mountpoint, "containers") for usage in answer.container_filesystems),
     ]
 
 
@@ -103,8 +103,8 @@ def disk_at(path: str, use: str) -> tuple[int, Disk] | None:
     )
 
 
-def once_each(found: Iterable[tuple[int, Disk]]) -> list[Disk]:
+def once_each(pairs: Iterable[tuple[int, Disk]]) -> list[Disk]:
     first: dict[int, Disk] = {}
-    for device, disk in found:
+    for device, disk in pairs:
         first.setdefault(device, disk)
     return list(first.values())

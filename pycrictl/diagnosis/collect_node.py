@@ -119,8 +119,8 @@ class NodeCollector(Asking):
                     known["missing_sandbox_image"] = name
         if not self._registries:
             with self._optional("images"):
-                found = self._call(images, "ListImages", cri_pb2.ListImagesRequest())
-                self._registries = _registries_of(found.images)
+                listed = self._call(images, "ListImages", cri_pb2.ListImagesRequest())
+                self._registries = _registries_of(listed.images)
         self._begin_registries()
 
     def _call(self, client: CriClient, name: str, request: Message) -> Any:
@@ -137,7 +137,7 @@ class NodeCollector(Asking):
             with self._optional("disks"):
                 answer = self._call(images, "ImageFsInfo", cri_pb2.ImageFsInfoRequest())
                 places = [*places_of(answer), *OTHERS]
-        self._known["disks"] = tuple(once_each(filter(None, (disk_at(*one) for one in places))))
+        self._known["disks"] = tuple(once_each(filter(None, (disk_at(*place) for place in places))))
 
     def _read_host(self, root: Path) -> None:
         kubelet = find_kubelet(root)
@@ -189,9 +189,9 @@ def _registry(text: str) -> Reference:
 
 def _registries_of(images: Iterable[cri_pb2.Image]) -> list[Reference]:
     """Return an image of each registry of the node's images, that of most images first."""
-    found: dict[str, list[Reference]] = {}
+    by_host: dict[str, list[Reference]] = {}
     for image in images:
         for name in image.repo_tags[:1]:
             reference = parse(name)
-            found.setdefault(reference.host, []).append(reference)
-    return [images[0] for images in sorted(found.values(), key=len, reverse=True)]
+            by_host.setdefault(reference.host, []).append(reference)
+    return [images[0] for images in sorted(by_host.values(), key=len, reverse=True)]

@@ -51,21 +51,21 @@ def said(kind: str) -> Condition:
     return holds
 
 
-def noun(one: Container) -> str:
-    kind = {"init": "init container", "sidecar": "sidecar"}.get(one.role, "container")
-    return f"{kind} {quote(one.name)}"
+def noun(container: Container) -> str:
+    kind = {"init": "init container", "sidecar": "sidecar"}.get(container.role, "container")
+    return f"{kind} {quote(container.name)}"
 
 
 # The pod's node, and the pod as a whole
 
 
 def running(facts: PodFacts) -> list[Container]:
-    return [one for one in facts.containers if one.state == "running"]
+    return [container for container in facts.containers if container.state == "running"]
 
 
 def takes_long_to_end(facts: PodFacts, _: object) -> object:
     asked_s = facts.api.deletion_s - facts.api.grace_s
-    names = ", ".join(noun(one) for one in running(facts))
+    names = ", ".join(noun(container) for container in running(facts))
     what = f"{names} still runs" if names else "the kubelet is not done"
     age = f"for {age_in_words(facts.now_s - asked_s)}"
     limit = f"of a grace period of {format_duration(facts.api.grace_s)}"
@@ -75,7 +75,7 @@ def takes_long_to_end(facts: PodFacts, _: object) -> object:
 def waits_for_claims(facts: PodFacts, _: object) -> object:
     if "unbound immediate PersistentVolumeClaims" not in facts.api.unscheduled:
         return False
-    names = [f"{one.name} ({one.binding_error})" for one in facts.unbound]
+    names = [f"{claim.name} ({claim.binding_error})" for claim in facts.unbound]
     return ", ".join(names) or "its claims are not bound"
 
 
@@ -83,7 +83,7 @@ def no_node_takes_it(facts: PodFacts, _: object) -> object:
     """Return what nodes lack, most of them first, and which of them are closed to pods."""
     summary, _, reasons = facts.api.unscheduled.partition(": ")
     counted = re.findall(r"(\d+) ([^,]+)", reasons)
-    counted.sort(key=lambda one: -int(one[0]))
+    counted.sort(key=lambda pair: -int(pair[0]))
     words = f"{summary}: {', '.join(map(' '.join, counted)) or reasons}"
     closed = [f"{node.name} {why}" for node in facts.closed for why in node.refusals]
     return summary and (f"{words} ({', '.join(closed[:5])})" if closed else words)
@@ -151,7 +151,9 @@ def lacks_sandbox_image(facts: PodFacts, _: object) -> object:
 def sandbox_is_gone(facts: PodFacts, _: object) -> object:
     if facts.sandbox is None or facts.sandbox.is_ready or facts.has_ended:
         return False
-    runs = [(one.state, one.exit_code) for one in facts.containers if one.state]
+    runs = [
+        (container.state, container.exit_code) for container in facts.containers if container.state
+    ]
     was_taken = any(state != "exited" or code in _KILLED for state, code in runs)
     return bool(facts.phase) or was_taken or not runs
 
@@ -162,7 +164,7 @@ MISSING_OBJECT: Final = (
 
 
 def mount_fails(facts: PodFacts, _: object) -> object:
-    if facts.has_ended or any(one.state for one in facts.containers):
+    if facts.has_ended or any(container.state for container in facts.containers):
         return False
     sign = facts.last("mount") or facts.last("unmounted")
     return sign is not None and f"{quote(sign.name)} cannot be mounted: {shortened(sign.text)}"
@@ -192,52 +194,57 @@ def is_refused(image: Image) -> bool:
 # Containers
 
 
-def is_unsettled(facts: PodFacts, one: Container) -> bool:
+def is_unsettled(facts: PodFacts, container: Container) -> bool:
     """Return whether a container that runs may soon crash again.
 
     It has restarted more than once after short runs, or has not become ready since. After a single
     restart, as after one of the node, a container that is ready is healthy.
     """
-    is_young = one.state == "running" and facts.now_s - one.started_s <= RESTART_S
-    if not is_young or not one.restarts or not one.finished_s:  # else its last exit is unknown
+    is_young = container.state == "running" and facts.now_s - container.started_s <= RESTART_S
+    is_last_exit_known = container.restarts and container.finished_s
+    if not is_young or not is_last_exit_known:
         return False
-    return one.is_ready is False or (one.restarts > 1 and one.ran_s < RESTART_S)
+    return container.is_ready is False or (container.restarts > 1 and container.ran_s < RESTART_S)
 
 
-def has_ended(facts: PodFacts, one: Container) -> bool:
+def has_ended(facts: PodFacts, container: Container) -> bool:
     """Return whether the last exit of a container counts: not if it ended with its sandbox."""
     is_gone = facts.sandbox is not None and not facts.sandbox.is_ready
-    if is_gone and one.exit_code in _KILLED and one.reason != "OOMKilled":
+    if is_gone and container.exit_code in _KILLED and container.reason != "OOMKilled":
         return False
-    return one.state == "exited" or is_unsettled(facts, one)
+    return container.state == "exited" or is_unsettled(facts, container)
 
 
-def has_failed(facts: PodFacts, one: Container) -> bool:
-    is_bad = one.exit_code != 0 or one.reason not in ("", "Completed")
-    return is_bad and has_ended(facts, one)
+def has_failed(facts: PodFacts, container: Container) -> bool:
+    is_bad = container.exit_code != 0 or container.reason not in ("", "Completed")
+    return is_bad and has_ended(facts, container)
 
 
-def was_killed(facts: PodFacts, one: Container) -> bool:
-    is_kill = one.exit_code in _KILLED and one.reason != "OOMKilled"
-    return is_kill and has_failed(facts, one)
+def was_killed(facts: PodFacts, container: Container) -> bool:
+    is_kill = container.exit_code in _KILLED and container.reason != "OOMKilled"
+    return is_kill and has_failed(facts, container)
 
 
-def post_start_fails(facts: PodFacts, one: Container) -> object:
-    sign = facts.last("post-start", one.name) if was_killed(facts, one) else None
+def post_start_fails(facts: PodFacts, container: Container) -> object:
+    sign = facts.last("post-start", container.name) if was_killed(facts, container) else None
     if sign is None or facts.now_s - sign.at_s > PROBE_KILLS_S:
         return False
     error = re.search(r'error: (.*?): , message: "(.*?) ?"', sign.text)
     return f" ({error[1]}: {error[2]})" if error else True
 
 
-def _failure(sign: Sign, one: Container | None = None) -> str:
-    whose = f" of {noun(one)}" if one is not None else ""
+def _failure(sign: Sign, container: Container | None = None) -> str:
+    whose = f" of {noun(container)}" if container is not None else ""
     output = f" ({sign.text[:200]})" if sign.text else ""
     return f"{sign.probe} probe{whose} fails{output}"
 
 
-def probe_kills(facts: PodFacts, one: Container) -> object:
-    sign = facts.last("probe", one.name, "liveness startup") if was_killed(facts, one) else None
+def probe_kills(facts: PodFacts, container: Container) -> object:
+    sign = (
+        facts.last("probe", container.name, "liveness startup")
+        if was_killed(facts, container)
+        else None
+    )
     return sign is not None and facts.now_s - sign.at_s < PROBE_KILLS_S and _failure(sign)
 
 
@@ -248,72 +255,79 @@ def probe_fails(probe: str) -> Condition:
     Events become rare. If it says that it is, a failure is over, however recent.
     """
 
-    def holds(facts: PodFacts, one: Container) -> object:
-        state = one.is_started if probe == "startup" else one.is_ready
-        if one.state != "running" or state or one.role == "init":
+    def holds(facts: PodFacts, container: Container) -> object:
+        state = container.is_started if probe == "startup" else container.is_ready
+        if container.state != "running" or state or container.role == "init":
             return False
-        sign, passed = facts.last("probe", one.name, probe), facts.last("probe-passed", "", probe)
-        if sign is None or sign.at_s < int(one.started_s):
-            return state is False and f"{probe} probe of {noun(one)} has not succeeded yet"
+        sign, passed = (
+            facts.last("probe", container.name, probe),
+            facts.last("probe-passed", "", probe),
+        )
+        if sign is None or sign.at_s < int(container.started_s):
+            return state is False and f"{probe} probe of {noun(container)} has not succeeded yet"
         is_over = passed is not None and passed.at_s > sign.at_s
         is_recent = facts.now_s - sign.at_s < PROBE_S and not is_over
-        return (state is False or is_recent) and _failure(sign, one)
+        return (state is False or is_recent) and _failure(sign, container)
 
     return holds
 
 
-def liveness_fails(facts: PodFacts, one: Container) -> object:
-    sign = facts.last("probe", one.name, "liveness") if one.state == "running" else None
-    since_s = max(one.started_s, facts.now_s - LIVENESS_S)
-    return sign is not None and sign.at_s > since_s and _failure(sign, one)
+def liveness_fails(facts: PodFacts, container: Container) -> object:
+    sign = facts.last("probe", container.name, "liveness") if container.state == "running" else None
+    since_s = max(container.started_s, facts.now_s - LIVENESS_S)
+    return sign is not None and sign.at_s > since_s and _failure(sign, container)
 
 
 def cannot_start(pattern: str) -> Condition:
-    def holds(facts: PodFacts, one: Container) -> object:
-        is_error = one.reason in NOT_STARTED
-        is_error |= re.search(BAD_COMMAND, one.message) is not None
-        is_so = is_error and re.search(pattern, one.message)
-        return is_so and has_failed(facts, one) and shortened(one.message)
+    def holds(facts: PodFacts, container: Container) -> object:
+        is_error = container.reason in NOT_STARTED
+        is_error |= re.search(BAD_COMMAND, container.message) is not None
+        is_so = is_error and re.search(pattern, container.message)
+        return is_so and has_failed(facts, container) and shortened(container.message)
 
     return holds
 
 
-def cannot_be_made(_: PodFacts, one: Container) -> object:
+def cannot_be_made(_: PodFacts, container: Container) -> object:
     errors = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-    is_so = one.waiting in errors and one.state != "running"
-    return is_so and shortened(one.waiting_message)
+    is_so = container.waiting in errors and container.state != "running"
+    return is_so and shortened(container.waiting_message)
 
 
-def ends_with_zero(facts: PodFacts, one: Container) -> object:
+def ends_with_zero(facts: PodFacts, container: Container) -> object:
     """Return whether a container ends, although the kubelet starts it again whenever it does.
 
     Without the API server, a second run after an exit with 0 shows that.
     """
-    if one.exit_code or not has_ended(facts, one) or facts.has_ended:
+    if container.exit_code or not has_ended(facts, container) or facts.has_ended:
         return False
-    is_kept = facts.pod is None and one.restarts > 0 and not one.has_crashed_before
+    is_kept = facts.pod is None and container.restarts > 0 and not container.has_crashed_before
     is_always = facts.pod is not None and facts.pod.restart_policy == "Always"
-    return is_kept or one.role == "sidecar" or (is_always and one.role == "app")
+    return is_kept or container.role == "sidecar" or (is_always and container.role == "app")
 
 
-def may_be_debugger(facts: PodFacts, one: Container) -> object:
+def may_be_debugger(facts: PodFacts, container: Container) -> object:
     """Return whether ``kubectl debug`` may have added a container, which never restarts.
 
     It is newer than all others, and they are running. Nothing else in the runtime tells.
     """
-    others = [each for each in facts.containers if each is not one]
-    older = [each for each in running(facts) if each.started_s + 1 < one.started_s]
-    is_open = not one.role and not one.restarts and not one.waiting
-    return is_open and others == older != [] and has_failed(facts, one)
+    others = [other for other in facts.containers if other is not container]
+    older = [other for other in running(facts) if other.started_s + 1 < container.started_s]
+    is_open = not container.role and not container.restarts and not container.waiting
+    return is_open and others == older != [] and has_failed(facts, container)
 
 
-def keeps_crashing(facts: PodFacts, one: Container) -> object:
-    is_again = one.waiting == "CrashLoopBackOff" or one.has_crashed_before or one.restarts > 0
-    return is_again and has_failed(facts, one)
+def keeps_crashing(facts: PodFacts, container: Container) -> object:
+    is_again = (
+        container.waiting == "CrashLoopBackOff"
+        or container.has_crashed_before
+        or container.restarts > 0
+    )
+    return is_again and has_failed(facts, container)
 
 
 def age_of_running(facts: PodFacts, _: object) -> object:
-    since_s = [one.started_s for one in running(facts)]
+    since_s = [container.started_s for container in running(facts)]
     if not since_s or facts.phase == "Succeeded":
         return False
     age = age_in_words(max(facts.now_s - min(since_s), 0.0))

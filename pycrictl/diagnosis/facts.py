@@ -118,9 +118,9 @@ class PodFacts:
 
     def last(self, kind: str, name: str = "", probes: str = "") -> Sign | None:
         """Return the last sign of a kind, of a container or volume, of one of some probes."""
-        found = (one for one in reversed(self.signs) if one.kind == kind)
-        found = (one for one in found if name in ("", one.name))
-        return next((one for one in found if one.probe in probes or not probes), None)
+        signs = (sign for sign in reversed(self.signs) if sign.kind == kind)
+        signs = (sign for sign in signs if name in ("", sign.name))
+        return next((sign for sign in signs if sign.probe in probes or not probes), None)
 
     @property
     def has_ended(self) -> bool:

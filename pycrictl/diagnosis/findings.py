@@ -82,7 +82,7 @@ def no_sandbox_image(name: str) -> Finding:
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
     """Return findings without duplicates, the most serious first, else in their order."""
-    return sorted(dict.fromkeys(findings), key=lambda one: (-one.weight, -one.rank))
+    return sorted(dict.fromkeys(findings), key=lambda finding: (-finding.weight, -finding.rank))
 
 
 # Disks: judged by the limits at which the kubelet evicts pods

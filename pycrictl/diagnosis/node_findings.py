@@ -62,7 +62,7 @@ class NodeFacts:
 
 def examine(facts: NodeFacts) -> list[Finding]:
     """Return the findings: the most serious first, else in the order of the rules."""
-    found = [
+    findings = [
         *_runtime(facts),
         *disk_findings(facts.disks),
         *_proxy(facts),
@@ -70,12 +70,12 @@ def examine(facts: NodeFacts) -> list[Finding]:
         *_registries(facts),
         *_settings(facts),
     ]
-    return ranked(found)
+    return ranked(findings)
 
 
 def document(facts: NodeFacts) -> dict[str, Any]:
     findings = examine(facts)
-    serious = sum(one.weight is Weight.SERIOUS for one in findings)
+    serious = sum(finding.weight is Weight.SERIOUS for finding in findings)
     return document_with(serious=serious, findings=findings, facts=facts)
 
 
@@ -140,7 +140,7 @@ def _settings(facts: NodeFacts) -> Iterator[Finding]:
 
 
 def _proxy(facts: NodeFacts) -> Iterator[Finding]:
-    runtime, images = (one.removeprefix("unix://") for one in facts.kubelet_endpoints)
+    runtime, images = (endpoint.removeprefix("unix://") for endpoint in facts.kubelet_endpoints)
     if not facts.proxy:
         for endpoint in (runtime, images):
             if "pycrictl" in endpoint:
@@ -178,8 +178,10 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
     for place, route in enumerate(facts.routes):
         if (step := route.trouble) is None:
             continue
-        same = [(n, one) for n, one in enumerate(facts.routes) if one.registry == route.registry]
-        used = next((n for n, one in same if one.works), None)
+        same = [
+            (n, other) for n, other in enumerate(facts.routes) if other.registry == route.registry
+        ]
+        used = next((n for n, other in same if other.works), None)
         what = f"mirror {route.url} of {route.registry}" if route.is_mirror else route.url
         through = f" through the proxy {route.proxy}" if route.proxy else ""
         text = f"{what} fails at {step.name.upper() if len(step.name) == 3 else step.name}{through}"

@@ -85,9 +85,9 @@ class Wording:
     def advice(self, advice: str | Mapping[str, str]) -> str:
         """Fill in advice; of several, that whose pattern is found first in the detail."""
         if not isinstance(advice, str):
-            found = {re.search(pattern, self.detail): one for pattern, one in advice.items()}
-            first = min(filter(None, found), key=lambda one: (not one[0], one.start()))
-            advice = found[first]
+            matches = {re.search(pattern, self.detail): item for pattern, item in advice.items()}
+            first = min(filter(None, matches), key=lambda item: (not item[0], item.start()))
+            advice = matches[first]
         for name, (on_node, in_cluster) in _COMMANDS.items():
             advice = advice.replace(f"{{{name}}}", on_node if self._is_on_node else in_cluster)
         return self.text(advice)
@@ -97,8 +97,8 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
     reason, message, node, owner = "", "", "", "its controller"
     if (pod := facts.pod) is not None:
         reason, message, node, owner = pod.reason, pod.message, pod.node, pod.owner
-    unseen = [one for one in (Source.API, Source.JOURNAL) if one not in facts.seen]
-    ended_s = max((one.finished_s for one in facts.containers), default=0.0)
+    unseen = [item for item in (Source.API, Source.JOURNAL) if item not in facts.seen]
+    ended_s = max((item.finished_s for item in facts.containers), default=0.0)
     words = {
         "pod": facts.full_name if is_on_node else f"{facts.name} -n {facts.namespace}",
         "namespace": facts.namespace,
@@ -114,32 +114,36 @@ def _of_pod(facts: PodFacts, item: Any, is_on_node: bool) -> dict[str, Any]:
     return words | _of_image(item, is_on_node) if isinstance(item, Image) else words
 
 
-def _of_container(facts: PodFacts, one: Container, is_on_node: bool) -> dict[str, str]:
-    code = f"exit code {one.exit_code}"
-    code += exit_words(one.exit_code) if one.reason != "OOMKilled" else ""
-    restarts = plural(one.restarts, "restart")
-    is_before = one.state == "running" or (one.waiting and not is_on_node)
+def _of_container(facts: PodFacts, container: Container, is_on_node: bool) -> dict[str, str]:
+    code = f"exit code {container.exit_code}"
+    code += exit_words(container.exit_code) if container.reason != "OOMKilled" else ""
+    restarts = plural(container.restarts, "restart")
+    is_before = container.state == "running" or (container.waiting and not is_on_node)
     return {
-        "container": noun(one),
-        "id": short_id(one.id),
-        "option": f" -c {one.name}" if len(facts.containers) > 1 else "",
+        "container": noun(container),
+        "id": short_id(container.id),
+        "option": f" -c {container.name}" if len(facts.containers) > 1 else "",
         "previous": "--previous " if is_before else "",
         "whose": "its last run's" if is_before else "its",
-        "is": "is running, but" if one.state == "running" else "is not running:",
-        "exit": f"{code}, {restarts}" if one.restarts else code,
+        "is": "is running, but" if container.state == "running" else "is not running:",
+        "exit": f"{code}, {restarts}" if container.restarts else code,
         "restarts": restarts,
-        "age": age_in_words(max(facts.now_s - one.started_s, 0.0)),
-        "evidence": _evidence(one),
-        **_of_failure(failures.cause(one.waiting_message) or one.waiting, one.image, is_on_node),
+        "age": age_in_words(max(facts.now_s - container.started_s, 0.0)),
+        "evidence": _evidence(container),
+        **_of_failure(
+            failures.cause(container.waiting_message) or container.waiting,
+            container.image,
+            is_on_node,
+        ),
     }
 
 
-def _evidence(one: Container) -> str:
+def _evidence(container: Container) -> str:
     """Return what a container said at its end: its termination message, or its last line."""
-    said = " / ".join(line.strip() for line in one.message.splitlines() if line.strip())
-    if said and one.reason not in NOT_STARTED:
+    said = " / ".join(line.strip() for line in container.message.splitlines() if line.strip())
+    if said and container.reason not in NOT_STARTED:
         return f"; its termination message: {shorten(said, EVIDENCE_CHARS)}"
-    return f"; its last line: {one.lines[-1].strip()}" if one.lines else ""
+    return f"; its last line: {container.lines[-1].strip()}" if container.lines else ""
 
 
 def _of_failure(error: str, image: str, is_on_node: bool) -> dict[str, str]:
@@ -220,41 +224,41 @@ class Match(NamedTuple):
 
 def report(facts: F, side: Side = Side.NODE, matches: list[Match] | None = None) -> Report[F]:
     """Word what holds for the facts, or only the given causes."""
-    found = causes_of(facts, side) if matches is None else matches
-    findings = [_worded(facts, one, side) for one in found]
-    if isinstance(facts, PodFacts) and (not found or found[0].weight > Weight.NOTE):
+    causes = causes_of(facts, side) if matches is None else matches
+    findings = [_worded(facts, cause, side) for cause in causes]
+    if isinstance(facts, PodFacts) and (not causes or causes[0].weight > Weight.NOTE):
         disks = disk_findings(facts.disks)
-        findings += [one._replace(text=f"is not running, and {one.text}") for one in disks]
+        findings += [cause._replace(text=f"is not running, and {cause.text}") for cause in disks]
     return Report(facts, ranked(findings))
 
 
 def causes_of(facts: Facts, side: Side) -> list[Match]:
     """Return the causes that hold, the most serious first."""
     if not isinstance(facts, PodFacts):
-        found = list(_find(facts, _TOPICS[type(facts)], [None], side))
+        causes = list(_find(facts, _TOPICS[type(facts)], [None], side))
     elif facts.phase == "Succeeded":
-        found = list(_find(facts, Topic.CALM, [None], side))
+        causes = list(_find(facts, Topic.CALM, [None], side))
     else:
-        found = _causes_of_pod(facts, side)
-    return sorted(found, key=lambda one: (-one.weight, -one.rank))
+        causes = _causes_of_pod(facts, side)
+    return sorted(causes, key=lambda cause: (-cause.weight, -cause.rank))
 
 
 def _causes_of_pod(facts: PodFacts, side: Side) -> list[Match]:
     has_node = facts.node is not None and not facts.has_ended
-    found = list(_find(facts, Topic.HOST, [None], side)) if has_node else []
+    causes = list(_find(facts, Topic.HOST, [None], side)) if has_node else []
     if facts.pod is not None and facts.pod.deletion_s:
-        return [*found, *_find(facts, Topic.DELETION, [None], side)]
-    own = [one for one in facts.containers if one.role != "debug"]
+        return [*causes, *_find(facts, Topic.DELETION, [None], side)]
+    own = [item for item in facts.containers if item.role != "debug"]
     for topic in (Topic.POD, Topic.SANDBOX, Topic.VOLUME, Topic.GATE):
-        found += _find(facts, topic, [None], side)
-    found += _find(facts, Topic.IMAGE, facts.images, side)
+        causes += _find(facts, topic, [None], side)
+    causes += _find(facts, Topic.IMAGE, facts.images, side)
     for topic in (Topic.CONTAINER, Topic.PROBE):
-        found += _find(facts, topic, own, side)
-    if any(one.weight > Weight.NOTE for one in found):
-        return found
-    if not own or any(one.state not in ("running", "exited") for one in own):
-        return [*found, *_find(facts, Topic.UNKNOWN, [None], side)]
-    debuggers = [one for one in facts.containers if one.role == "debug"]
+        causes += _find(facts, topic, own, side)
+    if any(item.weight > Weight.NOTE for item in causes):
+        return causes
+    if not own or any(item.state not in ("running", "exited") for item in own):
+        return [*causes, *_find(facts, Topic.UNKNOWN, [None], side)]
+    debuggers = [item for item in facts.containers if item.role == "debug"]
     calm = _find(facts, Topic.CALM, [None], side)
     return [*calm, *_find(facts, Topic.DEBUG, debuggers, side)]
 
@@ -297,11 +301,11 @@ def document(facts: PodFacts) -> dict[str, Any]:
     return document_of(report(facts))
 
 
-def document_of(one: Report[Any]) -> dict[str, Any]:
-    return document_with(**one.document(), healthy=not one.is_sick, facts=one.facts)
+def document_of(report: Report[Any]) -> dict[str, Any]:
+    return document_with(**report.document(), healthy=not report.is_sick, facts=report.facts)
 
 
 def survey_document(overview: Overview) -> dict[str, Any]:
-    sick = [one for one in overview.reports if one.is_sick]
+    sick = [report_of_pod for report_of_pod in overview.reports if report_of_pod.is_sick]
     counts = {"sick": len(sick), "pods": overview.pods}
     return document_with(**counts, findings=sick, node=overview.findings, missing=overview.missing)

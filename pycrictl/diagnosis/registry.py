@@ -47,7 +47,7 @@ class Route(NamedTuple):
 
     Attributes:
         registry: HOST of the images that it serves.
-        url: of the server.
+        url: the server's URL.
         is_mirror: it serves another registry's images.
         steps: those taken or left out.
         skew_s: how far this clock is ahead of the server's; None if unknown.
@@ -156,13 +156,13 @@ class Trial:
         )
 
     def _dns(self) -> tuple[bool | None, str]:
-        found: list[str] = []
+        addresses: list[str] = []
         failure: list[OSError] = []
 
         def resolve() -> None:
             try:
                 answers = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
-                found.extend(dict.fromkeys(str(answer[4][0]) for answer in answers))
+                addresses.extend(dict.fromkeys(str(answer[4][0]) for answer in answers))
             except OSError as exc:
                 failure.append(exc)
 
@@ -171,9 +171,9 @@ class Trial:
         thread.join(self._step_s)
         if failure:
             raise failure[0]
-        if not found:
+        if not addresses:
             return False, NO_ANSWER
-        return True, ", ".join(found[:3])
+        return True, ", ".join(addresses[:3])
 
     def _tcp(self) -> tuple[bool | None, str]:
         with socket.create_connection((self._host, self._port), timeout=self._step_s) as connection:

@@ -98,13 +98,13 @@ class Survey(Asking):
         for sandbox, known in self._pods(lookup):
             pod = self._with_journal(sandbox, known)
             containers = self._containers(lookup, sandbox, asks_all=False)
-            there = {one.name for one in containers}
-            needed = [one.image for one in _images_of(pod) if one.container not in there]
+            there = {item.name for item in containers}
+            needed = [item.image for item in _images_of(pod) if item.container not in there]
             pods.append(_Seen(sandbox, pod, containers, needed))
-        reports = [report(found) for found in self._facts(pods)]
-        listed = {one.id for one in lookup.containers}
-        self._known = {key: one for key, one in self._known.items() if key[0] in listed}
-        reports.sort(key=lambda one: one.severity_key)
+        reports = [report(facts_of_pod) for facts_of_pod in self._facts(pods)]
+        listed = {item.id for item in lookup.containers}
+        self._known = {key: item for key, item in self._known.items() if key[0] in listed}
+        reports.sort(key=lambda item: item.severity_key)
         unavailable = self._unavailable()
         return Overview(reports, len(reports), self._filesystems, unavailable, self._findings)
 
@@ -119,24 +119,24 @@ class Survey(Asking):
         sandbox, listed = self._find(lookup, text)
         pod = self._with_journal(sandbox, listed)
         containers = self._containers(lookup, sandbox, asks_all=True)
-        roles = {one.container: one.role for one in pod.images} if pod is not None else {}
-        wanted = [one.image for one in _images_of(pod)]
-        wanted += [one.image for one in containers if roles.get(one.name) != "debug"]
+        roles = {item.container: item.role for item in pod.images} if pod is not None else {}
+        wanted = [item.image for item in _images_of(pod)]
+        wanted += [item.image for item in containers if roles.get(item.name) != "debug"]
         needed = list(dict.fromkeys(filter(None, wanted)))
-        (found,) = self._facts([_Seen(sandbox, pod, containers, needed)])
-        if (known := found.sandbox) is not None:
+        (pod_facts,) = self._facts([_Seen(sandbox, pod, containers, needed)])
+        if (known := pod_facts.sandbox) is not None:
             with self._optional("pod status"):
                 for answer in statuses.read(self._client, "pod", [known.id], is_listed=True):
                     known = replace(known, address=answer.status.network.ip)
-        return replace(found, sandbox=known, missing=self._unavailable())
+        return replace(pod_facts, sandbox=known, missing=self._unavailable())
 
     def _facts(self, pods: Sequence[_Seen]) -> Iterator[facts.PodFacts]:
         failures = self._failures(self._lines)
-        names = filter(None, dict.fromkeys(chain.from_iterable(one.needed for one in pods)))
+        names = filter(None, dict.fromkeys(chain.from_iterable(seen.needed for seen in pods)))
         present = {name: self._is_present(name) for name in names}
         pulls_of = self._find_pulls([name for name, is_there in present.items() if not is_there])
-        for one in pods:
-            yield self._facts_of(one, present, pulls_of(one.owner), failures)
+        for seen in pods:
+            yield self._facts_of(seen, present, pulls_of(seen.owner), failures)
 
     def _facts_of(
         self,
@@ -157,8 +157,8 @@ class Survey(Asking):
         images = self._image_facts(
             needed, seen, failures, present, pulls._replace(own={**pulls.own, **own})
         )
-        ids = (known.id if known is not None else "", *(one.id for one in containers))
-        failed = (one.reference for one in images if one.failure)
+        ids = (known.id if known is not None else "", *(item.id for item in containers))
+        failed = (item.reference for item in images if item.failure)
         journal = about(
             self._probes if seen.is_calm else self._lines, namespace, name, uid, (*ids, *failed)
         )
@@ -197,10 +197,11 @@ class Survey(Asking):
     def _pods(self, lookup: Lookup) -> Iterator[tuple[cri_pb2.PodSandbox | None, Pod | None]]:
         """Yield the newest sandbox of each pod, and the pods that have none yet."""
         newest = {
-            pod_key(each): each for each in sorted(lookup.pods, key=lambda each: each.created_at)
+            pod_key(sandbox): sandbox
+            for sandbox in sorted(lookup.pods, key=lambda sandbox: sandbox.created_at)
         }
         known = self._sources.pods
-        wanted = {str(one): one for one in known.pods()} if known is not None else {}
+        wanted = {str(pod): pod for pod in known.pods()} if known is not None else {}
         is_complete = known is not None and known.is_from_api
         for sandbox in newest.values():
             pod = wanted.pop(pod_name(sandbox), None)
@@ -219,7 +220,7 @@ class Survey(Asking):
             pod = pod or Pod(meta.namespace, meta.name, meta.uid, "", (), ())
         assert pod is not None  # there is a sandbox, or a pod without one
         waiting = waiting_in(about(self._lines, pod.namespace, pod.name, pod.uid, ()))
-        kept = (one for one in pod.images if one.container not in waiting)
+        kept = (image for image in pod.images if image.container not in waiting)
         return pod._replace(images=(*kept, *waiting.values()))
 
     def _refresh(self) -> None:
@@ -237,7 +238,7 @@ class Survey(Asking):
         if self._sources.pods is not None and (node := self._sources.pods.node()) is not None:
             about_node = report(node).findings
             self._findings += tuple(
-                one._replace(text=f"node {node.name} {one.text}") for one in about_node
+                item._replace(text=f"node {node.name} {item.text}") for item in about_node
             )
         self._slow_at = time.monotonic()
 
@@ -255,10 +256,10 @@ class Survey(Asking):
         try:
             sandbox = lookup.find_pod(text)
         except NotFound:
-            found = [one for one in pods.pods() if text in (one.name, str(one))] if pods else []
-            if len({str(one) for one in found}) != 1:
+            matches = [pod for pod in pods.pods() if text in (pod.name, str(pod))] if pods else []
+            if len({str(pod) for pod in matches}) != 1:
                 raise
-            return None, found[0]
+            return None, matches[0]
         meta = sandbox.metadata
         pod = pods.find(meta.namespace, meta.name, meta.uid) if pods is not None else None
         return sandbox, pod
@@ -289,56 +290,63 @@ class Survey(Asking):
         """Return the newest attempt of each container; the list has no exit codes."""
         listed = lookup.containers_of(sandbox) if sandbox is not None else []
         todo = [
-            each.id
-            for each in listed
-            if (each.id, each.state) not in self._known
-            and (asks_all or each.state != cri_pb2.CONTAINER_RUNNING or each.metadata.attempt)
+            container.id
+            for container in listed
+            if (container.id, container.state) not in self._known
+            and (
+                asks_all
+                or container.state != cri_pb2.CONTAINER_RUNNING
+                or container.metadata.attempt
+            )
         ]
         with self._optional("container status"):
             for answer in statuses.read(self._client, "container", todo, is_listed=True):
-                one = answer.status
-                self._known[one.id, one.state] = self._container(one, lookup)
-        return [self._known.get((each.id, each.state)) or _as_listed(each) for each in listed]
+                status = answer.status
+                self._known[status.id, status.state] = self._container(status, lookup)
+        return [
+            self._known.get((container.id, container.state)) or _as_listed(container)
+            for container in listed
+        ]
 
     def _with_kubelets(
         self, containers: Iterable[facts.Container], pod: Pod | None
     ) -> tuple[facts.Container, ...]:
         """Return containers with the kubelet's view of them, and those not created yet."""
-        found = {one.name: one for one in containers}
-        for one in pod.images if pod is not None else ():
-            if one.is_volume:
+        by_name = {item.name: item for item in containers}
+        for item in pod.images if pod is not None else ():
+            if item.is_volume:
                 continue
-            known = found.pop(one.container, facts.Container(one.container, image=one.image))
-            if one.role == "init" and known.state == "running":
+            known = by_name.pop(item.container, facts.Container(item.container, image=item.image))
+            if item.role == "init" and known.state == "running":
                 known = replace(known, lines=self._last_lines(known.id))
             is_waiting = known.state != "running"
-            found[one.container] = replace(
+            by_name[item.container] = replace(
                 known,
-                waiting=one.reason if is_waiting else "",
-                waiting_message=one.message if is_waiting else "",
-                is_ready=one.is_ready,
-                is_started=one.is_started,
-                role=one.role,
+                waiting=item.reason if is_waiting else "",
+                waiting_message=item.message if is_waiting else "",
+                is_ready=item.is_ready,
+                is_started=item.is_started,
+                role=item.role,
             )
-        return tuple(found.values())
+        return tuple(by_name.values())
 
-    def _container(self, one: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
+    def _container(self, status: cri_pb2.ContainerStatus, lookup: Lookup) -> facts.Container:
         """Return a container as it is, with its last exit, which may be of the attempt before."""
         before = None
         with self._optional("container status"):
-            before = attempt_before(self._client, one, lookup)
-        has_ended = one.state == cri_pb2.CONTAINER_EXITED
-        last = one if has_ended or before is None else before
+            before = attempt_before(self._client, status, lookup)
+        has_ended = status.state == cri_pb2.CONTAINER_EXITED
+        last = status if has_ended or before is None else before
         return facts.Container(
-            name=one.metadata.name,
-            id=one.id,
-            image=one.image.user_specified_image or one.image.image,
-            state=_STATES.get(one.state, "unknown"),
+            name=status.metadata.name,
+            id=status.id,
+            image=status.image.user_specified_image or status.image.image,
+            state=_STATES.get(status.state, "unknown"),
             exit_code=last.exit_code,
             reason=last.reason,
             message=termination_message(last),
-            restarts=one.metadata.attempt,
-            started_s=one.started_at / 1e9,
+            restarts=status.metadata.attempt,
+            started_s=status.started_at / 1e9,
             finished_s=last.finished_at / 1e9,
             ran_s=max(last.finished_at - last.started_at, 0) / 1e9,
             has_crashed_before=before is not None and before.exit_code != 0,
@@ -365,23 +373,23 @@ class Survey(Asking):
         pulls: Pulls,
     ) -> tuple[facts.Image, ...]:
         references = list(dict.fromkeys([*needed, *pulls.own, *pulls.failed]))
-        waiting = {one.image: one for one in _images_of(seen.pod) if one.reason in REASONS}
-        found = []
+        waiting = {item.image: item for item in _images_of(seen.pod) if item.reason in REASONS}
+        collected = []
         for reference in references:
             own = waiting.get(reference)
             failure = next(
                 (
-                    one
-                    for one in failed
-                    if canonical(one.image) == canonical(reference)
-                    and (own is not None or one.pod in ("", seen.owner))
+                    item
+                    for item in failed
+                    if canonical(item.image) == canonical(reference)
+                    and (own is not None or item.pod in ("", seen.owner))
                 ),
                 None,
             )
             error = failure.cause if failure is not None else pulls.failed.get(reference, "")
             if not error and own is not None:
                 error = cause(own.message) or own.reason
-            found.append(
+            collected.append(
                 facts.Image(
                     reference,
                     present.get(reference),
@@ -391,7 +399,7 @@ class Survey(Asking):
                     failure.next_try(self._wall_s()) if failure is not None else "",
                 )
             )
-        return tuple(found)
+        return tuple(collected)
 
     def _failures(self, journal: Sequence[JournalLine]) -> list[Failure]:
         pods = self._sources.pods.pods if self._sources.pods is not None else tuple
@@ -409,19 +417,19 @@ class Survey(Asking):
 def _images_of(pod: Pod | None) -> list[PodImage]:
     """Return the images that a pod needs to run, without those of debug containers."""
     images = pod.images if pod is not None else ()
-    return [one for one in images if one.role != "debug"]
+    return [image for image in images if image.role != "debug"]
 
 
-def _as_listed(each: cri_pb2.Container) -> facts.Container:
+def _as_listed(container: cri_pb2.Container) -> facts.Container:
     """Return a container from the list, which has no exit codes but is better than nothing."""
-    is_running = each.state == cri_pb2.CONTAINER_RUNNING
+    is_running = container.state == cri_pb2.CONTAINER_RUNNING
     return facts.Container(
-        each.metadata.name,
-        each.id,
-        each.image.user_specified_image or each.image.image,
+        container.metadata.name,
+        container.id,
+        container.image.user_specified_image or container.image.image,
         "running" if is_running else "unknown",
-        restarts=each.metadata.attempt,
-        started_s=each.created_at / 1e9,
+        restarts=container.metadata.attempt,
+        started_s=container.created_at / 1e9,
     )
 
 
@@ -439,5 +447,5 @@ class _Seen(NamedTuple):
 
     @property
     def is_calm(self) -> bool:
-        running = (one.state == "running" for one in self.containers)
+        running = (container.state == "running" for container in self.containers)
         return bool(self.containers) and not self.needed and all(running)

@@ -97,7 +97,9 @@ _FAILED: Final = PULL_TROUBLES[-1]._replace(
 
 
 def pull_trouble(cause: str) -> Trouble:
-    return next((one for one in PULL_TROUBLES if re.search(one.pattern, cause, re.I)), _FAILED)
+    return next(
+        (trouble for trouble in PULL_TROUBLES if re.search(trouble.pattern, cause, re.I)), _FAILED
+    )
 
 
 class Words(NamedTuple):
@@ -127,7 +129,7 @@ def words_of(
     reference = parse(image)
     values = {"IMAGE": image, "HOST": reference.host, "REPOSITORY": reference.name}
     pattern = rf"\b(?:{'|'.join(values)})\b"
-    advice = re.sub(pattern, lambda found: shlex.quote(values[found[0]]), advice)
+    advice = re.sub(pattern, lambda match: shlex.quote(values[match[0]]), advice)
     return Words(trouble.text, advice, trouble.kind)
 
 
@@ -149,10 +151,10 @@ def sandbox_words(cause: str) -> Words | None:
     """Explain a sandbox error about a missing image or a full disk; None for other errors."""
     if NO_SPACE in cause:
         return Words(f"there is no space left to make it ({shortened(cause)})", FREE_SPACE)
-    if (found := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
+    if (match := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
         return None
-    image = found["image"]
-    trouble = pull_trouble(found["why"])
+    image = match["image"]
+    trouble = pull_trouble(match["why"])
     advice = (
         f"'pycrictl pull {image}' tries it; or name another one in the runtime's configuration"
         " (sandbox_image, in containerd 2 pinned_images.sandbox; in CRI-O pause_image)"

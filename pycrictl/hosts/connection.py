@@ -175,8 +175,12 @@ class Ssh:
         folder = Path(session.folder_of(environ))
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        status = folder.lstat()
+        if (
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.geteuid()
+            or status.st_mode & 0o077
+        ):
             hint = "set XDG_RUNTIME_DIR to a folder of your own"
             raise ConfigError(f"{folder} is a link or open to other users", hint=hint)
 
@@ -204,8 +208,10 @@ class Ssh:
         if self._keeps and (known := session.known_way(socket)):
             return known
         with self._lock:  # digests are computed once
-            programs = {one.machine or "*": one for one in reversed(self._programs)}
-            arms = [f"{m}) n={one.name} d={one.digest} ;; " for m, one in programs.items()]
+            programs = {program.machine or "*": program for program in reversed(self._programs)}
+            arms = [
+                f"{m}) n={program.name} d={program.digest} ;; " for m, program in programs.items()
+            ]
         timeout_s = None if self._asks else self._timeout_s
         script = _LOCATE % {"names": "".join(arms)}
         machine, *paths = self._answer(host, script, timeout_s=timeout_s)
@@ -289,7 +295,9 @@ class Ssh:
 
     def _send(self, host: Host, machine: str) -> str:
         """Send the program; return its folder."""
-        program = next((one for one in self._programs if one.machine in ("", machine)), None)
+        program = next(
+            (program for program in self._programs if program.machine in ("", machine)), None
+        )
         if program is None and machine.endswith("-musl"):
             text = "the program to send needs glibc, and this host has musl"
             raise HostError(text, hint=f"install pycrictl {__version__} there, with pipx")

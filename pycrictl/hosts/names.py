@@ -31,7 +31,7 @@ class Host(NamedTuple):
 
     Attributes:
         label: how it was typed, without ``ssh://``: the name in tables and messages.
-        user: to log in as; empty for that of ssh's configuration.
+        user: the user to log in as; if empty, the one that ssh's configuration names.
         name: an address, or a name of ssh's configuration.
         port: empty for that of ssh's configuration.
     """

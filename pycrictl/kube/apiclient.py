@@ -134,10 +134,10 @@ class ApiClient:
     def node(self) -> str:
         """The node, as the API server names its kubelet; for others, or before 1.28, the host."""
         review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-        found: Any = {}
+        review_of_self: Any = {}
         with suppress(Denied, NotFound):
-            found = self.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
-        user = text(mapping(found, "status", "userInfo").get("username"))
+            review_of_self = self.post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+        user = text(mapping(review_of_self, "status", "userInfo").get("username"))
         is_kubelet = user.startswith(_KUBELET)
         return user.removeprefix(_KUBELET) if is_kubelet else self._server.current()[0].node
 

@@ -45,13 +45,18 @@ class Node(NamedTuple):
     @property
     def unready(self) -> str:
         """Since when it is not ready, and why; empty if it is."""
-        found = (one for one in self.conditions if one.condition == READY)
-        ages = ((age_in_words(max(self.now_s - one.since_s, 0.0)), one.message) for one in found)
+        conditions = (condition for condition in self.conditions if condition.condition == READY)
+        ages = (
+            (age_in_words(max(self.now_s - condition.since_s, 0.0)), condition.message)
+            for condition in conditions
+        )
         return next((f"for {age}: {message}" for age, message in ages), "")
 
     @property
     def pressures(self) -> list[str]:
-        return [one.condition for one in self.conditions if one.condition != READY]
+        return [
+            condition.condition for condition in self.conditions if condition.condition != READY
+        ]
 
     @property
     def refusals(self) -> list[str]:
@@ -67,10 +72,10 @@ def parse_node(document: Mapping[str, Any], now_s: float = 0.0) -> Node:
         tuple(_conditions(document)),
         spec.get("unschedulable") is True,
         tuple(
-            f"{text(one.get('key'))}{value and '='}{value}:{text(one.get('effect'))}"
-            for one in mappings(spec.get("taints"))
-            if not text(one.get("key")).startswith("node.kubernetes.io/")
-            for value in [text(one.get("value"))]
+            f"{text(taint.get('key'))}{value and '='}{value}:{text(taint.get('effect'))}"
+            for taint in mappings(spec.get("taints"))
+            if not text(taint.get("key")).startswith("node.kubernetes.io/")
+            for value in [text(taint.get("value"))]
         ),
         now_s=now_s,
     )
@@ -79,12 +84,12 @@ def parse_node(document: Mapping[str, Any], now_s: float = 0.0) -> Node:
 def _conditions(document: Mapping[str, Any]) -> Iterator[NodeCondition]:
     created_s = moment(mapping(document.get("metadata")).get("creationTimestamp"))
     has_reported = False
-    for one in mappings(mapping(document.get("status")).get("conditions")):
-        condition, status = text(one.get("type")), one.get("status")
+    for item in mappings(mapping(document.get("status")).get("conditions")):
+        condition, status = text(item.get("type")), item.get("status")
         has_reported |= condition == READY
         if status != "True" if condition == READY else condition in _TROUBLES and status == "True":
-            message = text(one.get("message")) or text(one.get("reason"))
-            yield NodeCondition(condition, message, moment(one.get("lastTransitionTime")))
+            message = text(item.get("message")) or text(item.get("reason"))
+            yield NodeCondition(condition, message, moment(item.get("lastTransitionTime")))
     if not has_reported:
         yield NodeCondition(READY, "its kubelet has not reported yet", created_s)
 
@@ -99,7 +104,7 @@ class Workload(NamedTuple):
     """A Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob.
 
     Attributes:
-        kind: in lower case.
+        kind: its kind, in lower case.
         wanted, made, ready: numbers of pods; a CronJob wants none itself.
         conditions: the messages of its conditions, by ``TYPE=STATUS/REASON``.
         owner: KIND/NAME of its controller.
@@ -220,9 +225,11 @@ def parse_workload(kind: str, document: Mapping[str, Any]) -> Workload:
         *_COUNTS[kind](spec, status),
         spec.get("suspend") is True or spec.get("paused") is True,
         {
-            "{type}={status}/{reason}".format_map({"reason": "", **one}): text(one.get("message"))
-            for one in mappings(status.get("conditions"))
-            if {"type", "status"} <= one.keys()
+            "{type}={status}/{reason}".format_map({"reason": "", **condition}): text(
+                condition.get("message")
+            )
+            for condition in mappings(status.get("conditions"))
+            if {"type", "status"} <= condition.keys()
         },
         controller_of(metadata),
         _since_s(metadata, status),

@@ -185,8 +185,12 @@ def _content(folder: Path, root: Path, given: object) -> str:
 def _chosen(document: dict[str, Any], kind: str, name: object) -> dict[str, Any]:
     """Return the entry with this name, else the first."""
     entries = mappings(document.get(f"{kind}s"))
-    found = {str(one.get("name")): one[kind] for one in entries if isinstance(one.get(kind), dict)}
-    return found.get(str(name)) or next(iter(found.values()), {})
+    by_name = {
+        str(entry.get("name")): entry[kind]
+        for entry in entries
+        if isinstance(entry.get(kind), dict)
+    }
+    return by_name.get(str(name)) or next(iter(by_name.values()), {})
 
 
 def _unreadable(path: str, exc: OSError) -> ConfigError:
@@ -250,16 +254,16 @@ def _variables(plugin: dict[str, Any]) -> dict[str, str]:
         "kind": "ExecCredential",
         "spec": {"interactive": False},
     }
-    found = {"KUBERNETES_EXEC_INFO": json.dumps(info)}
-    for one in mappings(plugin.get("env")):
-        found[str(one.get("name"))] = str(one.get("value"))
-    return found
+    variables = {"KUBERNETES_EXEC_INFO": json.dumps(info)}
+    for variable in mappings(plugin.get("env")):
+        variables[str(variable.get("name"))] = str(variable.get("value"))
+    return variables
 
 
 def _read(content: bytes, name: str) -> Printed:
     status = mapping(parsed(content).get("status"))
     keys = ("token", "clientCertificateData", "clientKeyData")
-    found = Printed(*(text(status.get(key), len(content)) for key in keys))
-    if not found.token and not (found.certificate and found.key):
+    printed = Printed(*(text(status.get(key), len(content)) for key in keys))
+    if not printed.token and not (printed.certificate and printed.key):
         raise ConfigError(f"{name} printed no credential")
-    return found
+    return printed

@@ -115,8 +115,10 @@ class EventSchedule:
         return not self._entries
 
     def look(self, states: Iterable[PodPullState], now: float) -> None:
-        found = {event_name(one.pod, one.image): one for one in states if is_valid(one.pod)}
-        for name, state in found.items():
+        by_name = {
+            event_name(state.pod, state.image): state for state in states if is_valid(state.pod)
+        }
+        for name, state in by_name.items():
             entry = self._entries.get(name)
             if entry is not None:
                 entry.state = state if state.phase else entry.state
@@ -124,7 +126,7 @@ class EventSchedule:
                 since = now if state.since is None else state.since
                 self._entries[name] = _PullEvent(state, since)
         for name, entry in list(self._entries.items()):
-            if not entry.count if entry.state.is_over else name not in found:
+            if not entry.count if entry.state.is_over else name not in by_name:
                 del self._entries[name]
 
     def next(self, now: float) -> Event | None:

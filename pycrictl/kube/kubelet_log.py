@@ -87,10 +87,10 @@ def signs_in(lines: Iterable[JournalLine]) -> Iterator[Sign]:
 def sign_of(reason: str, message: str, container: str, at_s: float) -> Iterator[Sign]:
     """Iterate over what an Event about a pod says; texts about volumes are as in the journal."""
     kind, text = _EVENTS.get(reason, ""), " ".join(message.split())
-    if reason == "Unhealthy" and (found := re.match(r"(\w+) probe failed: ?(.*)", text)):
-        yield Sign("probe", at_s, found[2], container, found[1].lower())
-    elif found := re.search(r"image pull secrets \(([^)]+)\)", text):
-        yield Sign("no-secret", at_s, found[1])
+    if reason == "Unhealthy" and (match := re.match(r"(\w+) probe failed: ?(.*)", text)):
+        yield Sign("probe", at_s, match[2], container, match[1].lower())
+    elif match := re.search(r"image pull secrets \(([^)]+)\)", text):
+        yield Sign("no-secret", at_s, match[1])
     elif kind:
         is_bare = kind in ("pre-stop", "post-start")  # the Event names the hook alone
         yield Sign(kind, at_s, "" if is_bare else text, container)
@@ -105,35 +105,35 @@ def _plain(text: str) -> str:
 
 def whole(lines: Iterable[JournalLine]) -> list[JournalLine]:
     """Join the lines of klog's values of several lines, which systemd parts: ``output=<``."""
-    found: list[JournalLine] = []
+    joined: list[JournalLine] = []
     for line in lines:
-        before = found[-1].message if found else ""
+        before = joined[-1].message if joined else ""
         if line.message.startswith("\t") and before.endswith(("=<", "\\n")):
             text = json.dumps(f"{line.message[1:]}\n")[1:-1]
             quote = '"' if before.endswith("=<") else ""
-            found[-1] = found[-1]._replace(message=f"{before.removesuffix('<')}{quote}{text}")
+            joined[-1] = joined[-1]._replace(message=f"{before.removesuffix('<')}{quote}{text}")
         elif line.message == " >" and before.endswith("\\n"):
-            found[-1] = found[-1]._replace(message=f'{before}"')
+            joined[-1] = joined[-1]._replace(message=f'{before}"')
         else:
-            found.append(line)
-    return found
+            joined.append(line)
+    return joined
 
 
 def about(
     journal: Iterable[JournalLine], namespace: str, name: str, uid: str, ids: Sequence[str]
 ) -> tuple[JournalLine, ...]:
     words = [f'"{namespace}/{name}"', *filter(None, (uid, *ids))]
-    found = [
+    lines = [
         line._replace(message=line.message[:MOST_CHARS])
         for line in journal
         if any(word in line.message for word in words) or _names(line, namespace, name)
     ]
-    return tuple(found[-MOST_LINES:])
+    return tuple(lines[-MOST_LINES:])
 
 
 def waiting_in(journal: Iterable[JournalLine]) -> dict[str, PodImage]:
     """Return the containers of a pod that wait, as the kubelet last said, with their images."""
-    found: dict[str, PodImage] = {}
+    images: dict[str, PodImage] = {}
     roles: dict[str, str] = {}
     for line in journal:
         if match := re.search(_START_FAILED, line.message):
@@ -141,13 +141,13 @@ def waiting_in(journal: Iterable[JournalLine]) -> dict[str, PodImage]:
         for name, reason, message in re.findall(_NOT_STARTED, line.message):
             message = re.sub(r'\\+"', '"', message)
             image = re.search(r'image (?:tag )?"([^"]+)"', message)
-            known = found[name].image if name in found else ""
-            found[name] = PodImage(
+            known = images[name].image if name in images else ""
+            images[name] = PodImage(
                 name, image[1] if image else known, reason, message, role=roles.get(name, "")
             )
-    return found
+    return images
 
 
 def _names(line: JournalLine, namespace: str, name: str) -> bool:
-    found = re.search(_SANDBOX, line.message)
-    return found is not None and (found["ns"], found["name"]) == (namespace, name)
+    match = re.search(_SANDBOX, line.message)
+    return match is not None and (match["ns"], match["name"]) == (namespace, name)

@@ -95,7 +95,7 @@ class Pod(NamedTuple):
         unscheduled: why it has no node, in the scheduler's words, without those on preemption.
         is_made: whether its sandbox and network are ready; None if unknown.
         claims: the names of its PersistentVolumeClaims.
-        source_uid: of a static pod, the UID that the kubelet's Events have.
+        source_uid: the UID of a static pod in the kubelet's Events.
     """
 
     namespace: str
@@ -147,28 +147,28 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
     images: list[PodImage] = []
     is_due = True
     for key, status_key, role in _LISTS:
-        statuses = {text(one.get("name")): one for one in mappings(status.get(status_key))}
+        statuses = {text(item.get("name")): item for item in mappings(status.get(status_key))}
         for spec_of_one in mappings(spec.get(key)):
-            one = _container(spec_of_one, statuses.get(text(spec_of_one.get("name")), {}), role)
-            images.append(one._replace(is_due=is_due or role == "debug"))
-            is_due &= one.lets_others_begin
+            image = _container(spec_of_one, statuses.get(text(spec_of_one.get("name")), {}), role)
+            images.append(image._replace(is_due=is_due or role == "debug"))
+            is_due &= image.lets_others_begin
     volumes = mappings(spec.get("volumes"))
     for volume in volumes:
         if reference := text(mapping(volume.get("image")).get("reference")):
             has_run = status.get("phase") in ("Running", "Succeeded")
             name_of_volume = text(volume.get("name"))
             images.append(PodImage(name_of_volume, reference, has_started=has_run, is_volume=True))
-    conditions = {text(one.get("type")): one for one in mappings(status.get("conditions"))}
+    conditions = {text(item.get("type")): item for item in mappings(status.get("conditions"))}
     scheduled = conditions.get("PodScheduled", {})
     is_scheduled = scheduled.get("status") != "False" or bool(spec.get("nodeName"))
     made = conditions.get("PodReadyToStartContainers", {}).get("status")
-    gates = [text(one.get("conditionType")) for one in mappings(spec.get("readinessGates"))]
+    gates = [text(item.get("conditionType")) for item in mappings(spec.get("readinessGates"))]
     return Pod(
         text(metadata.get("namespace")) or "default",
         name,
         text(metadata.get("uid")),
         text(status.get("phase")),
-        tuple(one for one in images if one.image),
+        tuple(image for image in images if image.image),
         _names(spec.get("imagePullSecrets")),
         text(status.get("reason")),
         text(status.get("message")),
@@ -191,8 +191,8 @@ def parse_pod(document: Mapping[str, Any]) -> Pod | None:
         is_made=made == "True" if made else None,
         claims=tuple(
             claim
-            for one in volumes
-            if (claim := text(mapping(one.get("persistentVolumeClaim")).get("claimName")))
+            for volume in volumes
+            if (claim := text(mapping(volume.get("persistentVolumeClaim")).get("claimName")))
         ),
         source_uid=text(mapping(metadata.get("annotations")).get("kubernetes.io/config.mirror")),
     )
@@ -205,7 +205,9 @@ def _unscheduled(message: str) -> str:
 
 def _status_s(metadata: Mapping[str, Any]) -> float:
     writers = mappings(metadata.get("managedFields"))
-    times = [moment(one.get("time")) for one in writers if one.get("subresource") == "status"]
+    times = [
+        moment(writer.get("time")) for writer in writers if writer.get("subresource") == "status"
+    ]
     return max(times, default=0.0)
 
 
@@ -251,15 +253,17 @@ def _run(state: Mapping[str, Any]) -> Run:
 
 def controller_of(metadata: Mapping[str, Any]) -> str:
     """Return KIND/NAME of the controller of an object; empty if it has none."""
-    owners = (one for one in mappings(metadata.get("ownerReferences")) if one.get("controller"))
-    return next((f"{text(one.get('kind'))}/{text(one.get('name'))}" for one in owners), "")
+    owners = (
+        owner for owner in mappings(metadata.get("ownerReferences")) if owner.get("controller")
+    )
+    return next((f"{text(owner.get('kind'))}/{text(owner.get('name'))}" for owner in owners), "")
 
 
 def _names(objects: object) -> tuple[str, ...]:
-    return tuple(name for one in mappings(objects) if (name := text(one.get("name"))))
+    return tuple(name for item in mappings(objects) if (name := text(item.get("name"))))
 
 
 def _default_container(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
-    names = [text(one.get("name")) for one in mappings(spec.get("containers"))]
+    names = [text(container.get("name")) for container in mappings(spec.get("containers"))]
     named = text(mapping(metadata.get("annotations")).get(_DEFAULT_CONTAINER))
     return named if named in names else next(iter(names), "")

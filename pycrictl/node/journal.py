@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 from pycrictl.base import foreign
 
 UNITS: Final = (
-    *("kubelet", "containerd", "crio", "docker"),
-    *("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker"),
-    *("snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-containerd"),
-)
+    "kubelet", "containerd", "crio", "docker",
+    "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker",
+    "snap.microk8s.daemon-kubelite", "snap.microk8s.daemon-containerd",
+)  # fmt: skip
 """The services that pull or request images, under their names in various distributions."""
 
 MAX_LINES: Final = 2000
@@ -44,10 +44,10 @@ def read(
     timeout_s: float = TIMEOUT_S,
 ) -> list[JournalLine]:
     command = [
-        *("journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}"),
-        *("--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}"),
+        "journalctl", "--quiet", "--no-pager", "--output=json", f"--since=@{since_s:.0f}",
+        "--output-fields=MESSAGE,_SYSTEMD_UNIT,SYSLOG_IDENTIFIER", f"--lines={MAX_LINES}",
         *(f"--unit={unit}" for unit in units),
-    ]
+    ]  # fmt: skip
     if root != Path("/"):
         command += [f"--directory={root / path}" for path in _JOURNALS if (root / path).is_dir()][
             :1

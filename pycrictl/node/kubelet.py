@@ -45,14 +45,14 @@ class Kubelet(NamedTuple):
 
 def find_kubelet(root: Path = ROOT) -> Kubelet:
     """Return the flags of the node's own kubelet; an empty record if there is none."""
-    found = (
+    running = (
         _kubelet(pid, flags_in(words[1:]))
         for pid, words in _command_lines(root / "proc")
         if words
         and words[0].rpartition("/")[2] in _PROGRAMS
         and noderoot.is_nodes_own(pid, str(root))
     )
-    return next(found, Kubelet())
+    return next(running, Kubelet())
 
 
 def _kubelet(pid: int, flags: Mapping[str, str]) -> Kubelet:
@@ -183,7 +183,9 @@ def read_kubelet_config(path: str, read: Callable[[], str] | None = None) -> Kub
             raise ConfigError(f"{name}: {key}: it is not {kind}") from None
 
     serialize = field("serializeImagePulls", flag, "true or false")
-    number = field("maxParallelImagePulls", lambda one: count(one) or -1, "a number of 1 or more")
+    number = field(
+        "maxParallelImagePulls", lambda value: count(value) or -1, "a number of 1 or more"
+    )
     if serialize and number is not None and number > 1:
         raise ConfigError(
             f"{name}: maxParallelImagePulls: it is {number}, but serializeImagePulls is true"

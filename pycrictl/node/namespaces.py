@@ -110,11 +110,11 @@ def run(pid: int, tools: Tools, words: Sequence[str]) -> int:
     command = [
         *(*_DIE_WITH_PARENT, "nsenter", f"--target={pid}", *NAMESPACES),
         *(*_DIE_WITH_PARENT, "unshare", "--mount", "--propagation=private"),
-        *("sh", "-c", _SCRIPT, "sh", str(_inner_pid(pid)), tools.busybox, layers),
+        "sh", "-c", _SCRIPT, "sh", str(_inner_pid(pid)), tools.busybox, layers,
         "front" if is_front else "",
         *(f"{name}={value}" for name, value in environ.items()),
         *(shutil.which("chroot", path=_PATH) or "chroot", "/tmp/root", *words),
-    ]
+    ]  # fmt: skip
     former = {number: signal.getsignal(number) for number in (signal.SIGTTOU, signal.SIGINT)}
     group = 0 if is_front else None
     shell = subprocess.Popen(command, cwd=common, env={"PATH": _PATH}, process_group=group)
@@ -140,8 +140,8 @@ def _inner_pid(pid: int) -> int:
         lines = Path(f"/proc/{pid}/status").read_text("utf-8", "replace").splitlines()
     except OSError:
         raise PycrictlError("the container has ended meanwhile") from None
-    found = next((line.split()[-1] for line in lines if line.startswith("NSpid:")), "1")
-    return int(found)
+    pid_there = next((line.split()[-1] for line in lines if line.startswith("NSpid:")), "1")
+    return int(pid_there)
 
 
 def _is_in_front() -> bool:

@@ -118,7 +118,7 @@ def ask(path: str, name: str, *, timeout_s: float, **arguments: Any) -> dict[str
         answer = parse(content)
         if "error" in answer:
             raise PycrictlError(str(answer["error"]))
-        found: dict[str, Any] = answer["ok"]
+        document: dict[str, Any] = answer["ok"]
     except (ValueError, KeyError, TypeError):
         raise RemoteProtocolError(f"{where} did not answer as a proxy does") from None
-    return found
+    return document

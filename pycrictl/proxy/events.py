@@ -52,8 +52,8 @@ class CopyEnded:
         direction: ``to`` or ``from`` the container.
         container: its ID.
         pod: the ID of its sandbox.
-        path: in the container.
-        size_bytes: of the archive.
+        path: the path in the container.
+        size_bytes: the archive's size.
         end: the state in which it is over (``copy.service.life``).
         error: why it failed; empty if it was done.
         files: how many were copied; None if it was not done.

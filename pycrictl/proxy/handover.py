@@ -83,8 +83,8 @@ class MessageLines:
     @property
     def peer_pid(self) -> int:
         sock = self._writer.get_extra_info("socket")
-        found: bytes = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
-        return int.from_bytes(found, sys.byteorder)
+        credentials: bytes = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 4)
+        return int.from_bytes(credentials, sys.byteorder)
 
     def send(self, message: Mapping[str, Any]) -> None:
         self._writer.write(json.dumps(message).encode() + b"\n")

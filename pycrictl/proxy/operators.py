@@ -86,14 +86,14 @@ class Operators:
         target = request.get("target")
         if not isinstance(target, str) or not target:
             raise ValueError("say what to give up: an image or a pod")
-        found = self.limiter.cancel(target)
-        if not found:
+        calls = self.limiter.cancel(target)
+        if not calls:
             raise ValueError(f"no pull of {quote(target)} waits for a slot")
-        self.log.info("cancel", target=target, calls=len(found))
+        self.log.info("cancel", target=target, calls=len(calls))
         return {
             "cancelled": [
                 {"image": call.image, "pod": None if call.pod is None else str(call.pod)}
-                for call in found
+                for call in calls
             ]
         }
 
@@ -107,8 +107,8 @@ class Operators:
     def _kubelet(self) -> dict[str, Any]:
         path = self.settings.kubelet_config
         try:
-            found = read_kubelet_config(path) if path else find_kubelet_config(find_kubelet())
-            return kubelet_document(found, "")
+            config = read_kubelet_config(path) if path else find_kubelet_config(find_kubelet())
+            return kubelet_document(config, "")
         except ConfigError as exc:
             return kubelet_document(None, exc.message)
 

@@ -72,8 +72,8 @@ class CallRequest:
     @property
     def trace(self) -> str:
         """The call's trace context (W3C ``traceparent``); empty if it has none."""
-        found = dict(self.metadata).get("traceparent", "")
-        return found if isinstance(found, str) else ""
+        parent = dict(self.metadata).get("traceparent", "")
+        return parent if isinstance(parent, str) else ""
 
 
 Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]

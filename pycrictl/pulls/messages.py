@@ -99,7 +99,9 @@ class MessageReader:
                 raise ValueError(f"longer than {self._max_message_bytes} bytes")
             fields = foreign.parsed(said)
             numbers = [fields[key] for key in ("progress", "total") if key in fields]
-            is_wrong = any(foreign.whole(one) != one for one in numbers if one is not None)
+            is_wrong = any(
+                foreign.whole(number) != number for number in numbers if number is not None
+            )
             if is_wrong or not (numbers or text(fields.get("error"))):
                 raise ValueError("no progress in it")
         except ValueError as exc:
@@ -136,7 +138,7 @@ class MessageWriter:
 
     def changes(self, pulls: Iterable[PullState]) -> list[str]:
         """Return the messages that bring a reader up to date, each one line of ASCII without LF."""
-        found = []
+        lines = []
         for pull in pulls:
             sums = sums_json(pull.sums) if pull.sums.count else {}
             for layer in pull.layers:
@@ -153,10 +155,10 @@ class MessageWriter:
                 key = pull.image, layer.name
                 if self._sent.get(key) != news:
                     self._sent[key] = news
-                    found.append(json.dumps(fields, separators=(",", ":")))
-        if found:
-            self.last = found[-1]
-        return found
+                    lines.append(json.dumps(fields, separators=(",", ":")))
+        if lines:
+            self.last = lines[-1]
+        return lines
 
 
 def fields_of(pull: PullState, layer: LayerState) -> dict[str, Any]:
@@ -193,7 +195,7 @@ def _merged(said: Mapping[str, Any], known: Mapping[str, PullState]) -> PullStat
         old = next((layer for layer in layers if layer.name == name), None)
         layer = _layer_of(said, named, old or LayerState(name=name))
         kept = layers if name == "" or pull.has_layers else ()
-        layers = tuple(layer if one is old else one for one in kept)
+        layers = tuple(layer if layer_kept is old else layer_kept for layer_kept in kept)
         layers = layers if old in kept else (*layers, layer)
         if not (image or name or error or named or layer.total + layer.progress):
             layers = ()
@@ -292,21 +294,21 @@ _EPSILON: Final = 1e-9
 
 def sums_json(sums: Sums) -> dict[str, Any]:
     """Return sums as JSON; 0 and False are left out, as well as what is unknown."""
-    found = {}
+    document = {}
     for name in SUMS:
         value = getattr(sums, name)
         if value or (value is not None and name in ("rate", "eta_s", "share")):
-            found[name] = round(value, 3) if isinstance(value, float) else value
+            document[name] = round(value, 3) if isinstance(value, float) else value
     if sums.share is not None:  # rounded down, like ``percent``
-        found["share"] = math.floor(sums.share * _SHARES + _EPSILON) / _SHARES
-    return found
+        document["share"] = math.floor(sums.share * _SHARES + _EPSILON) / _SHARES
+    return document
 
 
 def sums_in(value: object) -> Sums | None:
     """Return the sums in JSON from another program; None if it has none."""
-    if not (found := mapping(value)):
+    if not (document := mapping(value)):
         return None
-    read = {name: _READERS[kind](found.get(name)) for name, kind in SUMS.items()}
+    read = {name: _READERS[kind](document.get(name)) for name, kind in SUMS.items()}
     share, stalled_s = read["share"], read["stalled_s"] or 0.0
     read["share"] = None if share is None else min(share, 1.0)
     read["stalled_s"] = stalled_s if stalled_s >= STALLED_S else 0.0
@@ -338,39 +340,39 @@ def status_of(pull: PullState, *, is_moving: bool) -> dict[str, Any]:
     Args:
         is_moving: it is being pulled or unpacked, so rate and time left are meaningful.
     """
-    found: dict[str, Any] = {}
+    status: dict[str, Any] = {}
     if pull.began_s:
-        found["startTime"] = format_moment(pull.began_s)
+        status["startTime"] = format_moment(pull.began_s)
     if pull.place:
-        found["queuePosition"] = pull.place
+        status["queuePosition"] = pull.place
     if pull.starts_in_s is not None and pull.place:
-        found["startsInSeconds"] = math.ceil(pull.starts_in_s)
+        status["startsInSeconds"] = math.ceil(pull.starts_in_s)
     if not (sums := pull.sums).count:
-        return found
-    found |= {"progressBytes": sums.progress, "totalBytes": sums.total, "sums": sums_json(sums)}
+        return status
+    status |= {"progressBytes": sums.progress, "totalBytes": sums.total, "sums": sums_json(sums)}
     if sums.extracted_total:
-        found |= {
+        status |= {
             "extractedBytes": sums.extracted,
             "extractedTotalBytes": sums.extracted_total,
             **({"extractedEstimated": True} if sums.is_estimated else {}),
         }
     if sums.percent is not None:
-        found["percent"] = sums.percent
+        status["percent"] = sums.percent
     if is_moving:
         if sums.rate is not None:
-            found["bytesPerSecond"] = round(sums.rate)
+            status["bytesPerSecond"] = round(sums.rate)
         if sums.eta_whole_s is not None:
-            found["etaSeconds"] = sums.eta_whole_s
+            status["etaSeconds"] = sums.eta_whole_s
         if sums.stalled_s:
-            found["stalledSeconds"] = int(sums.stalled_s)
+            status["stalledSeconds"] = int(sums.stalled_s)
     if layers := [_layer_json(layer) for layer in pull.layers[:MAX_LAYERS] if layer.name]:
-        found["layers"] = layers
-    return found
+        status["layers"] = layers
+    return status
 
 
 def _layer_json(layer: LayerState) -> dict[str, Any]:
     digest = layer.name if ":" in layer.name else layer.digest
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "name": escape(layer.name),
         **({"digest": escape(digest)} if digest else {}),
         "phase": layer.phase.value,
@@ -378,15 +380,18 @@ def _layer_json(layer: LayerState) -> dict[str, Any]:
         "totalBytes": layer.total,
     }
     if layer.extracted_total and not layer.is_estimated:
-        found |= {"extractedBytes": layer.extracted, "extractedTotalBytes": layer.extracted_total}
-    return found
+        document |= {
+            "extractedBytes": layer.extracted,
+            "extractedTotalBytes": layer.extracted_total,
+        }
+    return document
 
 
 def pull_in_status(status: Mapping[str, Any], pull: PullState, phase: Phase) -> PullState:
     """Return ``pull`` with what the status of its ImagePull says, whose phase means ``phase``."""
     is_over = phase in (Phase.DONE, Phase.FAILED)
     sums = Sums() if is_over else sums_in(status.get("sums")) or Sums()
-    layers = [_layer_in(one, phase, sums) for one in mappings(status.get("layers"))]
+    layers = [_layer_in(layer, phase, sums) for layer in mappings(status.get("layers"))]
     if is_over:
         layers = [*ended(layers, phase)]
     if not layers or phase is Phase.PRESENT:
@@ -438,35 +443,35 @@ def running_fields(pull: PullState) -> dict[str, Any]:
 
 def pulls_in_line(status: Mapping[str, Any]) -> list[PullState]:
     """Return all pulls in the status of a pull limiter, one for each pod that waits for it."""
-    found: list[PullState] = []
+    pulls: list[PullState] = []
     by_number: dict[int, PullState] = {}
-    for one in mappings(status.get("running")):
+    for item in mappings(status.get("running")):
         pull = PullState(
-            image=text(one.get("image")),
-            pods=_pods_in(one),
-            sums=sums_in(one.get("sums")) or Sums(),
-            began_s=moment(one.get("since")),
+            image=text(item.get("image")),
+            pods=_pods_in(item),
+            sums=sums_in(item.get("sums")) or Sums(),
+            began_s=moment(item.get("since")),
         )
-        by_number[count(one.get("pull"))] = pull
-        found.append(pull)
-    ahead = [pull.pod or pull.image for pull in found]
+        by_number[count(item.get("pull"))] = pull
+        pulls.append(pull)
+    ahead = [pull.pod or pull.image for pull in pulls]
     first = ahead[0] if len(ahead) == 1 else "any running pull"
-    for one in mappings(status.get("waiting")):
-        starts_in = text(one.get("startsIn"))
+    for item in mappings(status.get("waiting")):
+        starts_in = text(item.get("startsIn"))
         pull = PullState(
-            image=text(one.get("image")),
-            pods=_pods_in(one),
-            place=count(one.get("place")),
-            behind=text(one.get("behindPod")) or text(one.get("behind")) or first,
+            image=text(item.get("image")),
+            pods=_pods_in(item),
+            place=count(item.get("place")),
+            behind=text(item.get("behindPod")) or text(item.get("behind")) or first,
             starts_in_s=parse_duration(starts_in) if starts_in else None,
             is_begun=False,
         )
-        by_number[count(one.get("pull"))] = pull
-        found.append(pull)
-    for one in mappings(status.get("joined")):
-        if (shared := by_number.get(count(one.get("pull")))) is not None:
-            found.append(replace(shared, image=text(one.get("image")), pods=_pods_in(one)))
-    return found
+        by_number[count(item.get("pull"))] = pull
+        pulls.append(pull)
+    for item in mappings(status.get("joined")):
+        if (shared := by_number.get(count(item.get("pull")))) is not None:
+            pulls.append(replace(shared, image=text(item.get("image")), pods=_pods_in(item)))
+    return pulls
 
 
 def _pods_in(row: Mapping[str, Any]) -> tuple[str, ...]:

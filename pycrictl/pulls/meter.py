@@ -255,7 +255,9 @@ def duration(work: Sequence[tuple[int, int]], rate: float, pace: float) -> float
 
 def share_of(layers: Sequence[LayerState], rate: float, pace: float) -> float | None:
     """Return the part of the work that is done at these speeds; None if no size is known."""
-    work = [(one.total, one.extracted_total * one.is_unpacked) for one in layers if one.total]
+    work = [
+        (layer.total, layer.extracted_total * layer.is_unpacked) for layer in layers if layer.total
+    ]
     if not work:
         return None
     if all(layer.phase in COMPLETE for layer in layers):

@@ -145,11 +145,11 @@ def short_digest(digest: str) -> str:
     return digest[: digest.index(":") + 1 + _SHORT_DIGEST_CHARS]
 
 
-def _is_same_repository(one: Reference, other: Reference) -> bool:
+def _is_same_repository(reference: Reference, other: Reference) -> bool:
     """Return whether two references name one repository; a registry's port may be missing."""
-    if one.path != other.path or _host(one.host) != _host(other.host):
+    if reference.path != other.path or _host(reference.host) != _host(other.host):
         return False
-    return one.host == other.host or ":" not in one.host or ":" not in other.host
+    return reference.host == other.host or ":" not in reference.host or ":" not in other.host
 
 
 def _host(host: str) -> str:
@@ -174,9 +174,9 @@ def match(wanted: str, pull: PullState, *, failed_s: float = 0.0) -> Match:
         failed_s: when the kubelet said that its pull of the image had failed (Unix time), 0 if it
             does not say so.
     """
-    found = _by_names(wanted, pull)
+    verdict = _by_names(wanted, pull)
     is_older = pull.is_running and 0.0 < pull.began_s < failed_s
-    return Match.NO if found is Match.MAYBE and is_older else found
+    return Match.NO if verdict is Match.MAYBE and is_older else verdict
 
 
 def may_be(wanted: str, name: str) -> bool:

@@ -198,8 +198,10 @@ class Tracker:
             sum(gained.values()),
             now,
             pace=pace,
-            age_s=_age_s(min((one.began_s for one in pulls if one.began_s), default=0.0), wall_s),
-            arriving=sum(one.arriving or 0.0 for one in pulls),
+            age_s=_age_s(
+                min((pull.began_s for pull in pulls if pull.began_s), default=0.0), wall_s
+            ),
+            arriving=sum(pull.arriving or 0.0 for pull in pulls),
         )
         return View(
             pulls={pull.name: pull for pull in pulls},
@@ -236,7 +238,7 @@ class Tracker:
         """Return a pull with the layers for which there is room."""
         if len(pull.layers) == len(known):
             return pull
-        left = self._max_layers - sum(len(one.layers) for one in self.pulls.values())
+        left = self._max_layers - sum(len(pull.layers) for pull in self.pulls.values())
         return replace(pull, layers=pull.layers[: max(left + len(known), 0)])
 
     def _keyed(self, pull: PullState) -> Iterator[tuple[tuple[str, ...], LayerState]]:
@@ -261,11 +263,11 @@ class Tracker:
                 gained[key] = max(layer.progress - downloaded, 0)
                 if layer.total >= MEASURED_BYTES:
                     unpacked += max(layer.extracted - extracted, 0)
-        self._counted = {key: (one.progress, one.extracted) for key, one in layers.items()}
+        self._counted = {key: (layer.progress, layer.extracted) for key, layer in layers.items()}
         extracting = {
             key
-            for key, one in layers.items()
-            if one.phase is Phase.EXTRACTING and one.total >= MEASURED_BYTES
+            for key, layer in layers.items()
+            if layer.phase is Phase.EXTRACTING and layer.total >= MEASURED_BYTES
         }
         self._unpacking.record(unpacked, now, is_open=bool(extracting & self._unpacked))
         self._unpacked = extracting

@@ -39,7 +39,7 @@ class Column(NamedTuple):
 
 def table_of(
     columns: Iterable[Column],
-    found: Iterable[Any],
+    items: Iterable[Any],
     known: Any = None,
     *,
     wanted: Collection[str] = (),
@@ -47,7 +47,7 @@ def table_of(
 ) -> Table:
     """Return a row for each object; ``more`` are further fields of the table."""
     shown = [column for column in columns if not column.when or column.when in wanted]
-    rows = [tuple(column.cell(one, known) for column in shown) for one in found]
+    rows = [tuple(column.cell(item, known) for column in shown) for item in items]
     return Table(tuple(column.heading for column in shown), rows, **more)
 
 
@@ -96,14 +96,14 @@ class SortKey:
         self._is_known = heading is not None  # it may be empty in every row
 
     def sorted(self, items: Sequence[T], documents: Iterable[Document]) -> list[T]:
-        found = [self._path.find(document) for document in documents]
-        self._is_known = self._is_known or any(found)
-        if found and not self._is_known:
+        values = [self._path.find(document) for document in documents]
+        self._is_known = self._is_known or any(values)
+        if values and not self._is_known:
             raise UsageError(
                 f"no listed object has the field {quote(self._text)}",
                 hint="--output json shows the fields",
             )
-        pairs = [(_natural(each), item) for each, item in zip(found, items, strict=True)]
+        pairs = [(_natural(value), item) for value, item in zip(values, items, strict=True)]
         ordered = sorted(pairs, key=lambda pair: pair[0], reverse=self.is_descending)
         return [item for _, item in ordered]
 
@@ -123,11 +123,11 @@ def _column(text: str) -> tuple[str, JsonPath]:
     return name.strip(), JsonPath(path)
 
 
-def _natural(found: Sequence[Any]) -> list[tuple[int, int, str]]:
+def _natural(values: Sequence[Any]) -> list[tuple[int, int, str]]:
     """Return a sort key in which digit sequences, of any length, compare as numbers."""
-    if not found or found[0] is None:
+    if not values or values[0] is None:
         return []
-    first = found[0]
+    first = values[0]
     text = first if isinstance(first, str) else value_text(first)
     if isinstance(first, float):
         text = f"{first:.9f}"  # as many decimals for all

@@ -57,7 +57,7 @@ def write_pod(
     rows = [TextRow("", f"{document['pod'] or document['subject']} {cause['text']}", 0, tone)]
     if not document["healthy"] and cause["advice"]:
         rows.append(TextRow("next", cause["advice"]))
-    rows += [TextRow("also", _alone(one["text"])) for one in document["also"]]
+    rows += [TextRow("also", _alone(finding["text"])) for finding in document["also"]]
     if not document["healthy"] and document["pod"]:
         rows += [TextRow("", "", 0), *_rows(document["facts"], cause["text"])]
     _write(rows, out, columns, is_coloured)
@@ -71,25 +71,25 @@ def write_pods(
         return records.put("pods", document)
     rows = []
     shared: dict[str, list[str]] = {
-        one["subject"]: [] for one in document["findings"] if one["pod"] is None
+        finding["subject"]: [] for finding in document["findings"] if finding["pod"] is None
     }
-    for one in document["findings"]:
-        if one["pod"] is not None and one["subject"] in shared:
-            shared[one["subject"]].append(one["pod"])
-    for one in document["findings"]:
-        if one["pod"] is None or one["subject"] not in shared:
-            rows.append(_cause_row(f"{one['pod'] or one['subject']} ", one["cause"]))
-            if pods := shared.get(one["subject"], ()):
+    for finding in document["findings"]:
+        if finding["pod"] is not None and finding["subject"] in shared:
+            shared[finding["subject"]].append(finding["pod"])
+    for finding in document["findings"]:
+        if finding["pod"] is None or finding["subject"] not in shared:
+            rows.append(_cause_row(f"{finding['pod'] or finding['subject']} ", finding["cause"]))
+            if pods := shared.get(finding["subject"], ()):
                 more = f" and {len(pods) - MOST_PODS} more" if len(pods) > MOST_PODS else ""
                 names = f"{', '.join(pods[:MOST_PODS])}{more}"
                 rows.append(TextRow("", f"{plural(len(pods), 'pod')}: {names}", 2))
-    rows += [_cause_row("", one) for one in document["node"]]
+    rows += [_cause_row("", finding) for finding in document["node"]]
     if not rows:
         count = plural(document["pods"], "pod")
         rows.append(TextRow("", f"{count}: nothing is wrong as far as can be seen", 0))
     rows += [
-        TextRow("", f"unavailable: {one['source']}: {one['reason']}", 0)
-        for one in document["missing"]
+        TextRow("", f"unavailable: {finding['source']}: {finding['reason']}", 0)
+        for finding in document["missing"]
     ]
     _write(rows, out, columns, is_coloured)
 
@@ -106,7 +106,7 @@ def write_node(
         return records.put("node", document)
     rows = [*_finding_rows(("", finding) for finding in document["findings"])]
     if not rows:
-        unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
+        unseen = ", ".join(finding["source"] for finding in document["facts"]["missing"])
         text = f"nothing is wrong with what could be seen; not seen: {unseen}"
         rows.append(TextRow("", text if unseen else "nothing is wrong with this node", 0))
     _write([*rows, TextRow("", "", 0), *_node_rows(document["facts"])], out, columns, is_coloured)
@@ -125,12 +125,12 @@ def pods_of_hosts(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the surveys of several hosts as one, most severe first, each finding with its host."""
     pods, nodes, missing = [], [], []
     for host, document in documents.items():
-        pods += [{**one, "pod": f"{host}: {one['pod']}"} for one in document["findings"]]
-        nodes += [{**one, "text": f"{host}: {one['text']}"} for one in document["node"]]
-        missing += [{**one, "source": f"{host}: {one['source']}"} for one in document["missing"]]
+        pods += [{**item, "pod": f"{host}: {item['pod']}"} for item in document["findings"]]
+        nodes += [{**item, "text": f"{host}: {item['text']}"} for item in document["node"]]
+        missing += [{**item, "source": f"{host}: {item['source']}"} for item in document["missing"]]
     return {
-        "findings": sorted(pods, key=lambda one: _SEVERITIES.index(one["cause"]["severity"])),
-        "node": sorted(nodes, key=lambda one: _SEVERITIES.index(one["severity"])),
+        "findings": sorted(pods, key=lambda item: _SEVERITIES.index(item["cause"]["severity"])),
+        "node": sorted(nodes, key=lambda item: _SEVERITIES.index(item["severity"])),
         "pods": sum(document["pods"] for document in documents.values()),
         "missing": missing,
     }
@@ -140,15 +140,15 @@ def write_nodes(
     documents: Mapping[str, Mapping[str, Any]], out: TextIO, columns: int, *, is_coloured: bool
 ) -> None:
     """Write the findings of several hosts, most severe first, each with its host."""
-    found = [
+    findings = [
         (f"{host}: ", finding)
         for host, document in documents.items()
         for finding in document["findings"]
     ]
-    found.sort(key=lambda pair: _SEVERITIES.index(pair[1]["severity"]))
-    rows = [*_finding_rows(found)]
+    findings.sort(key=lambda pair: _SEVERITIES.index(pair[1]["severity"]))
+    rows = [*_finding_rows(findings)]
     for host, document in documents.items():
-        unseen = ", ".join(one["source"] for one in document["facts"]["missing"])
+        unseen = ", ".join(finding["source"] for finding in document["facts"]["missing"])
         if unseen:
             rows.append(TextRow("Unavailable", f"{host}: {unseen}"))
         if not document["findings"]:
@@ -167,7 +167,7 @@ def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool
         lines = [line]
         if columns and len(line) > columns:
             lines = textwrap.wrap(
-                re.sub(_COMMAND, lambda found: found[0].replace(" ", "\0"), line[indent:]),
+                re.sub(_COMMAND, lambda match: match[0].replace(" ", "\0"), line[indent:]),
                 columns,
                 initial_indent=label.ljust(indent),
                 subsequent_indent=" " * (indent or 2),
@@ -183,8 +183,8 @@ def _write(rows: Iterable[TextRow], out: TextIO, columns: int, is_coloured: bool
 
 def _alone(text: str) -> str:
     """Return the text of a further finding, without an initial "is not running"."""
-    found = re.match(r"is (?:not running|waiting)(?:: |, and )", text)
-    return text[found.end() :] if found else f"it {text}"
+    match = re.match(r"is (?:not running|waiting)(?:: |, and )", text)
+    return text[match.end() :] if match else f"it {text}"
 
 
 def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
@@ -196,8 +196,8 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
         yield TextRow("Kubelet", f"{pulls} at once; {facts['kubelet_config']}")
     if facts["proxy"]:
         yield TextRow("Proxy", f"{facts['proxy']} in front of {facts['proxy_upstream']}")
-    for one in facts["disks"]:
-        yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
+    for item in facts["disks"]:
+        yield TextRow("Disk", f"{item['path']} ({item['use']}): {item['text']}")
     for route in facts["routes"]:
         mirror = f", mirror of {route['registry']}" if route["is_mirror"] else ""
         proxy = f", through the proxy {route['proxy']}" if route["proxy"] else ""
@@ -208,36 +208,36 @@ def _node_rows(facts: Mapping[str, Any]) -> Iterator[TextRow]:
         for step in route["steps"]:
             name = f"{step['name']:<10}  {marks[step['is_good']]:<5}  "
             yield TextRow(" " * _LABEL_CHARS + name, step["text"], _LABEL_CHARS + len(name))
-    for one in facts["missing"]:
-        yield TextRow("Unavailable", f"{one['source']}: {one['reason']}")
+    for item in facts["missing"]:
+        yield TextRow("Unavailable", f"{item['source']}: {item['reason']}")
 
 
 def _rows(facts: Mapping[str, Any], cause: str) -> Iterator[TextRow]:
     now_s = facts["now_s"]
     yield TextRow("Sandbox", _sandbox(facts["sandbox"], now_s))
-    for one in facts["containers"]:
-        yield TextRow("Container", _container(one, now_s))
-        if one["message"]:
-            yield TextRow("", " / ".join(one["message"].split("\n")).strip(" /"))
-        for line in one["lines"]:
+    for item in facts["containers"]:
+        yield TextRow("Container", _container(item, now_s))
+        if item["message"]:
+            yield TextRow("", " / ".join(item["message"].split("\n")).strip(" /"))
+        for line in item["lines"]:
             yield TextRow("", f"| {line}")
-    for one in facts["images"]:
-        yield TextRow("Image", _image(one, cause))
-    for one in facts["problems"]:
-        yield TextRow("Runtime", f"{one['condition']} does not hold: {one['message']}")
-    for one in facts["disks"]:
-        yield TextRow("Disk", f"{one['path']} ({one['use']}): {one['text']}")
-    notable = [one for one in facts["journal"] if not re.search(_QUIET, one["message"])]
-    said = {_said(one["message"]): one for one in notable}  # the last of equal ones
-    for message, one in sorted(said.items(), key=lambda pair: pair[1]["at_s"])[-JOURNAL_LINES:]:
-        when = time.strftime("%H:%M:%S", time.localtime(one["at_s"]))
+    for item in facts["images"]:
+        yield TextRow("Image", _image(item, cause))
+    for item in facts["problems"]:
+        yield TextRow("Runtime", f"{item['condition']} does not hold: {item['message']}")
+    for item in facts["disks"]:
+        yield TextRow("Disk", f"{item['path']} ({item['use']}): {item['text']}")
+    notable = [item for item in facts["journal"] if not re.search(_QUIET, item["message"])]
+    said = {_said(item["message"]): item for item in notable}  # the last of equal ones
+    for message, item in sorted(said.items(), key=lambda pair: pair[1]["at_s"])[-JOURNAL_LINES:]:
+        when = time.strftime("%H:%M:%S", time.localtime(item["at_s"]))
         if len(message) > _JOURNAL_CHARS:  # the cause is at the end
             message = "…" + message[-_JOURNAL_CHARS:]
-        is_event = one["unit"] == "event"
-        source = "" if is_event else f" {one['unit']}"
+        is_event = item["unit"] == "event"
+        source = "" if is_event else f" {item['unit']}"
         yield TextRow("Event" if is_event else "Journal", f"{when}{source}: {message}")
-    for one in facts["missing"]:
-        yield TextRow("Unavailable", f"{one['source']}: {one['reason']}")
+    for item in facts["missing"]:
+        yield TextRow("Unavailable", f"{item['source']}: {item['reason']}")
 
 
 def _said(message: str) -> str:
@@ -254,43 +254,44 @@ def _unquoted(text: str) -> str:
         return text
 
 
-def _sandbox(one: Mapping[str, Any] | None, now_s: float) -> str:
-    if one is None:
+def _sandbox(item: Mapping[str, Any] | None, now_s: float) -> str:
+    if item is None:
         return "none"
-    state = "ready" if one["is_ready"] else "not ready"
-    age = f", created {age_in_words(now_s - one['created_s'])} ago" if one["created_s"] else ""
-    address = f", {one['address']}" if one["address"] else ""
-    name = f"{one['id'][:SHORT_ID_CHARS]}, " if one["id"] else ""
+    state = "ready" if item["is_ready"] else "not ready"
+    age = f", created {age_in_words(now_s - item['created_s'])} ago" if item["created_s"] else ""
+    address = f", {item['address']}" if item["address"] else ""
+    name = f"{item['id'][:SHORT_ID_CHARS]}, " if item["id"] else ""
     return f"{name}{state}{age}{address}"
 
 
-def _container(one: Mapping[str, Any], now_s: float) -> str:
-    parts = [one["name"]]
-    if one["id"]:
-        parts.append(one["id"][:SHORT_ID_CHARS])
-    state = one["state"] or "not created yet"
-    if one["state"] == "running":
-        state += f" for {age_in_words(now_s - one['started_s'])}"
-    elif one["state"] == "exited":
-        reason = f", {one['reason']}" if one["reason"] else ""
-        state += f" with {one['exit_code']}{reason}, {age_in_words(now_s - one['finished_s'])} ago"
+def _container(container: Mapping[str, Any], now_s: float) -> str:
+    parts = [container["name"]]
+    if container["id"]:
+        parts.append(container["id"][:SHORT_ID_CHARS])
+    state = container["state"] or "not created yet"
+    if container["state"] == "running":
+        state += f" for {age_in_words(now_s - container['started_s'])}"
+    elif container["state"] == "exited":
+        reason = f", {container['reason']}" if container["reason"] else ""
+        age = age_in_words(now_s - container["finished_s"])
+        state += f" with {container['exit_code']}{reason}, {age} ago"
     parts.append(state)
-    if one["restarts"]:
-        parts.append(plural(one["restarts"], "restart"))
-    if one["waiting"]:
-        parts.append(f"the kubelet says {one['waiting']}")
+    if container["restarts"]:
+        parts.append(plural(container["restarts"], "restart"))
+    if container["waiting"]:
+        parts.append(f"the kubelet says {container['waiting']}")
     return ", ".join(parts)
 
 
-def _image(one: Mapping[str, Any], cause: str) -> str:
-    if one["pull"] is not None:
-        text = one["pull"]["text"]
-    elif one["failure"]:
-        is_told = one["failure"] in cause  # the first line has it in full
-        text = "failed" if is_told else f"failed: {one['failure']}"
-        if one["next_try"] and not is_told:
-            text += f"; {one['next_try']}"
+def _image(item: Mapping[str, Any], cause: str) -> str:
+    if item["pull"] is not None:
+        text = item["pull"]["text"]
+    elif item["failure"]:
+        is_told = item["failure"] in cause  # the first line has it in full
+        text = "failed" if is_told else f"failed: {item['failure']}"
+        if item["next_try"] and not is_told:
+            text += f"; {item['next_try']}"
     else:
-        text = {True: "present", False: "not on the node", None: "unknown"}[one["is_present"]]
-    says = f" (the kubelet says {one['says']})" if one["says"] else ""
-    return f"{one['reference']}: {text}{says}"
+        text = {True: "present", False: "not on the node", None: "unknown"}[item["is_present"]]
+    says = f" (the kubelet says {item['says']})" if item["says"] else ""
+    return f"{item['reference']}: {text}{says}"

@@ -133,7 +133,7 @@ class ListFormat(Format):
 
     def write(
         self,
-        found: Sequence[Any],
+        items: Sequence[Any],
         views: Views | None,
         out: TextIO,
         screen: render.Screen | None = None,
@@ -145,26 +145,26 @@ class ListFormat(Format):
         is_for_people = self.is_table or self._kind in ("ids", "blocks")
         documents: list[Document] = []
         if self._sort_key is not None or not is_for_people:
-            documents = [message_document(each) for each in found]
+            documents = [message_document(item) for item in items]
         if self._sort_key is not None:
-            pairs = self._sort_key.sorted(list(zip(found, documents, strict=True)), documents)
-            found, documents = [each for each, _ in pairs], [each for _, each in pairs]
+            pairs = self._sort_key.sorted(list(zip(items, documents, strict=True)), documents)
+            items, documents = [item for item, _ in pairs], [item for _, item in pairs]
         if self._columns is not None:
             table = self._ordered(self._columns.table(documents), documents)
             render.write_table(table, out, header=self._header)
         elif not is_for_people:
             self.write_document({self._name: documents}, out, is_ordered=True)
         elif self._kind == "ids":
-            render.write_ids((each.id for each in found), out)
+            render.write_ids((item.id for item in items), out)
         elif views is None:
             raise AssertionError("there is no table")
         elif self._kind == "blocks":
-            render.write_blocks(map(views.block, found), out)
+            render.write_blocks(map(views.block, items), out)
         elif screen is not None and not self.is_wide:
-            table = self._ordered(views.table(found, "screen"), documents)
+            table = self._ordered(views.table(items, "screen"), documents)
             render.write_fitted(table, out, screen, header=self._header)
         else:
-            table = self._ordered(views.table(found, "wide" if self.is_wide else ""), documents)
+            table = self._ordered(views.table(items, "wide" if self.is_wide else ""), documents)
             render.write_table(table, out, header=self._header)
 
     def _ordered(self, table: Table, documents: Sequence[Document]) -> Table:

@@ -167,11 +167,11 @@ class _Parser:
     def nodes(self) -> tuple[Nodes, _Word]:
         """Parse up to an ``end``, an ``else`` or the end of the text; also return that word."""
         known = len(self.variables)
-        found: list[Node] = []
+        parsed: list[Node] = []
         end = _Word("end", "", len(self.text))
         for piece in self.pieces:
             if isinstance(piece, str):
-                found.append(partial(_write, piece))
+                parsed.append(partial(_write, piece))
                 continue
             self.words = piece
             if self.next.text in ("end", "else"):
@@ -179,9 +179,9 @@ class _Parser:
                 if end.text == "end":
                     self.close("{{end}}")
                 break
-            found.append(self.action())
+            parsed.append(self.action())
         del self.variables[known:]
-        return found, end
+        return parsed, end
 
     def action(self) -> Node:
         if self.next.text in BLOCKS:

@@ -96,7 +96,7 @@ def image_status_block(answer: cri_pb2.ImageStatusResponse) -> Block:
 def runtime_extras(response: cri_pb2.StatusResponse) -> dict[str, Any]:
     extras: dict[str, Any] = {}
     if response.runtime_handlers:
-        extras["runtimeHandlers"] = [_declared(each) for each in response.runtime_handlers]
+        extras["runtimeHandlers"] = [_declared(handler) for handler in response.runtime_handlers]
     if response.HasField("features"):
         extras["features"] = _declared(response.features)
     return extras

@@ -86,47 +86,47 @@ class JsonPath:
         if path and path[0] not in ".[":
             path = f".{path}" if path == inner else path
         while position < len(path):
-            found = re.compile(_STEP).match(path, position)
-            if found is None or (found["dots"] == ".." and not found["name"]):
+            match = re.compile(_STEP).match(path, position)
+            if match is None or (match["dots"] == ".." and not match["name"]):
                 hint = _FILTER_HINT if "?" in path else None
                 rest = quote(path[position:])
                 raise JsonPathError(
                     f"{quote(text)} is not a JSONPath: {rest} is not expected", hint=hint
                 )
             names = (aliases or {}) if (self._is_absolute or at_top) and not self._steps else {}
-            self._steps += _steps(found, names)
-            position = found.end()
+            self._steps += _steps(match, names)
+            position = match.end()
 
     def find(self, document: Any, top: Any = None) -> Sequence[Any]:
         """Return the selected values; ``top`` is what ``$`` stands for, if not the document."""
         values = [top if self._is_absolute and top is not None else document]
         for step in self._steps:
-            values = [found for value in values for found in step(value)]
+            values = [inner for value in values for inner in step(value)]
             if len(values) > MAX_VALUES:
                 raise JsonPathError("the JSONPath selects too many values")
         return values
 
 
-def _steps(found: re.Match[str], aliases: Mapping[str, str]) -> Iterator[Step]:
-    if found["dots"] == "..":
+def _steps(match: re.Match[str], aliases: Mapping[str, str]) -> Iterator[Step]:
+    if match["dots"] == "..":
         yield _containers
-    if found["all"] or found["name"] == "*":
+    if match["all"] or match["name"] == "*":
         yield _children
-    elif name := found["name"]:
+    elif name := match["name"]:
         name = re.sub(r"(?s)\\(.)", r"\1", name)
-        yield partial(_member, aliases.get(name, name) if found["dots"] == "." else name)
-    elif found["key"]:
-        yield partial(_member, _unquoted(found["key"]))
-    elif found["bounds"]:
-        bounds = [int(bound) if bound else None for bound in found["bounds"].split(":")]
+        yield partial(_member, aliases.get(name, name) if match["dots"] == "." else name)
+    elif match["key"]:
+        yield partial(_member, _unquoted(match["key"]))
+    elif match["bounds"]:
+        bounds = [int(bound) if bound else None for bound in match["bounds"].split(":")]
         if len(bounds) == 1:
-            index = int(found["bounds"])
+            index = int(match["bounds"])
             bounds = [index, index + 1 or None]
         yield partial(_elements, slice(*bounds))
-    elif found["operand"] is not None:
-        operand = JsonPath(found["operand"] or "@")
-        constant = _constant(found["constant"] or "true")
-        yield partial(_matching, operand, found["operator"], constant)
+    elif match["operand"] is not None:
+        operand = JsonPath(match["operand"] or "@")
+        constant = _constant(match["constant"] or "true")
+        yield partial(_matching, operand, match["operator"], constant)
 
 
 def _children(value: Any) -> Sequence[Any]:
@@ -137,12 +137,12 @@ def _children(value: Any) -> Sequence[Any]:
 
 def _containers(value: Any) -> Sequence[Any]:
     """Return a value and the lists and objects in it, from the top down."""
-    found, todo = [], [value]
+    containers, todo = [], [value]
     while todo:
-        found.append(todo.pop())
-        inner = reversed(_children(found[-1]))
-        todo += [each for each in inner if isinstance(each, dict | list)]
-    return found
+        containers.append(todo.pop())
+        inner = reversed(_children(containers[-1]))
+        todo += [child for child in inner if isinstance(child, dict | list)]
+    return containers
 
 
 def _member(name: str, value: Any) -> Sequence[Any]:
@@ -156,10 +156,10 @@ def _elements(bounds: slice, value: Any) -> Sequence[Any]:
 def _matching(operand: JsonPath, sign: str | None, constant: Any, value: Any) -> Sequence[Any]:
     """Return the elements that have a value, and one that compares as wanted."""
     return [
-        each
-        for each in _children(value)
-        for found in operand.find(each)
-        if sign is None or _compares(found, sign, constant)
+        child
+        for child in _children(value)
+        for value_found in operand.find(child)
+        if sign is None or _compares(value_found, sign, constant)
     ]
 
 

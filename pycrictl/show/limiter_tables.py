@@ -33,15 +33,15 @@ def write_status(document: Mapping[str, Any], out: TextIO) -> None:
         ),
         (
             ("JOINED", "POD", "WAITS FOR THE PULL OF"),
-            (_cells(one["image"], one["pod"], one["leader"]) for one in document["joined"]),
+            (_cells(pull["image"], pull["pod"], pull["leader"]) for pull in document["joined"]),
         ),
         (("FAILED", "POD", "AGO", "ATTEMPTS", "ERROR"), map(_failure, document["failures"])),
         (("COPYING", "PATH", "CONTAINER", "BYTES"), map(_copy, document["copies"])),
     )
     for columns, rows in sections:
-        if found := list(rows):
+        if listed := list(rows):
             out.write("\n")
-            write_table(Table(columns, found, min_width=0), out)
+            write_table(Table(columns, listed, min_width=0), out)
     out.write("\n")
     lines = [_kubelet(document["kubelet"])]
     if (old := document.get("predecessor")) is not None:
@@ -90,17 +90,17 @@ def _rate(bytes_per_s: float | None) -> str:
     return NONE if bytes_per_s is None else f"{format_bytes(bytes_per_s)}/s"
 
 
-def _kubelet(found: Mapping[str, Any]) -> str:
-    if problem := found.get("problem"):
+def _kubelet(kubelet: Mapping[str, Any]) -> str:
+    if problem := kubelet.get("problem"):
         return f"kubelet: unknown ({problem})"
-    limit = found["limit"]
+    limit = kubelet["limit"]
     if limit == 1:
         text = "sends one pull at a time (serializeImagePulls), so the limit above is never reached"
     elif limit:
         text = f"sends at most {limit} pulls at once (maxParallelImagePulls)"
     else:
         text = "sends any number of pulls at once"
-    return f"kubelet: {text}; {found['config']}"
+    return f"kubelet: {text}; {kubelet['config']}"
 
 
 # History

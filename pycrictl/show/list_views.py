@@ -55,11 +55,11 @@ class Known:
     """Data beside the objects of a list, and how to show it.
 
     Attributes:
-        now: in seconds since 1970.
-        image_names: by image ID.
+        now: the current time, in seconds since 1970.
+        image_names: the names of images, by image ID.
         ends: exit codes and reasons by container ID.
         pods: by pod ID, for containers whose labels do not name their pod.
-        addresses: by pod ID.
+        addresses: the addresses of pods, by pod ID.
         nothing: what is shown for a container that has not ended.
         used: the IDs of images in use, None if unknown.
     """
@@ -192,7 +192,7 @@ def pod_block(pod: cri_pb2.PodSandbox) -> Block:
 
 def _pod_column(heading: str, field: str, when: str = "") -> Column:
     path = ".labels." + (POD_LABELS + field).replace(".", r"\.")
-    return Column(heading, path, lambda one, known: known.of_pod(one, field), when)
+    return Column(heading, path, lambda container, known: known.of_pod(container, field), when)
 
 
 CONTAINERS: Final = (
@@ -222,8 +222,8 @@ CONTAINERS_ON_SCREEN: Final = reordered(
         column._replace(heading="RESTARTS") if column.heading == "ATTEMPT" else column
         for column in CONTAINERS
     ],
-    *("NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED"),
-)
+    "NAME", "STATE", "EXIT", "REASON", "RESTARTS", "POD", "NAMESPACE", "CREATED",
+)  # fmt: skip
 
 
 def container_tone(container: cri_pb2.Container, known: Known) -> Tone:

@@ -131,18 +131,18 @@ class Merged:
     def _write(self) -> None:
         """Write what hosts have sent as data: each kind as one."""
         out = self._env.stdout
-        records = {host: found for host, found in self._records.items() if found}
-        first = next((found[0] for found in records.values()), None)
+        records = {host: sent for host, sent in self._records.items() if sent}
+        first = next((sent[0] for sent in records.values()), None)
         if first is None:
             return
-        documents = {host: found[0].content for host, found in records.items()}
+        documents = {host: sent[0].content for host, sent in records.items()}
         columns = self._env.columns
         if first.kind == "table":
             for table in merged_tables(records, shows_missing=len(records) > 1):
                 self._write_table(table)
         elif first.kind == "ids":
             for host, ids in documents.items():
-                render.write_lines((f"{host} {one}" for one in ids), out)
+                render.write_lines((f"{host} {record}" for record in ids), out)
         elif first.kind in ("pods", "node"):
             from pycrictl.show import diagnosis_text  # noqa: PLC0415 - needs protobuf
 
@@ -152,8 +152,8 @@ class Merged:
             else:
                 diagnosis_text.write_nodes(documents, out, columns, is_coloured=self._is_coloured)
         else:
-            if any(len(found) > 1 for found in records.values()):
-                documents = {h: [one.content for one in found] for h, found in records.items()}
+            if any(len(sent) > 1 for sent in records.values()):
+                documents = {h: [record.content for record in sent] for h, sent in records.items()}
             write = render.write_yaml if first.form == "yaml" else render.write_json
             write(documents, out)
 
@@ -180,22 +180,22 @@ def merged_tables(records: Records, *, shows_missing: bool) -> list[MergedTable]
     Rows that hosts have sorted by a key are sorted by it together.
     """
     by_header: dict[tuple[str, ...], list[tuple[str, Record]]] = {}
-    for host, found in records.items():
-        for record in found:
+    for host, sent in records.items():
+        for record in sent:
             if record.kind == "table":
                 by_header.setdefault((*record.content["header"],), []).append((host, record))
-    return [_merged(header, found, shows_missing) for header, found in by_header.items()]
+    return [_merged(header, sent, shows_missing) for header, sent in by_header.items()]
 
 
 def _merged(
-    header: tuple[str, ...], found: Sequence[tuple[str, Record]], shows_missing: bool
+    header: tuple[str, ...], pairs: Sequence[tuple[str, Record]], shows_missing: bool
 ) -> MergedTable:
     rows: list[tuple[Any, tuple[str, ...], Tone]] = []
-    for host, record in found:
+    for host, record in pairs:
         content = record.content
         for row, tone, key in zip(content["rows"], content["tones"], content["order"], strict=True):
             rows.append((key, (host, *row), tone))
-    _, first = found[0]
+    _, first = pairs[0]
     table = Table(**first.content)
     if any(key for key, _, _ in rows):
         rows.sort(key=lambda row: row[0] or [], reverse=table.is_descending)
@@ -203,7 +203,7 @@ def _merged(
     if shows_missing and not first.is_fitted and {*IMAGE_NAME} <= {*header} and _WIDE in header:
         header, cells = (
             (*header, MISSING),
-            _with_missing(header, cells, [host for host, _ in found]),
+            _with_missing(header, cells, [host for host, _ in pairs]),
         )
     merged = table._replace(
         header=(NODE, *header),

@@ -46,7 +46,7 @@ def message_document(message: Message) -> Document:
         if kind is not None and kind.GetOptions().map_entry:
             document[field.json_name] = {key: value[key] for key in sorted(value)}
         elif field.is_repeated:
-            document[field.json_name] = [_value(field, each) for each in value]
+            document[field.json_name] = [_value(field, item) for item in value]
         else:
             document[field.json_name] = _value(field, value)
     return document

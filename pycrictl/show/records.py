@@ -33,7 +33,7 @@ class Records(ToldStream):
 
     Args:
         word: what is in front of each record.
-        is_terminal: of the client's output, for which tables are made.
+        is_terminal: whether the client's output, for which tables are made, is a terminal.
     """
 
     def __init__(self, word: str, *, is_terminal: bool) -> None:

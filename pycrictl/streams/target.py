@@ -121,9 +121,13 @@ def beside(target: Target, socket: str) -> Target:
     folders = [link.resolve().parent]
     with suppress(OSError):
         # The proxy that returned the URL may have handed over since.
-        folders += (one for one in link.parent.iterdir() if one.name.startswith(f"{link.name}."))
-    found = (folder / str(target.port) for folder in folders)
-    path = next((str(one) for one in found if one.is_socket()), "")
+        folders += (
+            path_beside
+            for path_beside in link.parent.iterdir()
+            if path_beside.name.startswith(f"{link.name}.")
+        )
+    sockets = (folder / str(target.port) for folder in folders)
+    path = next((str(path_beside) for path_beside in sockets if path_beside.is_socket()), "")
     return replace(target, socket=path)
 
 

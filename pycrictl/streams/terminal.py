@@ -67,8 +67,8 @@ class DetachKeys:
     def feed(self, data: bytes) -> tuple[bytes, bool]:
         """Read typed bytes; return the bytes to send, and whether to detach after them."""
         data = self._held + data
-        before, found, _ = data.partition(DETACH_KEYS)
-        if found:
+        before, keys, _ = data.partition(DETACH_KEYS)
+        if keys:
             return before, True
         self._held = DETACH_KEYS[:1] if data.endswith(DETACH_KEYS[:1]) else b""
         return data.removesuffix(self._held) if self._held else data, False

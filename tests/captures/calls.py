@@ -33,11 +33,11 @@ EMPTY_FILTERS: Final[dict[str, dict[str, Any]]] = {
 
 BEFORE_ANY_CALL: Final = frozenset(
     (
-        *("attach-tty-mismatch", "exec-bad-transport", "exec-tty-no-i"),
-        *("inspect-format-bad", "ps-format-bad"),
-        *("portforward-badport", "portforward-badport-three", "portforward-remote0"),
+        "attach-tty-mismatch", "exec-bad-transport", "exec-tty-no-i",
+        "inspect-format-bad", "ps-format-bad",
+        "portforward-badport", "portforward-badport-three", "portforward-remote0",
     )
-)
+)  # fmt: skip
 """Recordings whose command-line errors are found before any call is made."""
 
 ONCE: Final = "each image is asked for once"

@@ -74,10 +74,10 @@ def from_json(name: str, message: M) -> M:
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 AGES_S = (
-    *(0.2, 1.2, 2.2, 59.5, 60.5, 119.5, 120.5, 3599, 3601, 5399, 5401),
-    *(47.4 * HOUR_S, 47.6 * HOUR_S, 49 * HOUR_S, 13.9 * DAY_S, 14.1 * DAY_S, 59.4 * DAY_S),
-    *(60.1 * DAY_S, 729 * DAY_S, 731 * DAY_S, 1100 * DAY_S),
-)
+    0.2, 1.2, 2.2, 59.5, 60.5, 119.5, 120.5, 3599, 3601, 5399, 5401,
+    47.4 * HOUR_S, 47.6 * HOUR_S, 49 * HOUR_S, 13.9 * DAY_S, 14.1 * DAY_S, 59.4 * DAY_S,
+    60.1 * DAY_S, 729 * DAY_S, 731 * DAY_S, 1100 * DAY_S,
+)  # fmt: skip
 
 
 def fake_pods(now: float) -> list[cri_pb2.PodSandbox]:

@@ -68,10 +68,10 @@ BY_TARGET = (replays.replay_session, replays.replay_change)
 
 SCRIPTS = frozenset(
     (
-        *("endpoint-image-only-bad", "images-filter-since-id"),
-        *("inspect-ambiguous-prefix", "inspecti-idprefix"),
+        "endpoint-image-only-bad", "images-filter-since-id",
+        "inspect-ambiguous-prefix", "inspecti-idprefix",
     )
-)
+)  # fmt: skip
 """Recordings of several command lines, only one of which is replayed."""
 
 OF_PIPE = {"x-logrus-tty": (1, "error")}

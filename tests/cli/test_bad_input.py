@@ -16,30 +16,30 @@ from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile
 
 NAMED = (
-    *("inspect NAME", "inspectp NAME", "inspecti NAME", "start NAME", "stop NAME", "stopp NAME"),
-    *("rm NAME", "rm -f NAME", "rmp NAME", "rmp -f NAME", "rmi NAME", "update --memory 1 NAME"),
-    *("checkpoint -e /x NAME", "pull NAME", "create NAME CONTAINER POD"),
-)
+    "inspect NAME", "inspectp NAME", "inspecti NAME", "start NAME", "stop NAME", "stopp NAME",
+    "rm NAME", "rm -f NAME", "rmp NAME", "rmp -f NAME", "rmi NAME", "update --memory 1 NAME",
+    "checkpoint -e /x NAME", "pull NAME", "create NAME CONTAINER POD",
+)  # fmt: skip
 """Commands that act on the named objects."""
 
 SELECTING = (
-    *("stats -s 0 NAME", "statsp -s 0 NAME", "ps --id NAME", "ps --pod NAME", "ps --image NAME"),
-    *("pods --id NAME", "images NAME"),
-)
+    "stats -s 0 NAME", "statsp -s 0 NAME", "ps --id NAME", "ps --pod NAME", "ps --image NAME",
+    "pods --id NAME", "images NAME",
+)  # fmt: skip
 """Commands that use the name as a filter."""
 
 OTHERS = (
-    *("run CONTAINER POD", "runp POD", "stop --all", "rm --all", "rmp --all", "rmi --all"),
-    *("rmi --prune", "info", "version", "imagefsinfo", "runtime-config", "metricsp"),
-    *("metricdescs", "events", "update-runtime-config -p 10.0.0.0/8"),
-)
+    "run CONTAINER POD", "runp POD", "stop --all", "rm --all", "rmp --all", "rmi --all",
+    "rmi --prune", "info", "version", "imagefsinfo", "runtime-config", "metricsp",
+    "metricdescs", "events", "update-runtime-config -p 10.0.0.0/8",
+)  # fmt: skip
 EVERY = (*NAMED, *SELECTING, *OTHERS)
 
 CONTENT = (
-    *("inspect NAME", "inspectp NAME", "inspecti NAME", "rm NAME", "rm -f NAME", "rmp NAME"),
-    *("rmp -f NAME", "rmi NAME", "pull NAME", "create NAME CONTAINER POD", "run CONTAINER POD"),
-    *("runp POD", "info", "version"),
-)
+    "inspect NAME", "inspectp NAME", "inspecti NAME", "rm NAME", "rm -f NAME", "rmp NAME",
+    "rmp -f NAME", "rmi NAME", "pull NAME", "create NAME CONTAINER POD", "run CONTAINER POD",
+    "runp POD", "info", "version",
+)  # fmt: skip
 """Commands for which an empty response is an error; for others it means no items, or success."""
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\n\r\x9b2J" + "b" * 10_000
@@ -277,14 +277,14 @@ def test_answers_without_anything_in_them(
 _CONTAINERS = f"{runtimes.IDS['CW']} {runtimes.IDS['CF']}"
 _PODS = f"{runtimes.IDS['PW']} {runtimes.IDS['PB']}"
 SEVERAL = (
-    *(f"inspect {_CONTAINERS}", "inspect --state Running", f"inspectp {_PODS}"),
-    *("inspecti busybox pause", "stats -s 0", "statsp -s 0", "ps -a", "stop --all"),
-    *(f"stop {_CONTAINERS}", f"stopp {_PODS}", "rm --all --force", f"rm --force {_CONTAINERS}"),
-    *(f"rmp --force {_PODS}", "rmp --all --force", "rmi --all", "rmi --prune"),
-    *(f"start {runtimes.IDS['CC']} {runtimes.IDS['CO']}", f"update --memory 1 {_CONTAINERS}"),
-    *("pull one two", f"create --with-pull {runtimes.IDS['PW']} CONTAINER POD"),
+    f"inspect {_CONTAINERS}", "inspect --state Running", f"inspectp {_PODS}",
+    "inspecti busybox pause", "stats -s 0", "statsp -s 0", "ps -a", "stop --all",
+    f"stop {_CONTAINERS}", f"stopp {_PODS}", "rm --all --force", f"rm --force {_CONTAINERS}",
+    f"rmp --force {_PODS}", "rmp --all --force", "rmi --all", "rmi --prune",
+    f"start {runtimes.IDS['CC']} {runtimes.IDS['CO']}", f"update --memory 1 {_CONTAINERS}",
+    "pull one two", f"create --with-pull {runtimes.IDS['PW']} CONTAINER POD",
     "run --with-pull CONTAINER POD",
-)
+)  # fmt: skip
 """Commands that make several requests."""
 
 

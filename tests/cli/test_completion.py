@@ -85,7 +85,7 @@ def test_lines_in_fish(home: Path) -> None:
         "pycrictl --config=files/pl": {"--config=files/plain.json"},
         "pycrictl -r unix:///et": {"unix:///etc/"},
         "pycrictl runp files/": {
-            *("files/a:b.json", "files/inner/", "files/it's.yaml", "files/my pod.json"),
+            "files/a:b.json", "files/inner/", "files/it's.yaml", "files/my pod.json",
             "files/plain.json",
         },
         "pycrictl runp files/my\\ ": {"files/my pod.json"},
@@ -93,7 +93,7 @@ def test_lines_in_fish(home: Path) -> None:
         'pycrictl runp "files/it': {"files/it's.yaml"},
         "pycrictl stop --timeout ": set(),
         "pycrictl nosuch ": set(),
-    }
+    }  # fmt: skip
     found = shells.fish(home, shells.environment(home), ["pycrictl ", *cases])
     assert found[0]["images"] == "List the images on the node"
     assert dict(zip(cases, map(set, found[1:]), strict=True)) == cases

@@ -124,8 +124,8 @@ def test_several_sources_of_containers(fake: FakeServer, root: Path, tmp_path: P
     words = [f"{ID}:/to/f", f"{ID}:to/missing", f"{'d' * 64}:/to/g"]
     refused = copy(fake, *words, str(target))
     assert (refused.returncode, refused.stderr.decode()) == (
-        *(1, f'pycrictl: "{target}" is not a directory\n'),
-    )
+        1, f'pycrictl: "{target}" is not a directory\n',
+    )  # fmt: skip
     target.mkdir()
     done = copy(fake, *words, str(target))
     assert done.returncode == 1

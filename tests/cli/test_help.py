@@ -123,10 +123,10 @@ def test_the_values_are_told_for_an_unknown_one(command: Command, option: surfac
         if each.is_required or command.is_remote
     ]
     run = Run(
-        *("-r", "/nonexistent", "--max-retries=0"),
+        "-r", "/nonexistent", "--max-retries=0",
         *(command.name, f"{option.names[-1]}=nosuch", *words),
         environ={},
-    )
+    )  # fmt: skip
     assert run.code == 1
     assert run.stdout == ""
     assert "/nonexistent" not in run.stderr, "the value is looked at before anything is done"

@@ -94,8 +94,8 @@ def test_wide_images(fake: FakeServer) -> None:
     fake.offer("ListImages", cri_pb2.ListImagesResponse(images=images))
     shown = run(fake, "images", "-o", "wide", "--no-trunc")
     assert shown.stdout.splitlines()[0].split() == [
-        *("IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER", "IN", "USE"),
-    ]
+        "IMAGE", "TAG", "DIGEST", "IMAGE", "ID", "SIZE", "PINNED", "USER", "IN", "USE",
+    ]  # fmt: skip
     users = column(shown.stdout.split("\n\n")[0], "USER")
     assert {"1000", "joe", "0", "<none>"} == set(users)
 

@@ -179,9 +179,9 @@ def pods(fake: FakeServer, tmp_path: Path) -> Path:
 def test_the_logs_of_a_pod(fake: FakeServer, pods: Path, word: str) -> None:
     done = run("-r", fake.endpoint, "logs", word)
     assert done == (
-        *(0, b"[pod/web/main] from 1\n[pod/web/side] from 2\n"),
+        0, b"[pod/web/main] from 1\n[pod/web/side] from 2\n",
         b"[pod/web/main] late 1\n[pod/web/side] late 2\n",
-    )
+    )  # fmt: skip
 
 
 def test_a_pod_of_the_same_name_as_its_container_is_meant(fake: FakeServer, pods: Path) -> None:

@@ -50,9 +50,9 @@ def test_the_help_names_all_options_of_the_connection(plugin: CommandSpec) -> No
 
 def test_options_of_the_connection_are_taken_out() -> None:
     theirs, line = read(
-        *("web", "--context", "prod", "-v6", "-s=https://a", "--as-group=a", "--as-group", "b"),
-        *("--insecure-skip-tls-verify", "-n", "shop", "--match-server-version=false"),
-    )
+        "web", "--context", "prod", "-v6", "-s=https://a", "--as-group=a", "--as-group", "b",
+        "--insecure-skip-tls-verify", "-n", "shop", "--match-server-version=false",
+    )  # fmt: skip
     assert sorted(theirs) == [
         "--as-group=a",
         "--as-group=b",

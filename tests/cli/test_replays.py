@@ -18,7 +18,7 @@ __all__ = ["utc"]
 
 
 UNDER_BOTH_NAMES = (
-    *("f-ps-all", "f-ps-verbose", "f-pods", "pods-json", "f-images", "f-images-yaml"),
+    "f-ps-all", "f-ps-verbose", "f-pods", "pods-json", "f-images", "f-images-yaml",
     *(
         "f-stats-all",
         "f-statsp",
@@ -27,8 +27,8 @@ UNDER_BOTH_NAMES = (
         "f-inspectp-table",
         "inspecti-yaml",
     ),
-    *("imagefsinfo-table", "f-info-quiet", "f-metricsp", "f-runtime-config", "f-events-json"),
-)
+    "imagefsinfo-table", "f-info-quiet", "f-metricsp", "f-runtime-config", "f-events-json",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", UNDER_BOTH_NAMES)

@@ -77,10 +77,10 @@ def test_without_options_no_certificate_is_verified(
 @pytest.mark.parametrize("line", ENDING)
 def test_with_everything(fake: FakeServer, certificates: Certificates, line: str) -> None:
     options = [
-        *("--tls-ca", certificates.ca),
-        *("--tls-cert", certificates.cert("client"), "--tls-key", certificates.key("client")),
-        *("--tls-sni", "node.test"),
-    ]
+        "--tls-ca", certificates.ca,
+        "--tls-cert", certificates.cert("client"), "--tls-key", certificates.key("client"),
+        "--tls-sni", "node.test",
+    ]  # fmt: skip
     with runtime(fake, certificates, wants_client_cert=True):
         assert_served(run(fake, line, *options))
 

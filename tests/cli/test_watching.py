@@ -173,9 +173,9 @@ def test_warnings_stand_below_what_is_in_place(fake: FakeServer) -> None:
 def test_a_template_that_fails_for_some_events(fake: FakeServer) -> None:
     fake.prepare("GetContainerEvents", scene.prepared("GetContainerEvents"))
     shown = Run(
-        *("-r", fake.endpoint, "events", "-o", "go-template"),
-        *("--template", "{{.podSandboxStatus.id}}"),
-    )
+        "-r", fake.endpoint, "events", "-o", "go-template",
+        "--template", "{{.podSandboxStatus.id}}",
+    )  # fmt: skip
     assert (shown.code, shown.stdout) == (1, f"{scene.hex_id(1)}\n")
     assert shown.stderr.count("warning: event of container 0101010101010: ") == 3
 

@@ -55,10 +55,10 @@ def _ours(request: pytest.FixtureRequest, stack: ExitStack) -> Endpoint:
     lab = request.getfixturevalue("shared_lab")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp", prefix="pct-")))
     flags = [
-        *("--max-parallel-image-pulls", str(_OURS.limit)),
-        *("--container-copies-per-pod", str(_OURS.copies_per_pod)),
-        *("--container-copy-size-limit", str(_OURS.copy_size_limit)),
-    ]
+        "--max-parallel-image-pulls", str(_OURS.limit),
+        "--container-copies-per-pod", str(_OURS.copies_per_pod),
+        "--container-copy-size-limit", str(_OURS.copy_size_limit),
+    ]  # fmt: skip
     proxies = []
     for name, more in (
         ("wait", flags),

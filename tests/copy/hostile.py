@@ -93,12 +93,12 @@ def snapshot(top: Path, *, but: Iterable[str] = ()) -> dict[str, tuple[object, .
     left_out = set(but)
     return {
         name: (
-            *(status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_nlink),
-            *(None if stat.S_ISDIR(status.st_mode) else status.st_mtime_ns, content),
+            status.st_mode, status.st_uid, status.st_gid, status.st_ino, status.st_nlink,
+            None if stat.S_ISDIR(status.st_mode) else status.st_mtime_ns, content,
         )
         for name, status, content in below(top)
         if name.partition("/")[0] not in left_out
-    }
+    }  # fmt: skip
 
 
 def _link_in_dest(target: str, name: str = "dir") -> Callable[[Path], None]:

@@ -18,9 +18,9 @@ CPU_S: Final = 2.0
 
 _EDGES: Final = (
     *(bytes([octet]) for octet in (0, 1, 0x0A, 0x7F, 0x80, 0xFF)),
-    *(b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff"),
-    *(b"\r\n", b"9" * 30, b"-1", b"\xe2\x82\xac", b"\xf0\x9f\x98\x80"),
-)
+    b"\0\0", b"\xff\xff", b"\0\0\0\0", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b"\xff\xff\xff\xff",
+    b"\r\n", b"9" * 30, b"-1", b"\xe2\x82\xac", b"\xf0\x9f\x98\x80",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ _FALSE = ("false", "0")  # any other value is true, even an empty one
 
 DISCOVERY = {
     "nonResourceURLs": [
-        *("/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version"),
-        *("/healthz", "/livez", "/readyz"),
+        "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*", "/version",
+        "/healthz", "/livez", "/readyz",
     ],
     "verbs": ["get"],
-}
+}  # fmt: skip
 """The rights of every authenticated user (ClusterRole system:discovery)."""
 
 

@@ -24,9 +24,9 @@ GROUP, VERSION = "progress.pycrictl.dev", "v1alpha1"
 BASE = f"/apis/{GROUP}/{VERSION}"
 
 _HOP_BY_HOP = {
-    *("connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding"),
+    "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding",
     "upgrade",
-}
+}  # fmt: skip
 _DIAL_S = 5.0
 
 

@@ -51,11 +51,11 @@ KINDS = (
     Kind("batch", "v1", "cronjobs", "CronJob", short=("cj",)),
     Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False, verbs=_ASKED),
     Kind(
-        *("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview"),
+        "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview",
         namespaced=False,
         verbs=_ASKED,
     ),
-)
+)  # fmt: skip
 
 
 def kind_of(request: Request) -> Kind | None:

@@ -118,8 +118,8 @@ def test_the_credential_of_a_pod(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     found = in_cluster({**environ, "NODE_NAME": "n7"}, tmp_path)
     assert (found.server, found.token, found.authority, found.node) == (
-        *("https://10.96.0.1:6443", "s3cret", "PEM", "n7"),
-    )
+        "https://10.96.0.1:6443", "s3cret", "PEM", "n7",
+    )  # fmt: skip
     assert own_namespace(tmp_path) == "pycrictl"
     assert (
         in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}, tmp_path).server

@@ -80,9 +80,9 @@ def test_readiness_is_of_containers_that_can_have_probes() -> None:
     pod = parse_pod(document)
     assert pod is not None
     assert [(one.container, one.is_ready) for one in pod.images] == [
-        *(("init", None), ("sidecar", False)),
-        *(("app", False), ("debugger", None)),
-    ]
+        ("init", None), ("sidecar", False),
+        ("app", False), ("debugger", None),
+    ]  # fmt: skip
     assert [one.role for one in pod.images] == ["init", "sidecar", "app", "debug"]
 
 

@@ -69,11 +69,11 @@ class Root:
 
     def command(self, *words: str) -> list[str]:
         return [
-            *("env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"),
-            *("nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt"),
-            *("chroot", str(self.path)),
+            "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin",
+            "nsenter", f"--mount=/proc/{self._process.pid}/ns/mnt",
+            "chroot", str(self.path),
             *words,
-        ]
+        ]  # fmt: skip
 
     @property
     def namespace(self) -> Path:

@@ -80,20 +80,20 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
     pages = {f"usr/share/man/man{name[-1]}/{name}.gz" for name in PAGES}
     documents = {"copyright", "changelog.gz", "changelog.Debian.gz", "README.Debian"}
     examples = (
-        *("pycrictl.rules.yaml", "pycrictl-agent.rules.yaml"),
-        *("pycrictl-proxy.json", "pycrictl-agent.json"),
-    )
+        "pycrictl.rules.yaml", "pycrictl-agent.rules.yaml",
+        "pycrictl-proxy.json", "pycrictl-agent.json",
+    )  # fmt: skip
     documents |= {f"examples/{name}" for name in examples}
     wanted = pages | {f"usr/share/doc/pycrictl/{name}" for name in documents}
     wanted |= {
-        *("usr/bin/pycrictl", "etc/pycrictl.toml"),
+        "usr/bin/pycrictl", "etc/pycrictl.toml",
         "usr/lib/systemd/system/pycrictl-proxy.service",
         "usr/share/bash-completion/completions/pycrictl",
         "usr/share/zsh/vendor-completions/_pycrictl",
         "usr/share/fish/vendor_completions.d/pycrictl.fish",
         *(f"usr/bin/kubectl-{plugin}" for plugin in PLUGINS),
         *(f"usr/bin/kubectl_complete-{plugin}" for plugin in PLUGINS),
-    }
+    }  # fmt: skip
     rest = {name for name in names - wanted if not name.startswith("DEBIAN/")}
     assert wanted <= names
     own = ("usr/lib/pycrictl/", "usr/share/doc/pycrictl/licenses/", "usr/share/lintian/")

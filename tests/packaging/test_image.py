@@ -239,9 +239,9 @@ def test_each_image_has_its_list_of_contents(layout: Layout) -> None:
         assert listed["bomFormat"] == "CycloneDX"
         parts = {part["purl"].partition("@")[0] for part in listed["components"]}
         assert parts >= {
-            *("pkg:pypi/grpcio", "pkg:deb/debian/openssl", "pkg:deb/debian/python3.13"),
-            *("pkg:pypi/aiohttp", "pkg:pypi/cryptography", "pkg:pypi/cffi"),
-            *("pkg:deb/debian/zlib", "pkg:deb/debian/libffi", "pkg:deb/debian/xz-utils"),
-            *("pkg:deb/debian/gcc-10", "pkg:deb/debian/libc6", "pkg:deb/debian/ca-certificates"),
-        }
+            "pkg:pypi/grpcio", "pkg:deb/debian/openssl", "pkg:deb/debian/python3.13",
+            "pkg:pypi/aiohttp", "pkg:pypi/cryptography", "pkg:pypi/cffi",
+            "pkg:deb/debian/zlib", "pkg:deb/debian/libffi", "pkg:deb/debian/xz-utils",
+            "pkg:deb/debian/gcc-10", "pkg:deb/debian/libc6", "pkg:deb/debian/ca-certificates",
+        }  # fmt: skip
     assert users == {f"{NONROOT}:{NONROOT}", "0:0"}

@@ -151,9 +151,9 @@ def refusal(call: Callable[..., object], *arguments: object, **named: object) ->
 
 
 UPGRADE = (
-    *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+    "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==",
-)
+)  # fmt: skip
 CHANNELS = f"Sec-WebSocket-Protocol: {STREAM_PROTOCOL}"
 
 

@@ -71,10 +71,10 @@ class Program:
         self._command = [
             *limit,
             *prefix,
-            *(sys.executable, "-c", _AGED.format(age_s, code), "proxy", "--upstream", upstream),
-            *("--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}"),
+            sys.executable, "-c", _AGED.format(age_s, code), "proxy", "--upstream", upstream,
+            "--listen", self.endpoint, "--admin-socket", f"unix://{self.admin_path}",
             *("--config", os.devnull, "--state-dir", str(self.state_path), *flags),
-        ]
+        ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:

@@ -25,9 +25,9 @@ MIB = 1024 * 1024
 PATIENCE_S = 20.0
 OWN = "/test.v1.Test/Own"
 UNLIMITED = [
-    *(("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)),
-    *(("grpc.absolute_max_metadata_size", MIB), ("grpc.max_metadata_size", MIB)),
-]
+    ("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1),
+    ("grpc.absolute_max_metadata_size", MIB), ("grpc.max_metadata_size", MIB),
+]  # fmt: skip
 T = TypeVar("T")
 
 

@@ -155,21 +155,21 @@ def make_certificates(
     new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
     openssl(
         *("req", "-x509", "-days", "2", *new_key, "-subj", "/CN=throwaway CA"),
-        *("-keyout", "ca.key", "-out", "ca.pem"),
+        "-keyout", "ca.key", "-out", "ca.pem",
         *(() if is_bare else ("-addext", "keyUsage=critical,keyCertSign,cRLSign")),
-    )
+    )  # fmt: skip
     (folder / "server.ext").write_text(f"{issuer}subjectAltName={names}\n")
     for name, subject in {"server": "/CN=server", **clients}.items():
         if name != "server":
             (folder / f"{name}.ext").write_text(f"{issuer}extendedKeyUsage=clientAuth\n")
         openssl(
             *("req", "-new", *new_key, "-subj", subject),
-            *("-keyout", f"{name}.key", "-out", f"{name}.csr"),
-        )
+            "-keyout", f"{name}.key", "-out", f"{name}.csr",
+        )  # fmt: skip
         openssl(
-            *("x509", "-req", "-days", "2", "-in", f"{name}.csr", "-extfile", f"{name}.ext"),
-            *("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem"),
-        )
+            "x509", "-req", "-days", "2", "-in", f"{name}.csr", "-extfile", f"{name}.ext",
+            "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
+        )  # fmt: skip
     return Certificates(folder)
 
 

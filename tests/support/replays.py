@@ -21,11 +21,11 @@ from tests.fakecri import FakeServer, Status
 
 LISTING = frozenset(
     (
-        *("ps", "pods", "images", "image", "img", "inspect", "inspecti", "inspectp", "info"),
-        *("imagefsinfo", "stats", "statsp", "metricsp", "metricdescs", "events", "event"),
+        "ps", "pods", "images", "image", "img", "inspect", "inspecti", "inspectp", "info",
+        "imagefsinfo", "stats", "statsp", "metricsp", "metricdescs", "events", "event",
         "runtime-config",
     )
-)
+)  # fmt: skip
 SHELL = {
     "x-logrus-tty": "crictl pods -s bogus",
     "x-env-config-missing": "crictl -c /nonexistent.yaml ps",
@@ -203,9 +203,9 @@ def replay_session(fake: FakeServer, capture: Capture, folder: Path) -> Run:
 
 
 CHANGING = (
-    *("create", "run", "runp", "start", "stop", "stopp", "rm", "rmp", "rmi", "checkpoint"),
-    *("update", "f-checkpoint", "f-rm", "f-rmi", "f-stop", "f-update", "f-pull"),
-)
+    "create", "run", "runp", "start", "stop", "stopp", "rm", "rmp", "rmi", "checkpoint",
+    "update", "f-checkpoint", "f-rm", "f-rmi", "f-stop", "f-update", "f-pull",
+)  # fmt: skip
 CHANGES = [
     capture for command in CHANGING for capture in load(command) if "jsonschema" not in capture.name
 ]

@@ -371,9 +371,9 @@ def _named(*functions: Callable[..., object]) -> dict[str, Callable[..., object]
 
 FLOODS: Final = _named(heads, idle, half_open, no_http)
 ON_CRI: Final = _named(
-    *(header_of_megabytes, continuations, unending_bodies, pulls_reset),
-    *(pulls_given_up, events_reset, empty_frames, bytes_in_frames, garbage),
-)
+    header_of_megabytes, continuations, unending_bodies, pulls_reset,
+    pulls_given_up, events_reset, empty_frames, bytes_in_frames, garbage,
+)  # fmt: skip
 
 
 @contextmanager

@@ -10,8 +10,8 @@ HEAD_BYTES: Final = 9
 FRAME_BYTES: Final = 16384
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
-    *(0, 1, 2, 3, 4, 6, 7, 8, 9),
-)
+    0, 1, 2, 3, 4, 6, 7, 8, 9,
+)  # fmt: skip
 END_STREAM: Final = 1
 ACK: Final = 1
 END_HEADERS: Final = 4

@@ -170,9 +170,9 @@ class Soak:
 
     def command(self, *words: str) -> list[str]:
         return [
-            *(sys.executable, "-m", "pycrictl", "--max-retries", "0", "-t", "20s"),
+            sys.executable, "-m", "pycrictl", "--max-retries", "0", "-t", "20s",
             *("-r", self.proxy.endpoint, *words),
-        ]
+        ]  # fmt: skip
 
     def run(self, *words: str, data: bytes = b"") -> subprocess.CompletedProcess[str]:
         """Run a command to its end; whatever fails must be reported in order, and in time."""
@@ -352,9 +352,9 @@ def main() -> int:
 def everything(lab: Lab, seconds: float, seed: int) -> list[str]:
     """Do all kinds of work at once; return what was wrong."""
     flags = [
-        *("--max-parallel-image-pulls", str(SLOTS), "--container-copies-per-pod", "8"),
-        *("--metrics-listen", "127.0.0.1:0"),
-    ]
+        "--max-parallel-image-pulls", str(SLOTS), "--container-copies-per-pod", "8",
+        "--metrics-listen", "127.0.0.1:0",
+    ]  # fmt: skip
     with Program(lab.folder, lab.node.endpoint, *flags) as proxy:
         soak = Soak(lab, proxy, seed)
         # What the proxy opens once and keeps counts as there from the start.

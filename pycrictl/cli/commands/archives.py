@@ -131,8 +131,8 @@ def load(
             with opened(input_) as members, closing(containerd):
                 outlet = app.outlet(progress, stdout="result")
                 names = _shown(outlet, work, partial(work.run, members, name=name))
-    for each in names:
-        app.env.stdout.write(f"{escape(each)}\n")
+    for name_loaded in names:
+        app.env.stdout.write(f"{escape(name_loaded)}\n")
 
 
 def _shown(outlet: Outlet, work: Load, run: Callable[[], list[str]]) -> list[str]:
@@ -176,12 +176,12 @@ def tag(
     app: AppContext = ctx.obj
     name = checked_name(new)
     with app.open_client("image") as client:
-        found = find_image(client, image)
+        known = find_image(client, image)
         if client.is_crio():
-            with_skopeo.tag(client, found, name)
+            with_skopeo.tag(client, known, name)
         else:
             containerd = _containerd(client)
-            containerd.name_image(name, find_target(containerd, found))
+            containerd.name_image(name, find_target(containerd, known))
 
 
 def _containerd(client: CriClient) -> ContainerdClient:

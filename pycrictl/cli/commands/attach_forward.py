@@ -132,7 +132,9 @@ def port_forward(
         )
 
         def ready() -> None:
-            out.write(f"Forwarding from {each.label} -> {each.remote}" for each in listeners)
+            out.write(
+                f"Forwarding from {listener.label} -> {listener.remote}" for listener in listeners
+            )
 
         try:
             run_in_loop(forwarder.run(listeners, ready=ready))

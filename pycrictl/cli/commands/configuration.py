@@ -44,7 +44,7 @@ def config(
             "--set",
             metavar="KEY=VALUE",
             help="Set a key; repeatable.",
-            autocompletion=complete.words(*(f"{each}=" for each in KEYS)),
+            autocompletion=complete.words(*(f"{key_name}=" for key_name in KEYS)),
         ),
     ] = None,
 ) -> None:

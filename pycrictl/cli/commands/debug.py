@@ -82,14 +82,14 @@ def debug(
 
 
 def _find_busybox(named: str) -> Tools:
-    found = named or shutil.which("busybox")
-    if not found:
+    program = named or shutil.which("busybox")
+    if not program:
         raise PycrictlError(
             "this host has no busybox",
             hint="install busybox-static, or name one with --busybox, or an image with --tools",
         )
-    nsenter.check_static(Path(found))
-    return Tools({"PATH": "/bin"}, busybox=str(Path(found).absolute()))
+    nsenter.check_static(Path(program))
+    return Tools({"PATH": "/bin"}, busybox=str(Path(program).absolute()))
 
 
 @contextmanager
@@ -119,4 +119,4 @@ def _image(app: AppContext, image: str, progress: Mode) -> Iterator[Tools]:
     )
     snapshotter = settings_of(containerd).snapshotter
     with own_leases.view(containerd, snapshotter, chain_id) as directories:
-        yield Tools(environ, layers=[str(each) for each in directories])
+        yield Tools(environ, layers=[str(directory) for directory in directories])

@@ -74,16 +74,16 @@ def why(
 
         def overview() -> Overview:
             seen = survey.pods()
-            reports = [each for each in seen.reports if namespace in (None, each.facts.namespace)]
+            reports = [item for item in seen.reports if namespace in (None, item.facts.namespace)]
             return seen._replace(reports=reports)
 
         if pod is None:
             pause_s = WATCH_PAUSE_S if watch else None
             list_options.show_survey(app, chosen, overview, watch_pause_s=pause_s)
             return
-        found = pod_document(survey.pod(options.qualified(pod, namespace=namespace)))
-    list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_pod)
-    if not found["healthy"]:
+        document = pod_document(survey.pod(options.qualified(pod, namespace=namespace)))
+    list_options.write_diagnosis(app, chosen, document, diagnosis_text.write_pod)
+    if not document["healthy"]:
         raise typer.Exit(1)
 
 
@@ -152,7 +152,7 @@ def doctor(
         return {"proxy": proxy.listen, "proxy_upstream": proxy.upstream, "proxy_limit": limit}
 
     facts = collector.collect(connect, Path(noderoot.directory()), ask_proxy)
-    found = node_document(facts)
-    list_options.write_diagnosis(app, chosen, found, diagnosis_text.write_node)
-    if found["serious"]:
+    document = node_document(facts)
+    list_options.write_diagnosis(app, chosen, document, diagnosis_text.write_node)
+    if document["serious"]:
         raise typer.Exit(1)

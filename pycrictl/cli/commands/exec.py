@@ -119,7 +119,7 @@ def exec_(
         if interactive and count > 1:
             raise UsageError(f"--interactive needs a single container, but {count} are selected")
         if is_selected and not quiet and not parallel:
-            app.env.stdout.write("".join(f"{each.id}:\n" for each in targets))
+            app.env.stdout.write("".join(f"{target.id}:\n" for target in targets))
             app.env.stdout.flush()
         if sync:
             outcomes = _run_sync(app, client, targets, words, limit_s=timeout)
@@ -140,8 +140,8 @@ def exec_(
         if ignore_errors and app.persona.is_plain:  # crictl does not report failures either
             return 0
         codes = [
-            _report(app, each, outcome, is_alone=count == 1)
-            for each, outcome in zip(targets, outcomes, strict=True)
+            _report(app, target, outcome, is_alone=count == 1)
+            for target, outcome in zip(targets, outcomes, strict=True)
         ]
         return next(filter(None, codes), 0)
 
@@ -150,11 +150,11 @@ def exec_(
         app.env.warn("failures of the command are ignored")
     if target is None:
         with app.open_clients(needs_images=bool(selection.image)) as (client, images):
-            found = queries.list_containers(
+            containers = queries.list_containers(
                 client, images, query, labels_only=app.persona.is_literal
             )
-            if found:
-                code = run(client, [ObjectRef(each.id, each.id) for each in found])
+            if containers:
+                code = run(client, [ObjectRef(target.id, target.id) for target in containers])
             elif ignore_errors:
                 app.env.warn("no container is selected")
             else:

@@ -86,8 +86,8 @@ def image_pull_progress(
     with ExitStack() as stack:
         client = stack.enter_context(app.open_client("runtime"))
         stack.callback(display.close)
-        found = proxy_of(client, admin_socket)
-        proxy = stack.enter_context(client_of(found, client)) if found is not None else None
+        on_node = proxy_of(client, admin_socket)
+        proxy = stack.enter_context(client_of(on_node, client)) if on_node is not None else None
         NodeWatch(
             client=client,
             sink=display,

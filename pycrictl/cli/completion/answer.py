@@ -30,12 +30,12 @@ def run(program: str, words: Sequence[str], limit_s: float = LIMIT_S) -> NoRetur
     """Print candidates and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``limit_s``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
-    found: list[str] = []
-    worker = Thread(target=_answer, args=(program, words, found), daemon=True)
+    printed: list[str] = []
+    worker = Thread(target=_answer, args=(program, words, printed), daemon=True)
     worker.start()
     worker.join(_limit_s(limit_s))
     with suppress(OSError):
-        os.write(1, "".join(found or [_NOTHING]).encode())
+        os.write(1, "".join(printed or [_NOTHING]).encode())
     os._exit(0)
 
 
@@ -50,8 +50,8 @@ def _answer(program: str, words: Sequence[str], into: list[str]) -> None:
     with suppress(BaseException):
         from pycrictl.cli.completion import line  # noqa: PLC0415 - within the time limit
 
-        found, directive = line.candidates(program, words)
+        offered, directive = line.candidates(program, words)
         # Names from the runtime may contain unprintable characters.
-        offers = [(word, escape(about)) for word, about in found if word.isprintable()]
+        offers = [(word, escape(about)) for word, about in offered if word.isprintable()]
         lines = [f"{word}\t{about}\n" if about else f"{word}\n" for word, about in offers]
         into.append("".join([*lines, f":{directive}\n"]))

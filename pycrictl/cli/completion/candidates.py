@@ -41,10 +41,15 @@ def _containers(
     client: CriClient, word: str, *, state: cri_pb2.ContainerState | None = None
 ) -> Iterator[Candidate]:
     lists = lookup.Lookup(client)
-    newest = {(each.metadata.name, each.pod_sandbox_id): each for each in lists.containers}
-    wanted = [each for each in newest.values() if state in (None, each.state)]
-    known = [(each.id, lists.full_name(each), _state(each)) for each in wanted]
-    yield from _words(known, word, {lists.full_name(each): each.id for each in newest.values()})
+    newest = {
+        (container.metadata.name, container.pod_sandbox_id): container
+        for container in lists.containers
+    }
+    wanted = [container for container in newest.values() if state in (None, container.state)]
+    known = [(container.id, lists.full_name(container), _state(container)) for container in wanted]
+    yield from _words(
+        known, word, {lists.full_name(container): container.id for container in newest.values()}
+    )
 
 
 def _state(container: cri_pb2.Container) -> str:
@@ -57,16 +62,16 @@ def _pods(client: CriClient, word: str) -> Iterator[Candidate]:
         state = "ready" if pod.state == cri_pb2.SANDBOX_READY else "not ready"
         name = f"{pod.metadata.namespace}/{pod.metadata.name}"
         known[name] = (pod.id, name, state)
-    yield from _words(list(known.values()), word, {name: each[0] for name, each in known.items()})
+    yield from _words(list(known.values()), word, {name: pod[0] for name, pod in known.items()})
 
 
 def _logs(client: CriClient, word: str) -> Iterator[Candidate]:
     """Yield containers, then pods; a pod stands for all of its containers."""
     offered = set()
-    for found in (*_containers(client, word), *_pods(client, word)):
-        if found.word not in offered:
-            offered.add(found.word)
-            yield found
+    for candidate in (*_containers(client, word), *_pods(client, word)):
+        if candidate.word not in offered:
+            offered.add(candidate.word)
+            yield candidate
 
 
 def _words(
@@ -122,8 +127,8 @@ def _container_paths(client: CriClient, word: str) -> Iterator[Candidate]:
         return
     reference, colon, path = word.partition(":")
     if not colon:
-        for found in _containers(client, word, state=cri_pb2.CONTAINER_RUNNING):
-            yield Candidate(f"{found.word}:", found.description)
+        for candidate in _containers(client, word, state=cri_pb2.CONTAINER_RUNNING):
+            yield Candidate(f"{candidate.word}:", candidate.description)
         return
     target = lookup.Lookup(client).target(reference, "container")
     if target.error is None:

@@ -81,7 +81,7 @@ def _of_command(
     offered = _of_option(command, ctx, line, typed, prefix, is_first=is_first)
     if offered is not None:
         return offered
-    arguments = [each for each in command.params if not isinstance(each, TyperOption)]
+    arguments = [param for param in command.params if not isinstance(param, TyperOption)]
     index = line.positionals.index(_TYPED)
     offers = [] if index else _beginning(typed, _names(entry.subcommands))
     if arguments and arguments[-1].nargs == -1:
@@ -121,8 +121,8 @@ def _of_option(
     return _beginning(typed, names), NO_FILES
 
 
-def _values(parameter: Parameter, ctx: Context, beginning: str) -> Offers:
-    return [(each.value, each.help or "") for each in parameter.shell_complete(ctx, beginning)]
+def _values(param: Parameter, ctx: Context, beginning: str) -> Offers:
+    return [(item.value, item.help or "") for item in param.shell_complete(ctx, beginning)]
 
 
 def _names(entries: Sequence[CommandSpec]) -> Iterator[tuple[str, str]]:
@@ -133,5 +133,5 @@ def _beginning(typed: str, offers: Iterator[tuple[str, str]] | Offers) -> Offers
     return [(word, about) for word, about in offers if word.startswith(typed)]
 
 
-def _directive(parameter: Parameter) -> int:
-    return PATHS.get(parameter.metavar or "", NO_FILES)
+def _directive(param: Parameter) -> int:
+    return PATHS.get(param.metavar or "", NO_FILES)

@@ -245,9 +245,9 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
 def _row(facts: PodFacts, container: Container, report: Report[PodFacts]) -> BoardRow:
     pod = facts.full_name
     base = BoardRow(
-        *(pod, container.name, container.id, container.image, State.RUNNING, ""),
+        pod, container.name, container.id, container.image, State.RUNNING, "",
         restarts=container.restarts,
-    )
+    )  # fmt: skip
     image = next((image for image in facts.images if image.reference == container.image), None)
     if not container.state and image is not None and image.pull is not None:
         return _pull_row(pod, container.name, container.image, image.pull)

@@ -173,7 +173,7 @@ class Reflector(Generic[T]):
     After a failure it keeps the old items, and lists again after a pause.
 
     Args:
-        paths: of the lists.
+        paths: the API paths of the lists.
         parse: returns None for an object to leave out.
     """
 

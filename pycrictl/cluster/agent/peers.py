@@ -51,8 +51,8 @@ class Peers:
     """Queries other agents.
 
     Args:
-        namespace: of the agents' Service; empty: only the nodes' own addresses are known.
-        port: of agents that are not endpoints of the Service.
+        namespace: the namespace of the agents' Service; empty: only the nodes' addresses are known.
+        port: the port of agents that are not endpoints of the Service.
 
     Attributes:
         authority: PEM of the agents' CA; empty: their certificates are not verified; None: the CA

@@ -52,12 +52,12 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
         if not (is_busy or is_writing):
             return []
         try:
-            found, pods = await pulls.ask()
+            running, pods = await pulls.ask()
         except PycrictlError:
             await asyncio.sleep(IDLE_S)
             return []
         # A pull may be forgotten before its last word is written: a started container tells it.
-        needed = pulls_by_need(pods, found, wants_all=is_writing)
+        needed = pulls_by_need(pods, running, wants_all=is_writing)
         return [state_of(need, pull) for need, pull in needed]
 
     async def idle() -> None:

@@ -180,7 +180,7 @@ def binding(user: str, role: str, namespace: str | None) -> str:
 
 
 def _status(body: bytes) -> dict[str, Any]:
-    found = parsed(body)
-    if found.get("kind") != "Status":
+    document = parsed(body)
+    if document.get("kind") != "Status":
         return {}
-    return {**found, "details": mapping(found.get("details"))}
+    return {**document, "details": mapping(document.get("details"))}

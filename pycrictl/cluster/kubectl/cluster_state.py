@@ -51,7 +51,7 @@ def parse_event(document: Mapping[str, Any]) -> Event:
     about = mapping(document.get("involvedObject"))
     last_s = mapping(document.get("series")).get("lastObservedTime")
     times = (last_s, document.get("lastTimestamp"), document.get("eventTime"))
-    at_s = next((at for each in times if (at := moment(each))), 0.0)
+    at_s = next((at for text_ in times if (at := moment(text_))), 0.0)
     message = text(document.get("message"))
     container = text(about.get("fieldPath")).partition("{")[2].rstrip("}")
     signs = sign_of(text(document.get("reason")), message, container, at_s)
@@ -110,35 +110,35 @@ class ClusterState:
         those with which nothing is wrong are only counted.
         """
         events: dict[str, list[Event]] = defaultdict(list)
-        for event in sorted(self._objects["events"].values(), key=lambda one: one.line.at_s):
+        for event in sorted(self._objects["events"].values(), key=lambda item: item.line.at_s):
             events[event.about].append(event)
         jobs = self._replaced_jobs()
-        pods = [one for one in self.pods if (one.namespace, one.owner) not in jobs]
+        pods = [item for item in self.pods if (item.namespace, item.owner) not in jobs]
         others: Iterator[Facts] = chain(
             self._workloads(events, jobs, now_s) if reported else (),
             self._claims(events, pods) if "persistentvolumeclaims" in reported else (),
             self._nodes(pods, now_s) if "nodes" in reported else (),
         )
         shown: list[Report[Any]] = []
-        for one in chain(self._pods(pods, events, now_s), others):
-            matches = causes_of(one, Side.CLUSTER)
+        for item in chain(self._pods(pods, events, now_s), others):
+            matches = causes_of(item, Side.CLUSTER)
             is_sick = bool(matches) and matches[0].weight > Weight.NOTE
             is_named = (
-                not is_whole and bool(matches) and (not shown or isinstance(one, facts.PodFacts))
+                not is_whole and bool(matches) and (not shown or isinstance(item, facts.PodFacts))
             )
             if is_sick or is_named:
-                shown.append(report(one, Side.CLUSTER, matches))
-        shown.sort(key=lambda one: one.severity_key)
+                shown.append(report(item, Side.CLUSTER, matches))
+        shown.sort(key=lambda item: item.severity_key)
         return Overview(shown, len(pods), (), tuple(self.missing))
 
     def _pods(
         self, pods: Iterable[Pod], events: Mapping[str, list[Event]], now_s: float
     ) -> Iterator[facts.PodFacts]:
         nodes: dict[str, Node] = {
-            one.name: one._replace(now_s=now_s) for one in self._objects["nodes"].values()
+            item.name: item._replace(now_s=now_s) for item in self._objects["nodes"].values()
         }
-        closed = tuple(islice((one for one in nodes.values() if one.refusals), MOST_CLOSED))
-        claims = {(one.namespace, one.name): one for one in self._unbound(events)}
+        closed = tuple(islice((item for item in nodes.values() if item.refusals), MOST_CLOSED))
+        claims = {(item.namespace, item.name): item for item in self._unbound(events)}
         pulls: dict[object, list[Document]] = defaultdict(list)
         for pull in self._objects["imagepulls"].values():
             pulls[mapping(pull.get("spec")).get("podUID")].append(pull)
@@ -148,52 +148,54 @@ class ClusterState:
             *([Source.NODES] if "nodes" in self.listed else []),
         )
         for pod in pods:
-            found = pod_facts(pod, pulls.get(pod.uid, ()), self.logs, seen, now_s)
-            names = ((pod.namespace, one) for one in pod.claims)
+            facts_of_pod = pod_facts(pod, pulls.get(pod.uid, ()), self.logs, seen, now_s)
+            names = ((pod.namespace, item) for item in pod.claims)
             own = events.get(pod.source_uid or pod.uid, ())
             yield replace(
-                found,
+                facts_of_pod,
                 node=nodes.get(pod.node, Node(pod.node, exists=False)) if pod.node else None,
                 closed=() if pod.node else closed,
                 unbound=tuple(claims[name] for name in names if name in claims),
-                signs=tuple(chain.from_iterable(one.signs for one in own)),
-                journal=tuple(one.line for one in own),
+                signs=tuple(chain.from_iterable(item.signs for item in own)),
+                journal=tuple(item.line for item in own),
                 missing=tuple(self.missing),
             )
 
     def _replaced_jobs(self) -> set[tuple[str, str]]:
         """Return the Jobs of CronJobs, by namespace and OWNER, that a later one has replaced."""
         newest: dict[tuple[str, str], Workload] = {}
-        jobs = [one for one in self._objects["jobs"].values() if one.owner]
-        for one in sorted(jobs, key=lambda one: one.since_s):
-            newest[one.namespace, one.owner] = one
-        kept = {one.uid for one in newest.values()}
-        return {(one.namespace, f"Job/{one.name}") for one in jobs if one.uid not in kept}
+        jobs = [job for job in self._objects["jobs"].values() if job.owner]
+        for job in sorted(jobs, key=lambda job: job.since_s):
+            newest[job.namespace, job.owner] = job
+        kept = {job.uid for job in newest.values()}
+        return {(job.namespace, f"Job/{job.name}") for job in jobs if job.uid not in kept}
 
     def _workloads(
         self, events: Mapping[str, list[Event]], replaced: set[tuple[str, str]], now_s: float
     ) -> Iterator[Workload]:
         """Iterate over workloads, without those for which their controller's object speaks."""
         for resource in WORKLOADS:
-            for one in self._objects[resource].values():
-                is_part = one.kind == "replicaset" and one.owner.startswith("Deployment/")
-                if not is_part and (one.namespace, f"Job/{one.name}") not in replaced:
-                    yield one._replace(now_s=now_s, warnings=_texts(events, one.uid, one.since_s))
+            for workload in self._objects[resource].values():
+                is_part = workload.kind == "replicaset" and workload.owner.startswith("Deployment/")
+                if not is_part and (workload.namespace, f"Job/{workload.name}") not in replaced:
+                    yield workload._replace(
+                        now_s=now_s, warnings=_texts(events, workload.uid, workload.since_s)
+                    )
 
     def _unbound(self, events: Mapping[str, list[Event]]) -> Iterator[Claim]:
-        for one in self._objects["persistentvolumeclaims"].values():
-            if one.phase != "Bound":
-                yield one._replace(warnings=_texts(events, one.uid))
+        for claim in self._objects["persistentvolumeclaims"].values():
+            if claim.phase != "Bound":
+                yield claim._replace(warnings=_texts(events, claim.uid))
 
     def _claims(self, events: Mapping[str, list[Event]], pods: Iterable[Pod]) -> Iterator[Claim]:
         """Iterate over the claims without a volume that no pod waits for."""
         awaited = {(pod.namespace, name) for pod in pods for name in pod.claims if not pod.node}
-        for one in self._unbound(events):
-            if (one.namespace, one.name) not in awaited:
-                yield one
+        for claim in self._unbound(events):
+            if (claim.namespace, claim.name) not in awaited:
+                yield claim
 
     def _nodes(self, pods: Iterable[Pod], now_s: float) -> Iterator[Node]:
-        nodes: dict[str, Node] = {one.name: one for one in self._objects["nodes"].values()}
+        nodes: dict[str, Node] = {node.name: node for node in self._objects["nodes"].values()}
         named = {pod.node for pod in pods if pod.node and pod.phase not in ("Succeeded", "Failed")}
         for name in named - nodes.keys() if "nodes" in self.listed else ():
             yield Node(name, exists=False, now_s=now_s)
@@ -208,9 +210,9 @@ def key_of(document: Mapping[str, Any]) -> str:
 
 
 def _texts(events: Mapping[str, list[Event]], uid: str, since_s: float = 0.0) -> tuple[str, ...]:
-    lines = (one.line for one in events.get(uid, ()))
+    lines = (line.line for line in events.get(uid, ()))
     return tuple(
-        dict.fromkeys(" ".join(one.message.split()) for one in lines if one.at_s >= since_s)
+        dict.fromkeys(" ".join(line.message.split()) for line in lines if line.at_s >= since_s)
     )
 
 
@@ -222,11 +224,11 @@ def pod_facts(
     now_s: float,
 ) -> facts.PodFacts:
     containers = tuple(
-        _container(one, logs.get((pod.uid, one.container), ()))
-        for one in pod.images
-        if not one.is_volume
+        _container(image, logs.get((pod.uid, image.container), ()))
+        for image in pod.images
+        if not image.is_volume
     )
-    has_run = any(one.state for one in containers)
+    has_run = any(image.state for image in containers)
     return facts.PodFacts(
         namespace=pod.namespace,
         name=pod.name,
@@ -239,43 +241,43 @@ def pod_facts(
     )
 
 
-def _container(one: PodImage, lines: tuple[str, ...]) -> facts.Container:
-    last = one.run if one.run.state == "exited" or not one.before.state else one.before
+def _container(image: PodImage, lines: tuple[str, ...]) -> facts.Container:
+    last = image.run if image.run.state == "exited" or not image.before.state else image.before
     return facts.Container(
-        name=one.container,
-        id=one.id,
-        image=one.image,
-        state=one.run.state or last.state,
+        name=image.container,
+        id=image.id,
+        image=image.image,
+        state=image.run.state or last.state,
         exit_code=last.exit_code,
         reason=last.reason,
         message=last.message,
-        restarts=one.restarts,
-        started_s=(one.run if one.run.state else last).started_s,
+        restarts=image.restarts,
+        started_s=(image.run if image.run.state else last).started_s,
         finished_s=last.finished_s,
         ran_s=max(last.finished_s - last.started_s, 0.0),
-        has_crashed_before=one.before.exit_code != 0,
-        waiting=one.reason,
-        waiting_message=one.message,
-        is_ready=one.is_ready if one.run.state == "running" else None,
-        is_started=one.is_started,
-        role=one.role,
+        has_crashed_before=image.before.exit_code != 0,
+        waiting=image.reason,
+        waiting_message=image.message,
+        is_ready=image.is_ready if image.run.state == "running" else None,
+        is_started=image.is_started,
+        role=image.role,
         lines=lines,
     )
 
 
 def _images(pod: Pod, pulls: Sequence[Document]) -> Iterator[facts.Image]:
-    needed = [one for one in pod.images if one.role != "debug"]
-    for reference in dict.fromkeys(one.image for one in needed):
-        uses = [one for one in needed if one.image == reference]
-        reason = next((one for one in uses if one.reason in REASONS), None)
-        found = (one for one in pulls if mapping(one.get("spec")).get("image") == reference)
-        status = mapping(next(found, {}).get("status"))
+    needed = [item for item in pod.images if item.role != "debug"]
+    for reference in dict.fromkeys(item.image for item in needed):
+        uses = [item for item in needed if item.image == reference]
+        reason = next((item for item in uses if item.reason in REASONS), None)
+        fitting = (item for item in pulls if mapping(item.get("spec")).get("image") == reference)
+        status = mapping(next(fitting, {}).get("status"))
         phase = text(status.get("phase"))
         failure = ""
         if phase in _FAILED or (reason is not None and phase not in _RUNS):
             said = text(status.get("error")) or (reason.message if reason is not None else "")
             failure = cause(said or (reason.reason if reason is not None else "it failed"))
-        is_there = any(one.has_started or one.before.state for one in uses)
+        is_there = any(item.has_started or item.before.state for item in uses)
         is_missing = reason is not None or phase in _RUNS
         yield facts.Image(
             reference,

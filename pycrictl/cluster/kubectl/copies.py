@@ -436,7 +436,7 @@ def in_cluster(
     """Yield the method for a container in a cluster. Only the main thread may call it.
 
     Args:
-        options: of kubectl.
+        options: kubectl's own options.
         namespace: empty for that of kubectl's context, unless the pod names one.
         container: empty for the pod's default.
 

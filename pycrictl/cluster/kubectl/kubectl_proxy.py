@@ -129,12 +129,12 @@ async def fetch(
     target: Target, method: str = "GET", body: bytes = b"", *, timeout_s: float = TIMEOUT_S
 ) -> bytes:
     """Return the body of a response, as ``read`` does."""
-    found = bytearray()
+    content = bytearray()
     async for data in read(target, method, body, timeout_s=timeout_s):
-        found += data
-        if len(found) > MAX_LIST_BYTES:
+        content += data
+        if len(content) > MAX_LIST_BYTES:
             raise RemoteProtocolError("the API server's answer is too long")
-    return bytes(found)
+    return bytes(content)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

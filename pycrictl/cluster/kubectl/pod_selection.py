@@ -139,7 +139,7 @@ def resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]]]:
         is_everywhere = asked.is_everywhere or (asked.node and not asked.namespace)
         return "" if is_everywhere else asked.namespace or namespace_of(kubectl), []
     documents = _documents(kubectl, asked)
-    namespaces = (text(mapping(one, "metadata").get("namespace")) for one in documents)
+    namespaces = (text(mapping(document, "metadata").get("namespace")) for document in documents)
     return next(filter(None, namespaces), ""), documents
 
 
@@ -148,8 +148,12 @@ def _resolve(kubectl: Kubectl, asked: Asked) -> tuple[str, list[dict[str, Any]],
     namespace, documents = resolve(kubectl, asked)
     if not asked.names:
         return namespace, [], [asked.selector] if asked.selector else []
-    pods = [one for one in documents if one.get("kind") == "Pod"]
-    return namespace, pods, [selector_of(one) for one in documents if one not in pods]
+    pods = [document for document in documents if document.get("kind") == "Pod"]
+    return (
+        namespace,
+        pods,
+        [selector_of(document) for document in documents if document not in pods],
+    )
 
 
 def _unscheduled(pods: Sequence[Pod]) -> PycrictlError:
@@ -174,13 +178,13 @@ def _documents(kubectl: Kubectl, asked: Asked) -> list[dict[str, Any]]:
 def _select(
     kubectl: Kubectl, namespace: str, selectors: Iterable[str], node: str
 ) -> list[dict[str, Any]]:
-    found = []
+    documents = []
     for selector in selectors:
         words = [where(namespace), f"--selector={selector}"]
         if node:
             words.append(f"--field-selector=spec.nodeName={node}")
-        found += _items(kubectl.documents("get", "pods", *words, "--output=json"))
-    return found
+        documents += _items(kubectl.documents("get", "pods", *words, "--output=json"))
+    return documents
 
 
 def where(namespace: str) -> str:
@@ -188,9 +192,9 @@ def where(namespace: str) -> str:
 
 
 def _items(document: Any) -> list[dict[str, Any]]:
-    found = mapping(document)
-    items = found.get("items") if text(found.get("kind")).endswith("List") else [found]
-    return [each for each in mappings(items) if "metadata" in each]
+    fields = mapping(document)
+    items = fields.get("items") if text(fields.get("kind")).endswith("List") else [fields]
+    return [item for item in mappings(items) if "metadata" in item]
 
 
 def namespace_of(kubectl: Kubectl) -> str:
@@ -214,9 +218,9 @@ def selector_of(document: dict[str, Any]) -> str:
     """Return the label selector of an object that selects pods."""
     kind = text(document.get("kind")).lower()
     name = f"{kind}/{text(mapping(document, 'metadata').get('name'))}"
-    found = mapping(document, "spec", "selector")
-    labels = mapping(found.get("matchLabels", found))
-    if not labels or "matchExpressions" in found:
+    selector = mapping(document, "spec", "selector")
+    labels = mapping(selector.get("matchLabels", selector))
+    if not labels or "matchExpressions" in selector:
         raise UsageError(
             f"{name} does not say by labels alone which pods it has",
             hint="name a pod, select pods by -l, or name a deployment, statefulset, daemonset,"
@@ -226,8 +230,8 @@ def selector_of(document: dict[str, Any]) -> str:
 
 
 def _check_container(name: str, pods: Iterable[Pod]) -> None:
-    images = (one for pod in pods for one in pod.images if not one.is_volume)
-    known = list(dict.fromkeys(one.container for one in images))
+    images = (image for pod in pods for image in pod.images if not image.is_volume)
+    known = list(dict.fromkeys(image.container for image in images))
     if name and known and name not in known:
         raise NotFound(
             f"no container {quote(name)} in the pod", hint=f"containers: {', '.join(known)}"

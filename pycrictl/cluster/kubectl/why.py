@@ -65,7 +65,9 @@ class Query(NamedTuple):
         is_namespaced = self.namespace and self.resource != "nodes"
         where = f"/namespaces/{self.namespace}" if is_namespaced else ""
         selectors = {"fieldSelector": self.fields, "labelSelector": self.labels}
-        words = urlencode({**{key: one for key, one in selectors.items() if one}, **parameters})
+        words = urlencode(
+            {**{key: value for key, value in selectors.items() if value}, **parameters}
+        )
         return f"{_AT[self.resource]}{where}/{self.resource}?{words}"
 
 
@@ -113,7 +115,7 @@ class ClusterLists:
             gc.enable()
             self._state.missing = list(_missing(zip(self._queries, outcomes, strict=True)))
         if watches and not self._watches:
-            self._watches = [asyncio.create_task(self._watch(one)) for one in self._versions]
+            self._watches = [asyncio.create_task(self._watch(query)) for query in self._versions]
         loop = asyncio.get_running_loop()
         end_at = loop.time() + MOST_S
         while self._watches and loop.time() < end_at:
@@ -253,22 +255,24 @@ class ClusterView:
 
 def needs_log(pod: Pod) -> Iterator[tuple[str, bool]]:
     """Iterate over the containers whose log may say why, and whether it is their previous run."""
-    for one in pod.images:
-        if one.run.exit_code or (one.role == "init" and one.run.state == "running"):
-            yield one.container, False
-        elif one.before.exit_code:
-            yield one.container, True
+    for image in pod.images:
+        if image.run.exit_code or (image.role == "init" and image.run.state == "running"):
+            yield image.container, False
+        elif image.before.exit_code:
+            yield image.container, True
 
 
 def _newest_jobs(
     kubectl: Kubectl, namespace: str, documents: Iterable[dict[str, Any]]
 ) -> list[dict[str, Any]]:
     """Return the newest Job of each CronJob among some objects."""
-    crons = [one["metadata"]["name"] for one in documents if one.get("kind") == "CronJob"]
+    crons = [
+        document["metadata"]["name"] for document in documents if document.get("kind") == "CronJob"
+    ]
     words = ("get", "jobs", f"--namespace={namespace}", "--output=json")
-    found = mappings(kubectl.documents(*words).get("items")) if crons else []
-    found.sort(key=lambda one: text(one["metadata"].get("creationTimestamp")))
-    newest = {controller_of(one["metadata"]): one for one in found}
+    jobs = mappings(kubectl.documents(*words).get("items")) if crons else []
+    jobs.sort(key=lambda document: text(document["metadata"].get("creationTimestamp")))
+    newest = {controller_of(document["metadata"]): document for document in jobs}
     return [newest[f"CronJob/{name}"] for name in crons if f"CronJob/{name}" in newest]
 
 
@@ -285,22 +289,22 @@ def _queries(kubectl: Kubectl, asked: Asked) -> tuple[list[Query], set[str]]:
         queries = [Query("pods", namespace, of_node, asked.selector), Query("nodes"), *shared]
         if asked.selector:
             return queries, {"nodes"}
-        return [*queries, *(Query(one, namespace) for one in WORKLOADS)], {*PARSERS}
+        return [*queries, *(Query(item, namespace) for item in WORKLOADS)], {*PARSERS}
     queries, reported, nodes = [], set(), set()
-    for one in [*documents, *_newest_jobs(kubectl, namespace, documents)]:
-        resource = _RESOURCES.get(text(one.get("kind")), "")
-        name = text(mapping(one, "metadata").get("name"))
+    for item in [*documents, *_newest_jobs(kubectl, namespace, documents)]:
+        resource = _RESOURCES.get(text(item.get("kind")), "")
+        name = text(mapping(item, "metadata").get("name"))
         if resource:
             queries.append(Query(resource, namespace, f"metadata.name={name}"))
             reported |= {resource} - {"pods"}
         if resource == "pods":
-            nodes.add(text(mapping(one, "spec").get("nodeName")))
+            nodes.add(text(mapping(item, "spec").get("nodeName")))
         elif resource == "nodes":
             queries.append(Query("pods", fields=f"spec.nodeName={name}"))
         elif resource not in ("persistentvolumeclaims", "cronjobs"):
-            queries.append(Query("pods", namespace, labels=selector_of(one)))
+            queries.append(Query("pods", namespace, labels=selector_of(item)))
             nodes.add("")
     if "nodes" not in reported:
         (node, *more) = nodes or {""}
         queries.append(Query("nodes", fields=f"metadata.name={node}" if node and not more else ""))
-    return [*queries, *(one for one in shared if one.resource not in reported)], reported
+    return [*queries, *(item for item in shared if item.resource not in reported)], reported

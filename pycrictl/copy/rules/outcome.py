@@ -125,7 +125,7 @@ def unkept_note(unkept: Mapping[str, int]) -> str:
     """Return a note about metadata that was to be kept and was not; empty if all was.
 
     Args:
-        unkept: for each kind of metadata (``time``, …), the number of entries.
+        unkept: the number of entries for each kind of metadata (``time``, …) that was not kept.
     """
     kinds = [
         f"the {what} of {plural(count, 'entry', 'entries')}"

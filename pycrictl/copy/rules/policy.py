@@ -39,7 +39,7 @@ class Rules(NamedTuple):
 
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
-        max_size_bytes: of all files together.
+        max_size_bytes: the largest total size of all files.
         max_entries: the largest number of entries, each of which takes memory; 0 for none.
         max_entries_name: the option that sets ``max_entries``.
         umask: permission bits to clear unless ``archive``.
@@ -59,8 +59,8 @@ class AcceptedEntry(NamedTuple):
     Attributes:
         mtime_ns: None: the time of the copy.
         owner: user and group ID in the source; None: the default of the destination.
-        target: of a symbolic link, as text that is never followed.
-        original: of a hard link: the file, created earlier, that it links to.
+        target: the target of a symbolic link, as text that is never followed.
+        original: for a hard link, the file created earlier that it links to.
     """
 
     path: Path

@@ -126,7 +126,7 @@ class Copies(ABC, Generic[D]):
         keeps_ended: keep copies that are over for as long, so that clients can learn their outcome.
 
     Attributes:
-        current: by name.
+        current: the copies that are not yet forgotten, by name.
         clock: monotonic, in seconds.
         sweep_s: how often expired copies are looked for, if ``lifetime_s`` is long.
     """

@@ -50,7 +50,7 @@ class Transfer:
     """An archive and its successive connections. Any thread may call the methods.
 
     Attributes:
-        protocol: of the connections, at this end.
+        protocol: this end's protocol of the connections.
         admit: called with the new size before the archive grows; may raise an error.
         on_progress: called with the number of archive bytes delivered so far.
         heartbeat_s: the heartbeat interval of resumable copies: clients give up after three times

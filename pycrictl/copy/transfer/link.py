@@ -52,7 +52,7 @@ class SocketLink:
         label: the peer, for messages.
         early: bytes that were read beyond the handshake.
         idle_s: the timeout of each read and write.
-        deadline: of the whole connection, on the monotonic clock; None for no deadline.
+        deadline: when the connection ends, on the monotonic clock; None for no deadline.
         max_bytes: the longest message that is accepted.
     """
 

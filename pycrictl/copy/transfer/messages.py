@@ -198,7 +198,7 @@ class Arriving:
     """Checks an arriving archive, piece by piece and as a whole.
 
     Args:
-        size_bytes: of the whole; None if only its end contains it.
+        size_bytes: total archive size; None until the end message arrives.
         crc32: its checksum, if known in advance.
 
     Attributes:
@@ -258,7 +258,7 @@ class Link(Protocol):
     """A connection for one thread; every failure is a ``StreamError`` that names the peer.
 
     Attributes:
-        deadline: of the whole connection, on the monotonic clock; None for no deadline.
+        deadline: when the connection ends, on the monotonic clock; None for no deadline.
     """
 
     deadline: float | None
@@ -303,10 +303,10 @@ def send(
     """Send the rest of an archive.
 
     Args:
-        pieces: of it, one message each; an empty one means that the next is not ready yet.
+        pieces: its bytes, one message each; an empty piece means that the next is not ready yet.
         on_event: called with each event that arrives meanwhile.
         offset: where the pieces begin.
-        size_bytes: of the whole, if that was announced.
+        size_bytes: total archive size, if that was announced.
         on_sent: called with the size of each piece.
 
     Raises:

@@ -82,7 +82,7 @@ class Source(NamedTuple):
     Attributes:
         fd: an O_PATH descriptor; of the root directory if there are several.
         kind: a symbolic link counts as a file; ``ARCHIVE`` if there are several.
-        paths: of several; empty for one.
+        paths: the paths of several sources; empty for one.
         follow: copy the targets of symbolic links among several, instead of the links.
     """
 

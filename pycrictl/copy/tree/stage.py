@@ -68,7 +68,7 @@ class Stage:
         container_id: empty for this machine.
 
     Attributes:
-        summary: of its contents; at the end, of what was copied.
+        summary: what it contains; at the end, what was copied.
         unkept: how many items have a ``time``, an ``owner`` or a ``mode`` that the file system, or
             this user, could not set.
     """

@@ -193,16 +193,16 @@ class Book:
 
         A group has the calls under way, or else the last one that has ended after ``since``.
         """
-        found: dict[str, list[PullCall]] = {}
+        by_image: dict[str, list[PullCall]] = {}
         for call in self.calls.values():
             if pod in (None, call.pod):
-                found.setdefault(call.image, []).append(call)
+                by_image.setdefault(call.image, []).append(call)
         for call in reversed(self.ended):
             if call.ended <= since:
                 break
             if pod in (None, call.pod):
-                found.setdefault(call.image, [call])
-        return sorted(found.values(), key=lambda calls: calls[0].ticket)
+                by_image.setdefault(call.image, [call])
+        return sorted(by_image.values(), key=lambda calls: calls[0].ticket)
 
     def failures(self) -> list[PullCall]:
         """Return the last final failure of each pod and image, the newest first."""

@@ -91,7 +91,7 @@ class LayerPoller:
         own are known.
         """
         reference = expected.reference
-        if not is_joined and all(one.reference != reference for one in self._pulls.values()):
+        if not is_joined and all(pull.reference != reference for pull in self._pulls.values()):
             self._seen.pop(reference, None)
             self._forgotten.add(reference)
         self._pulls[ticket] = expected
@@ -146,7 +146,7 @@ class LayerPoller:
 
     async def ended(self, image: str, began_s: float) -> PullState | None:
         """Return a pull that has just ended; None if the runtime has no data on it."""
-        return await self._ask(lambda one: one.watcher.ended(image, began_s))
+        return await self._ask(lambda runtime: runtime.watcher.ended(image, began_s))
 
     async def close(self) -> None:
         if self._task is not None:
@@ -178,8 +178,8 @@ class LayerPoller:
         if looked is None:
             return None
         result, seen = looked
-        mine = {one.reference for one in self._pulls.values()}
-        self._seen = {name: found for name, found in seen.items() if name not in self._forgotten}
+        mine = {pull.reference for pull in self._pulls.values()}
+        self._seen = {name: pulls for name, pulls in seen.items() if name not in self._forgotten}
         active = {pull.image for pull in result.active}
         now = self._looked_at = asyncio.get_running_loop().time()
         self._others |= dict.fromkeys(filter(None, active - mine), now)

@@ -161,16 +161,16 @@ class PullLimiter:
 
     def cancel(self, target: str) -> list[PullCall]:
         """Give up the waiting calls for an image, or of a pod as ``NAME`` or ``NAMESPACE/NAME``."""
-        found = [
+        calls = [
             call
             for pull in self.queue.book.line
             for call in pull.calls.values()
             if canonical(target) == call.image
             or (call.pod is not None and target in (call.pod.name, str(call.pod)))
         ]
-        for call in found:
+        for call in calls:
             self._give_up(call, Reason.WITHDRAWN, WITHDRAWN)
-        return found
+        return calls
 
     def _give_up(self, call: PullCall, reason: Reason, message: str) -> None:
         self.queue.give_up(call.ticket, reason, message, now=self._loop.time())

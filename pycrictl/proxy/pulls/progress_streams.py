@@ -147,23 +147,23 @@ class Reporter:
         Pulls that ended more than ``LINGER_S`` before ``since`` are left out.
         """
         images = self.book.images(target.pod, since - LINGER_S)
-        found = [
+        pulls = [
             self._of_image(calls, now, () if target.pod else _pods(calls))
             for calls in images
             if not target.image or canonical(target.image) == canonical(calls[0].name)
         ]
         known = {calls[0].pull.reference for calls in images}
         if target.pod is None:
-            found += [
+            pulls += [
                 pull if pull.is_running else replace(pull, sums=Sums())
                 for image, pull in self.others().items()
                 if image not in known
             ]
-        return found
+        return pulls
 
     def busy_until(self, pod: PodKey | None, *, now: float) -> float | None:
         """Return when nothing is left to pull for a pod or the node; None while a pull is open."""
-        if pod is None and any(one.is_running for one in self.others().values()):
+        if pod is None and any(pull.is_running for pull in self.others().values()):
             return None
         latest = now - ATTEMPT_GAP_S
         for call, *_ in self.book.images(pod, latest):
@@ -173,7 +173,9 @@ class Reporter:
         return latest + ATTEMPT_GAP_S
 
     def _of_image(self, calls: list[PullCall], now: float, pods: tuple[str, ...]) -> PullState:
-        call = next((one for one in calls if one.pull.started is not None), calls[0])
+        call = next(
+            (candidate for candidate in calls if candidate.pull.started is not None), calls[0]
+        )
         state, error = call.state, call.error
         if state in (CallState.FAILED, CallState.LEFT):
             if now - call.ended >= ATTEMPT_GAP_S:
@@ -217,10 +219,10 @@ class Reporter:
             ahead = self.book.line[place - 2]
         else:
             running = (pull for pull in self.book.running.values() if pull.takes_slot)
-            found = next(running, None) if place else None
-            if found is None:
+            ahead_of_it = next(running, None) if place else None
+            if ahead_of_it is None:
                 return ""
-            ahead = found
+            ahead = ahead_of_it
         pod = ahead.leader.pod
         return ahead.reference if pod in (None, call.pod) else str(pod)
 

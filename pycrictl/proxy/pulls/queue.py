@@ -248,10 +248,10 @@ def expected_starts(
         if pull.started is not None and left is not None
     ]
     typical = typical_s(book.ended, unfinished_s)
-    found = starts(left_s, limit=queue.limit, waiting=len(book.line), typical_s=typical)
+    times = starts(left_s, limit=queue.limit, waiting=len(book.line), typical_s=typical)
     return [
         None if at is None else max(at, 0.0 if pull.next_try is None else pull.next_try - now)
-        for at, pull in zip(found, book.line, strict=True)
+        for at, pull in zip(times, book.line, strict=True)
     ]
 
 
@@ -282,9 +282,9 @@ def starts(
     del ends[: max(len(ends) - limit, 0)]
     ends += [0.0] * (limit - len(ends))
     heapq.heapify(ends)
-    found: list[float | None] = []
+    times: list[float | None] = []
     for _ in range(waiting):
         at = ends[0]
-        found.append(None if math.isinf(at) else at)
+        times.append(None if math.isinf(at) else at)
         heapq.heapreplace(ends, at + (math.inf if typical_s is None else typical_s))
-    return found
+    return times

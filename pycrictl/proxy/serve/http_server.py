@@ -88,12 +88,14 @@ class HttpServer:
 
     async def pause(self) -> None:
         """Stop listening on the port; pending connections are kept."""
-        await self._close([one for one in self._listeners if one.family != socket.AF_UNIX])
+        await self._close(
+            [listener for listener in self._listeners if listener.family != socket.AF_UNIX]
+        )
 
     async def _close(self, listeners: list[socket.socket]) -> None:
-        await end_tasks([self._listeners.pop(one) for one in listeners])
-        for one in listeners:
-            one.close()
+        await end_tasks([self._listeners.pop(listener) for listener in listeners])
+        for listener in listeners:
+            listener.close()
 
     @property
     def open_count(self) -> int:

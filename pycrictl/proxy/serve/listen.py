@@ -81,9 +81,9 @@ class OwnSocket:
         self._start_lock.close()
 
     def _check_unused(self, before: Container[str]) -> None:
-        found = _leads_to(self.link)
-        if found is not None and self._is_ours(found):
-            if found not in before and _is_served(self.link):
+        before_us = _leads_to(self.link)
+        if before_us is not None and self._is_ours(before_us):
+            if before_us not in before and _is_served(self.link):
                 raise UsageError(f"another proxy listens on {quote(str(self.link))}")
             return
         try:

@@ -122,15 +122,15 @@ class PullRecord:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
         """Return the record from the JSON of ``document``; raise ValueError for anything else."""
-        found: dict[str, Any] = {}
+        fields_read: dict[str, Any] = {}
         for key, (name, read, empty) in _FIELDS.items():
             value = strict(document.get(key), read)
-            found[name] = empty if value is None else value
-        found["ended_s"] = moment(found["ended_s"])
-        found["outcome"] = CallOutcome(found["outcome"])
-        if not found["ended_s"] or None in (found["waited_s"], found["pulled_s"]):
+            fields_read[name] = empty if value is None else value
+        fields_read["ended_s"] = moment(fields_read["ended_s"])
+        fields_read["outcome"] = CallOutcome(fields_read["outcome"])
+        if not fields_read["ended_s"] or None in (fields_read["waited_s"], fields_read["pulled_s"]):
             raise ValueError("not the record of a pull")
-        return cls(**found)
+        return cls(**fields_read)
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:

@@ -40,18 +40,18 @@ _MIB: Final = 1024**2
 _GIB: Final = 1024**3
 
 PULL_BUCKETS_S: Final = (
-    *(1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600),
-)
+    1, 5, 10, 20, 30, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
+)  # fmt: skip
 """The buckets of ``kubelet_image_pull_duration_seconds``, as are the size classes."""
 
 _SIZES: Final = (
-    *(10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB),
-    *(40 * _GIB, 60 * _GIB, 100 * _GIB),
-)
+    10 * _MIB, 100 * _MIB, 500 * _MIB, _GIB, 5 * _GIB, 10 * _GIB, 20 * _GIB, 30 * _GIB,
+    40 * _GIB, 60 * _GIB, 100 * _GIB,
+)  # fmt: skip
 SIZE_CLASSES: Final = (
-    *("0-10MB", "10MB-100MB", "100MB-500MB", "500MB-1GB", "1GB-5GB", "5GB-10GB", "10GB-20GB"),
-    *("20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB"),
-)
+    "0-10MB", "10MB-100MB", "100MB-500MB", "500MB-1GB", "1GB-5GB", "5GB-10GB", "10GB-20GB",
+    "20GB-30GB", "30GB-40GB", "40GB-60GB", "60GB-100GB", "GT100GB",
+)  # fmt: skip
 _NO_SIZE: Final = "N/A"
 
 _OWN: Final = ("PullImage", "ImagePullProgress", "CopyToContainer", "CopyFromContainer")
@@ -196,8 +196,8 @@ class Metrics:
             "stream_urls": self._tokens.refused,
             "stream_connections": self._streams_server.dropped.count,
         }
-        found = self._refused_pulls + self._slots.refused + Counter_(others)
-        return {(limit,): number for limit, number in found.items()}
+        counts = self._refused_pulls + self._slots.refused + Counter_(others)
+        return {(limit,): number for limit, number in counts.items()}
 
     # Pages
 

@@ -60,11 +60,11 @@ class PodPulls:
                 self._calls[call.pod, call.image] = call
 
     def states(self, now: float) -> list[PodPullState]:
-        found = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
-        calls = zip(list(self._calls), found, strict=True)
+        states = [self._state(pod, call, now) for (pod, _), call in self._calls.items()]
+        calls = zip(list(self._calls), states, strict=True)
         for key in [key for key, state in calls if state.is_over]:
             del self._calls[key]
-        return found
+        return states
 
     def _state(self, pod: PodKey, call: PullCall, now: float) -> PodPullState:
         phase = self._phase(call, now)

@@ -72,11 +72,11 @@ class PullRecorder(_Consumer):
             self._emit(PullRecorded(call, record))
 
     async def _complete(self, record: PullRecord, call: PullCall) -> None:
-        found: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         try:
-            found = await self._find_out(record.image, call)
+            details = await self._find_out(record.image, call)
         finally:
-            self._emit(PullRecorded(call, replace(record, **found)))
+            self._emit(PullRecorded(call, replace(record, **details)))
 
     async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
         elapsed_s = asyncio.get_running_loop().time() - (call.started or call.ended)

@@ -57,7 +57,7 @@ class Member(NamedTuple):
 
     Attributes:
         name: relative, with ``/``, without ``.`` and ``..``.
-        size_bytes: of the content, 0 for a link.
+        size_bytes: the size of its content, 0 for a link.
         pieces: the content; it can be read until the next member is asked for.
         link: the name of the member that a symbolic link leads to; empty for a file.
     """

@@ -234,7 +234,7 @@ class PullDisplay:
             for name in self._names(image):
                 self._tracker.replace_error(name, "")
         # Never removed: a lease that stays empty for long no longer counts as a pull.
-        self._begun |= {one.image for one in self._tracker.wanted(result.active)}
+        self._begun |= {pull.image for pull in self._tracker.wanted(result.active)}
         self._show()
 
     def end(self, image: str) -> None:

@@ -51,7 +51,7 @@ def pull_many(
     todo = list(enumerate(requests))[::-1]
     running: dict[Future[PullOutcome], int] = {}
     began_s: dict[int, float] = {}
-    found: dict[int, PullOutcome] = {}
+    outcomes: dict[int, PullOutcome] = {}
     branch = client.branch()
     pool = ThreadPoolExecutor(parallel)
     began_at = time.monotonic()
@@ -68,7 +68,7 @@ def pull_many(
                 is_late = time.monotonic() - began_at >= SHOWN_AFTER_S
                 if show is not None and display is None and is_late:
                     sink = stack.enter_context(closing(show.open_sink()))
-                    images = [one.image.image for one in requests]
+                    images = [item.image.image for item in requests]
                     display = PullDisplay(client, images, show, sink)
                 pause_s = show.interval_s if show is not None and display else SHOWN_AFTER_S
                 done, _ = wait(running, timeout=pause_s, return_when=FIRST_COMPLETED)
@@ -76,14 +76,14 @@ def pull_many(
                     for place in running.values():
                         display.expect(requests[place], began_s[place])
                     ended = [future.result() for future in done]
-                    display.poll([one.image for one in ended if one.error is not None])
+                    display.poll([item.image for item in ended if item.error is not None])
                 for future in done:
-                    outcome = found[running.pop(future)] = future.result()
+                    outcome = outcomes[running.pop(future)] = future.result()
                     if display is not None:
                         display.end(outcome.image)
         except KeyboardInterrupt:
             raise Interrupted(f"cancelled {plural(len(running), 'pull')}") from None
-    return [found[place] for place in range(len(requests))]
+    return [outcomes[place] for place in range(len(requests))]
 
 
 def _pull(client: CriClient, request: cri_pb2.PullImageRequest, pull_one: PullOne) -> PullOutcome:
@@ -109,26 +109,26 @@ def images_in(text: str) -> list[str]:
     Raises:
         ConfigError: the text or an entry cannot be read, or no image is in it.
     """
-    found = _of_yaml(text) if _YAML.search(text) else _of_lines(text)
-    for line, image in found:
+    by_line = _of_yaml(text) if _YAML.search(text) else _of_lines(text)
+    for line, image in by_line:
         try:
             check_name(image)
         except UsageError as exc:
             raise ConfigError(f"line {line}: {exc.message}", hint=exc.hint) from None
-    return list(dict.fromkeys(image for _, image in found))
+    return list(dict.fromkeys(image for _, image in by_line))
 
 
 def _of_lines(text: str) -> list[tuple[int, str]]:
-    found = []
+    numbered = []
     for number, line in enumerate(text.splitlines(), 1):
         words = re.sub(r"(?:^|\s)#.*", "", line).split()
         if len(words) > 1:
             hint = "a list has one image per line; YAML and JSON have them at image or images"
             raise ConfigError(f"line {number}: it is more than the name of an image", hint=hint)
-        found += [(number, word) for word in words]
-    if not found:
+        numbered += [(number, word) for word in words]
+    if not numbered:
         raise ConfigError("no image is in it")
-    return found
+    return numbered
 
 
 def _of_yaml(text: str) -> list[tuple[int, str]]:
@@ -136,14 +136,14 @@ def _of_yaml(text: str) -> list[tuple[int, str]]:
         roots = yamltree.parse_all(text)
     except yamltree.Problem as exc:
         raise ConfigError(f"line {exc.line}: {exc}") from None
-    found = [image for root in roots for image in _named_in(root, "images")]
-    if not found:
+    named = [image for root in roots for image in _named_in(root, "images")]
+    if not named:
         members = [member for root in roots for member in root.members]
         kinds = [escape(member.node.text) for member in members if member.key == "kind"]
         raise ConfigError(
             f"it is a {kinds[0]}, which names no image" if kinds else "no image is in it"
         )
-    return found
+    return named
 
 
 def _named_in(node: Node, key: str) -> Iterator[tuple[int, str]]:

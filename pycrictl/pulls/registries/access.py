@@ -121,15 +121,15 @@ class ContainerdAccess(RegistryAccess):
             path = DEFAULT_CONFIG_PATH
         self._folders = [Path(part) for part in path.split(":") if part]
         if len(self._folders) > 1 and version >= (2, 1) and not settings.pulls_locally:
-            if any(os.path.isdir(noderoot.locate(str(one))) for one in self._folders):
+            if any(os.path.isdir(noderoot.locate(str(folder))) for folder in self._folders):
                 self.trap = path
             self._folders = [Path(path)]
 
     def endpoints(self, reference: Reference) -> list[Endpoint]:
-        found = self._of_folders(reference) if self._folders else self._of_mirrors(reference)
+        endpoints = self._of_folders(reference) if self._folders else self._of_mirrors(reference)
         if reference.tag and not reference.digest:
-            return [one for one in found if one.has_tags]
-        return found
+            return [endpoint for endpoint in endpoints if endpoint.has_tags]
+        return endpoints
 
     def login_for(
         self, endpoint: Endpoint, reference: Reference, given: Login | None
@@ -147,8 +147,8 @@ class ContainerdAccess(RegistryAccess):
         if self._version < (1, 7):  # reads nothing else outside of the tables of hosts
             document = {key: document[key] for key in ("server", "host") if key in document}
         if not document:
-            found = certificates_in(Path(noderoot.locate(str(folder))))
-            return [replace(own, authorities=found[0], identities=found[1])]
+            pair = certificates_in(Path(noderoot.locate(str(folder))))
+            return [replace(own, authorities=pair[0], identities=pair[1])]
         hosts = [
             (_at(url, reference, mapping(settings)), mapping(settings))
             for url, settings in mapping(document.get("host")).items()
@@ -158,8 +158,8 @@ class ContainerdAccess(RegistryAccess):
             own = replace(_at(server, reference, document), is_mirror=False)
         hosts.append((own, document))
         return [
-            replace(_configured(one, settings, folder), origin=str(file))
-            for one, settings in hosts
+            replace(_configured(host, settings, folder), origin=str(file))
+            for host, settings in hosts
             if "pull" in (texts(settings.get("capabilities")) or ["pull"])
         ]
 
@@ -176,15 +176,15 @@ class ContainerdAccess(RegistryAccess):
         mirrors = mapping(self._registry.get("mirrors"))
         urls = texts(mapping(mirrors.get(host, mirrors.get("*"))).get("endpoint"))
         schemes: tuple[Scheme, ...] = ("http",) if is_loopback(host) else ("https",)
-        found = [
+        endpoints = [
             _at(url, reference, {"override_path": bool(urlsplit(url).path)})
             for url in (url if "://" in url else f"{_default_scheme(url)}://{url}" for url in urls)
         ]
-        if all(one.host != host for one in found):
-            found.append(replace(own, schemes=schemes))
+        if all(endpoint.host != host for endpoint in endpoints):
+            endpoints.append(replace(own, schemes=schemes))
         return [
-            replace(self._with_tls(one), origin=self._origin if one.is_mirror else "")
-            for one in found
+            replace(self._with_tls(endpoint), origin=self._origin if endpoint.is_mirror else "")
+            for endpoint in endpoints
         ]
 
     def _with_tls(self, endpoint: Endpoint) -> Endpoint:
@@ -236,7 +236,7 @@ def _configured(endpoint: Endpoint, settings: Mapping[str, Any], folder: Path) -
         authorities=tuple(
             local(name) for name in texts(ca if isinstance(ca, list) else [ca]) if name
         ),
-        identities=tuple((local(one[0]), local(one[1])) for one in identities if len(one) == 2),
+        identities=tuple((local(pair[0]), local(pair[1])) for pair in identities if len(pair) == 2),
         headers=headers,
         has_tags="resolve" in (texts(settings.get("capabilities")) or ["resolve"]),
     )
@@ -280,7 +280,10 @@ class CrioAccess(RegistryAccess):
         reference = parse(text)
         if reference.host != DEFAULT_HOST or text.startswith(DEFAULT_HOST):
             return [reference]
-        lists = [texts(one.get("unqualified-search-registries")) for one, _ in self._documents()]
+        lists = [
+            texts(document.get("unqualified-search-registries"))
+            for document, _ in self._documents()
+        ]
         hosts = next((hosts for hosts in reversed(lists) if hosts), [DEFAULT_HOST])
         return [parse(f"{host}/{text}") for host in hosts]
 
@@ -298,14 +301,14 @@ class CrioAccess(RegistryAccess):
         table, file = tables[prefix]
         end = _end_of(prefix, name)
         rest = name[end:]
-        found = [
-            replace(self._endpoint(text(one.get("location")), rest, one), is_mirror=True)
-            for one in mappings(table.get("mirror"))
-            if _serves(one, table, is_by_digest=bool(reference.digest))
+        endpoints = [
+            replace(self._endpoint(text(item.get("location")), rest, item), is_mirror=True)
+            for item in mappings(table.get("mirror"))
+            if _serves(item, table, is_by_digest=bool(reference.digest))
         ]
         if table.get("blocked") is not True:
-            found.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
-        return [replace(one, origin=file) for one in found]
+            endpoints.append(self._endpoint(text(table.get("location")) or name[:end], rest, table))
+        return [replace(item, origin=file) for item in endpoints]
 
     def login_for(
         self, endpoint: Endpoint, reference: Reference, given: Login | None

@@ -253,7 +253,7 @@ class ManifestRequest:
     """A request for a manifest.
 
     Attributes:
-        reference: as the pull spells it.
+        reference: the image's name as the pull spells it.
         credentials: those of the pull; None if they are not known.
         access: the way to the registry.
         keyring: the credentials where those of the pull are not known.

@@ -117,7 +117,9 @@ class _LeasePull:
     @property
     def shows_nothing(self) -> bool:
         """Whether it downloads, but containerd has not yet shown a byte of it."""
-        return self.downloading > 0 and all(one.progress == one.resumed for one in self.layers)
+        return self.downloading > 0 and all(
+            layer.progress == layer.resumed for layer in self.layers
+        )
 
     def state(self, quiet_s: float | None = None, arriving: float | None = None) -> PullState:
         """Return the pull for readers.
@@ -195,8 +197,8 @@ class ContentWatcher:
         pull = _LeasePull("", started_s, self.snapshotter, Layers(started_s), image)
         index = self._read(pull, images[0].target.digest, 0.0)
         if isinstance(index, Index):
-            for one in self.client.infos(each.digest for each in index.manifests):
-                self._read(pull, one, 0.0)
+            for info in self.client.infos(manifest.digest for manifest in index.manifests):
+                self._read(pull, info, 0.0)
         self._place(pull, ())
         if pull.manifest is None:
             return None
@@ -204,7 +206,7 @@ class ContentWatcher:
         for layer in pull.layers:
             if layer.phase is Phase.DONE:
                 usages = (self.client.usage(pull.snapshotter, name) for name in layer.chain_ids)
-                layer.extracted_total = layer.extracted = sum(one or 0 for one in usages)
+                layer.extracted_total = layer.extracted = sum(usage or 0 for usage in usages)
         return replace(pull.state(), digest=images[0].target.digest)
 
     def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
@@ -232,7 +234,7 @@ class ContentWatcher:
             self._daemon.look_again()
             raise
         ended, self._ended = tuple(self._ended), []
-        return PollResult(tuple(filter(None, (one.shown for one in self._pulls.values()))), ended)
+        return PollResult(tuple(filter(None, (pull.shown for pull in self._pulls.values()))), ended)
 
     # Running pulls
 
@@ -255,7 +257,7 @@ class ContentWatcher:
                 had_name = bool(pull.image)
                 self._identify(pull, held[pull.lease_id].blobs, now)
                 if pull.image and not had_name:
-                    names = [one.image for one in self._pulls.values()]
+                    names = [pull.image for pull in self._pulls.values()]
                     if names.count(pull.image) == 1:
                         tracker.forget(pull.image)  # drop the remains of an earlier pull
                 self._follow(pull, stores, now, wall_s)
@@ -302,7 +304,7 @@ class ContentWatcher:
         """
         if not pull.shows_nothing or (rate := self._arriving.rate) is None:
             return None
-        rate /= sum(one.downloading for one in self._pulls.values())
+        rate /= sum(other.downloading for other in self._pulls.values())
         expected = (
             rate * layer.idle_s / min(STEP_BYTES, layer.size_bytes)
             for layer in pull.layers
@@ -320,7 +322,9 @@ class ContentWatcher:
     def _identify(self, pull: _LeasePull, blobs: Iterable[str], now: float) -> None:
         """Find a pull's manifest, snapshots and name from the blobs in its lease."""
         if pull.manifest is None:
-            infos = self.client.infos(one for one in blobs if one not in pull.judged).values()
+            infos = self.client.infos(
+                digest for digest in blobs if digest not in pull.judged
+            ).values()
             # Documents have labels that refer to other blobs; a layer may have no labels at all.
             for info in [info for info in infos if has_children(info.labels)]:
                 self._read(pull, info.digest, now)
@@ -377,20 +381,20 @@ class ContentWatcher:
         """Return the images of waiting pods that a pull may be for; ask the registry if needed."""
         if self.owners is None:
             return []
-        found = self.owners.candidates(
+        candidates = self.owners.candidates(
             pull.digests,
             sources,
             images,
             began_s=pull.started_s,
             taken={other.image for other in self._pulls.values() if other is not pull},
         )
-        if len(found) > 1 and pull.question is None and self.find_digest is not None:
-            pull.question = Answers(found, self.find_digest)
+        if len(candidates) > 1 and pull.question is None and self.find_digest is not None:
+            pull.question = Answers(candidates, self.find_digest)
         if pull.question is not None:
             answers = pull.question.known
-            exact = [one for one in found if answers.get(one) in pull.digests]
-            found = exact or [one for one in found if answers.get(one) is None]
-        return found
+            exact = [name for name in candidates if answers.get(name) in pull.digests]
+            candidates = exact or [name for name in candidates if answers.get(name) is None]
+        return candidates
 
     def _images(self, pull: _LeasePull) -> list[str]:
         """Return the node's names for the pulled image, including its ID."""
@@ -412,7 +416,9 @@ class ContentWatcher:
                 layer.extract_to(self._measure(pull.snapshotter, layer.extraction, now))
 
     def _read_trailers(self, pull: _LeasePull, most: int) -> None:
-        for layer in itertools.islice((one for one in pull.layers if one.wants_trailer), most):
+        for layer in itertools.islice(
+            (layer for layer in pull.layers if layer.wants_trailer), most
+        ):
             layer.learn(self._documents.unpacked_bytes(layer.digest, layer.size_bytes))
 
     def _confirm(self, pull: _LeasePull) -> None:
@@ -508,7 +514,7 @@ def _add_ingests(
     held: Iterable[_Held],
     max_downloads: int,
 ) -> None:
-    refs = set().union(*(one.ingests for one in held))
+    refs = set().union(*(lease.ingests for lease in held))
     open_count = 0
     for status in statuses:
         if digest := ingest_digest(status.ref):

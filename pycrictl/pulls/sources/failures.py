@@ -93,18 +93,18 @@ class Failure(NamedTuple):
 def cause(error: str) -> str:
     """Return the error of a pull without its wrapping messages and without secrets."""
     text = " ".join(error.split())
-    while (found := re.match(_WRAPPINGS, text)) and found.end() < len(text):
-        text = text[found.end() :]
+    while (wrapping := re.match(_WRAPPINGS, text)) and wrapping.end() < len(text):
+        text = text[wrapping.end() :]
     return redact_text(text)
 
 
 def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
     """Return images whose last pull failed, by canonical reference; ``lines`` are oldest first."""
-    found: dict[str, Failure] = {}
+    failures: dict[str, Failure] = {}
     for line in lines:
         message = as_text(line.message)
         if done := re.search(_DONE, message):
-            found.pop(canonical(done[1]), None)
+            failures.pop(canonical(done[1]), None)
             continue
         if match := re.search(_CONTAINERD, message):
             image, error = match[1], _unquoted(match[2])
@@ -112,24 +112,24 @@ def from_journal(lines: Sequence[JournalLine]) -> dict[str, Failure]:
             image, error = _unquoted(match[2]), _unquoted(match[1])
         else:
             continue
-        before = found.get(canonical(image))
+        before = failures.get(canonical(image))
         attempts = 1
         if before is not None:
             attempts = before.attempts + (line.at_s - before.at_s >= _ONE_ATTEMPT_S)
-        found[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
-    return found
+        failures[canonical(image)] = Failure(image, cause(error), line.at_s, attempts)
+    return failures
 
 
 def from_pods(pods: Iterable[Pod]) -> dict[str, Failure]:
-    found: dict[str, Failure] = {}
+    failures: dict[str, Failure] = {}
     for pod in pods:
-        for one in pod.images:
-            if one.reason in REASONS:
-                why = cause(one.message) or one.reason
-                is_final = one.reason in ("InvalidImageName", "ErrImageNeverPull")
-                failure = Failure(one.image, why, pod=str(pod), is_final=is_final)
-                found.setdefault(canonical(one.image), failure)
-    return found
+        for image in pod.images:
+            if image.reason in REASONS:
+                why = cause(image.message) or image.reason
+                is_final = image.reason in ("InvalidImageName", "ErrImageNeverPull")
+                failure = Failure(image.image, why, pod=str(pod), is_final=is_final)
+                failures.setdefault(canonical(image.image), failure)
+    return failures
 
 
 @dataclass
@@ -144,11 +144,11 @@ class Failures:
             self._written = from_journal(lines)
 
     def waiting(self) -> list[Failure]:
-        return [self._with_times(key, one) for key, one in from_pods(self.pods()).items()]
+        return [self._with_times(key, failure) for key, failure in from_pods(self.pods()).items()]
 
     def since(self, wall_s: float) -> list[Failure]:
         waiting = from_pods(self.pods())
-        owners = {canonical(one.image): str(pod) for pod in self.pods() for one in pod.images}
+        owners = {canonical(image.image): str(pod) for pod in self.pods() for image in pod.images}
         return [
             self._with_times(key, waiting[key])
             if key in waiting
@@ -208,25 +208,27 @@ class Causes:
         held = [pull for pull in result.ended if pull.error]
         active = [pull for pull in result.active if pull.image]
         names = {pull.image for pull in active + done}
-        for failure in [one for one in self._shown.values() if _is_outdated(one, active, done)]:
+        for failure in [
+            failure for failure in self._shown.values() if _is_outdated(failure, active, done)
+        ]:
             del self._shown[failure.image]
             if failure.image not in names:  # else its layers have replaced it
                 tracker.forget(failure.image)
         if held:
             self._held += held
             self._read_at = self._read_at or now + JOURNAL_S
-        found: list[Failure] = []
+        failures: list[Failure] = []
         if now >= self._next_read:
             self._next_read = now + READ_AGAIN_S
             self._failures.read(self._clock())
-            found = [*self._failures.waiting(), *self._failures.since(self._began_s)]
+            failures = [*self._failures.waiting(), *self._failures.since(self._began_s)]
         if self._read_at is not None and now >= self._read_at:
             self._failures.read(self._clock())
             held, self._held, self._read_at = self._held, [], None
             written = self._failures.since(self._began_s - JOURNAL_S)
             for pull in held:
                 if not pull.image and written:
-                    found += written
+                    failures += written
                     continue
                 for failure in written:
                     if may_be(failure.image, pull.image):
@@ -234,7 +236,7 @@ class Causes:
                         tracker.replace_error(pull.image, pull.error)
                         break
                 done.append(pull)
-        for failure in found:
+        for failure in failures:
             if not _is_outdated(failure, active):
                 self._shown[failure.image] = failure
                 tracker.apply(failure.pull(self._clock()), now=now)

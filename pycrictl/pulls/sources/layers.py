@@ -226,10 +226,10 @@ class Layers:
                 layer.is_complete = True
                 layer.was_there = blobs[layer.digest] < self._started_s
                 layer.resumed = layer.size_bytes if layer.was_there else layer.resumed
-            found = [snapshots[name] for name in layer.chain_ids if name in snapshots]
-            if found and len(found) == len(layer.chain_ids):
-                newest_s = max(snapshot.created_s for snapshot in found)
-                is_fetched = all(not snapshot.is_remote for snapshot in found)
+            layer_snapshots = [snapshots[name] for name in layer.chain_ids if name in snapshots]
+            if layer_snapshots and len(layer_snapshots) == len(layer.chain_ids):
+                newest_s = max(snapshot.created_s for snapshot in layer_snapshots)
+                is_fetched = all(not snapshot.is_remote for snapshot in layer_snapshots)
                 is_new = newest_s >= self._started_s
                 layer.settle(Phase.DONE if is_new and is_fetched else Phase.PRESENT)
             elif layer.is_complete:

@@ -199,14 +199,14 @@ class NodeWatch:
         if (pod := self._spec()) is None:
             return None
         own = self._images_of_container()
-        return own if own or self._found is not None else [one.image for one in pod.images]
+        return own if own or self._found is not None else [image.image for image in pod.images]
 
     def _images_of_container(self) -> list[str]:
         pod, name = self._spec(), self.container.rpartition("/")[2]
         if self._found is not None:
             name = self._found.metadata.name
         images = pod.images if pod is not None and name else ()
-        return [one.image for one in images if one.container == name]
+        return [image.image for image in images if image.container == name]
 
     def _spec(self) -> Pod | None:
         if self.pods is None or self._sandbox is None:
@@ -219,7 +219,11 @@ def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:
     """Return those of the references that may be ``image``, if it is given; None for all images."""
     if not image or references is None:
         return [image] if image else references
-    return [one for one in references if may_be(one, image) or may_be(image, one)]
+    return [
+        reference
+        for reference in references
+        if may_be(reference, image) or may_be(image, reference)
+    ]
 
 
 def watch_runtime(

@@ -76,10 +76,10 @@ class ContainerdPulls:
         view = self._tracker.view(now, time.time())
         shown = [view.pulls.get(pull.image, pull) for pull in active]
         self.is_measured = all(pull.sums.rate for pull in shown)
-        found: dict[str, PullState] = {}
+        by_reference: dict[str, PullState] = {}
         for pull in shown:
-            found.setdefault(_reference(pull, references), pull)
-        return found
+            by_reference.setdefault(_reference(pull, references), pull)
+        return by_reference
 
 
 def _reference(pull: PullState, references: Sequence[str]) -> str:
@@ -99,7 +99,7 @@ def watch_briefly(
     pulls = ContainerdPulls(client, pods)
     end_at = time.monotonic() + WATCH_S
     while True:
-        found = pulls.poll(references)
+        running = pulls.poll(references)
         if pulls.is_measured or time.monotonic() >= end_at:
-            return found
+            return running
         time.sleep(_PAUSE_S)

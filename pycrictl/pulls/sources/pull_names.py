@@ -70,17 +70,23 @@ class Names:
         """Return a name for a pull whose manifest is known; empty if it is too early to decide.
 
         Args:
-            digests: of the manifest, and then of the index if there is one.
+            digests: the digest of the manifest, then that of the index if there is one.
             repositories: where its documents come from, ``host/path``, best first; containerd adds
                 them a moment after the documents themselves.
             is_final: no more information will come; the result is not empty.
-            candidates: of the images that pods wait for.
+            candidates: the images that pods wait for.
         """
-        open_ = [one for one in self._expected if one.lease_id is None and one.since_s <= started_s]
-        by_digest = [one for one in open_ if parse(one.reference).digest in digests]
-        by_tag = [one for one in open_ if not parse(one.reference).digest]
+        open_ = [
+            expected
+            for expected in self._expected
+            if expected.lease_id is None and expected.since_s <= started_s
+        ]
+        by_digest = [expected for expected in open_ if parse(expected.reference).digest in digests]
+        by_tag = [expected for expected in open_ if not parse(expected.reference).digest]
         if repositories:
-            fitting = [one for one in by_tag if repository(one.reference) in repositories]
+            fitting = [
+                expected for expected in by_tag if repository(expected.reference) in repositories
+            ]
         else:
             fitting = by_tag if is_final else []
         if claimed := by_digest or fitting:  # pulls of one repository differ only in their order
@@ -138,33 +144,35 @@ class ImageOwners:
             taken: images of other running pulls.
         """
         open_ = [
-            one.image
-            for pod, one in self._waiting()
-            if pod.created_s <= began_s and (one.reason not in REASONS or pod.status_s <= began_s)
+            image.image
+            for pod, image in self._waiting()
+            if pod.created_s <= began_s and (image.reason not in REASONS or pod.status_s <= began_s)
         ]
         parsed = {reference: parse(reference) for reference in open_}
-        if exact := [one for one in parsed if parsed[one].digest in digests]:
+        if exact := [reference for reference in parsed if parsed[reference].digest in digests]:
             return exact[:1]
-        found = [
-            one
-            for one, parts in parsed.items()
-            if not parts.digest and repository(one) in repositories and one not in taken
+        references = [
+            reference
+            for reference, parts in parsed.items()
+            if not parts.digest and repository(reference) in repositories and reference not in taken
         ]
         known = set(map(canonical, images))
-        return [one for one in found if canonical(one) in known] or found
+        return [
+            reference for reference in references if canonical(reference) in known
+        ] or references
 
     def wanted(self) -> list[str]:
-        return list(dict.fromkeys(one.image for _, one in self._waiting()))
+        return list(dict.fromkeys(image.image for _, image in self._waiting()))
 
     def pods_of(self, name: str) -> tuple[str, ...]:
         if not self.names_pods or not name:
             return ()
         wanted = canonical(name)
-        pods = (str(pod) for pod, one in self._waiting() if canonical(one.image) == wanted)
+        pods = (str(pod) for pod, image in self._waiting() if canonical(image.image) == wanted)
         return tuple(dict.fromkeys(pods))
 
     def _waiting(self) -> Iterator[tuple[Pod, PodImage]]:
         for pod in self.pods():
-            for one in pod.images:
-                if one.is_due and not one.has_started:
-                    yield pod, one
+            for image in pod.images:
+                if image.is_due and not image.has_started:
+                    yield pod, image

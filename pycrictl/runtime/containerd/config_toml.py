@@ -58,14 +58,14 @@ class CriSettings:
     @property
     def max_concurrent_downloads(self) -> int:
         """How many layers of an image are downloaded at once; 0 for no limit."""
-        found = self.table.get("max_concurrent_downloads")
-        return found if type(found) is int else _DOWNLOADS
+        number = self.table.get("max_concurrent_downloads")
+        return number if type(number) is int else _DOWNLOADS
 
     @property
     def snapshotter(self) -> str:
         before_3 = mapping(self.table.get("containerd"))
-        found = self.table.get("snapshotter") or before_3.get("snapshotter")
-        return text(found) or "overlayfs"
+        name = self.table.get("snapshotter") or before_3.get("snapshotter")
+        return text(name) or "overlayfs"
 
     @property
     def pulls_locally(self) -> bool:
@@ -136,6 +136,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     fixed = absolute.parent if "*" not in str(absolute.parent) else Path("/")
     here = Path(noderoot.locate(str(fixed)))
     with suppress(OSError, ValueError, NotImplementedError, PycrictlError):
-        found = sorted(here.glob(str(absolute.relative_to(fixed))))
-        return [fixed / file.relative_to(here) for file in found]
+        files = sorted(here.glob(str(absolute.relative_to(fixed))))
+        return [fixed / file.relative_to(here) for file in files]
     return []

@@ -136,8 +136,8 @@ def runtime_pid(endpoint: str, program: str) -> int:
     if pid and name_of(pid) == program:
         return pid
     pids = [int(entry.name) for entry in file_of("", "").iterdir() if entry.name.isdecimal()]
-    found = [pid for pid in pids if name_of(pid) == program and noderoot.is_nodes_own(pid)]
-    return found[0] if len(found) == 1 else 0
+    running = [pid for pid in pids if name_of(pid) == program and noderoot.is_nodes_own(pid)]
+    return running[0] if len(running) == 1 else 0
 
 
 def start_ticks(pid: int) -> int | None:
@@ -180,30 +180,32 @@ def arrivals(pid: int) -> Arrivals | None:
     milliseconds on a node with a thousand connections, so it is for downloads that show nothing.
     """
     own = _sockets(pid)
-    found: list[TcpSocket] = []
+    sockets: list[TcpSocket] = []
     if own:
         with suppress(OSError, struct.error):
             for family in (socket.AF_INET, socket.AF_INET6):
-                found += [
-                    one for one in tcp_sockets(family, ESTABLISHED, LISTEN) if one.inode in own
+                sockets += [
+                    sock for sock in tcp_sockets(family, ESTABLISHED, LISTEN) if sock.inode in own
                 ]
     # Connections that others opened, such as those of ``exec``, are left out by their port.
-    served = {one.ends[0][1] for one in found if one.state == LISTEN}
-    opened = [one for one in found if one.state == ESTABLISHED and one.ends[0][1] not in served]
+    served = {sock.ends[0][1] for sock in sockets if sock.state == LISTEN}
+    opened = [
+        sock for sock in sockets if sock.state == ESTABLISHED and sock.ends[0][1] not in served
+    ]
     if not opened:
         return None
-    received = {one.inode: one.received_bytes for one in opened}
-    return Arrivals(min(one.data_idle_s for one in opened), received)
+    received = {sock.inode: sock.received_bytes for sock in opened}
+    return Arrivals(min(sock.data_idle_s for sock in opened), received)
 
 
 def _sockets(pid: int) -> set[int]:
     """Return the inodes of a process's sockets."""
     folder = file_of(pid, "fd")
-    found = set()
+    inodes = set()
     with suppress(OSError):
         for name in os.listdir(folder):  # noqa: PTH208  # pathlib takes five times as long
             with suppress(OSError):  # closed meanwhile
                 target = os.readlink(f"{folder}/{name}")  # noqa: PTH115  # as above
                 if target.startswith("socket:["):
-                    found.add(int(target[8:-1]))
-    return found
+                    inodes.add(int(target[8:-1]))
+    return inodes

@@ -51,11 +51,11 @@ _TRAILER_BYTES: Final = 4
 _SERVICES: Final = {
     name: service
     for module in (
-        *(content_pb2, diff_pb2, images_pb2, introspection_pb2),
-        *(leases_pb2, snapshots_pb2, version_pb2),
+        content_pb2, diff_pb2, images_pb2, introspection_pb2,
+        leases_pb2, snapshots_pb2, version_pb2,
     )
     for name, service in module.DESCRIPTOR.services_by_name.items()
-}
+}  # fmt: skip
 
 
 class _Method(NamedTuple):
@@ -70,12 +70,12 @@ def _method(name: str) -> _Method:
     """Return a call by ``SERVICE.METHOD``; a KeyError is a bug of the caller."""
     service_name, _, method_name = name.partition(".")
     service = _SERVICES[service_name]
-    found = service.methods_by_name[method_name]
+    described = service.methods_by_name[method_name]
     return _Method(
         f"/{service.full_name}/{method_name}",
-        GetMessageClass(found.input_type),
-        GetMessageClass(found.output_type),
-        bool(found.server_streaming),
+        GetMessageClass(described.input_type),
+        GetMessageClass(described.output_type),
+        bool(described.server_streaming),
     )
 
 
@@ -126,8 +126,8 @@ class ContainerdClient:
 
     def statuses(self) -> Sequence[content_pb2.Status]:
         """Return the unfinished blobs, including those that a killed daemon left behind."""
-        found: Sequence[content_pb2.Status] = self.call("Content.ListStatuses").statuses
-        return found
+        statuses: Sequence[content_pb2.Status] = self.call("Content.ListStatuses").statuses
+        return statuses
 
     def infos(self, digests: Iterable[str]) -> dict[str, content_pb2.Info]:
         """Return size, labels and times of the complete blobs among ``digests``."""
@@ -173,8 +173,8 @@ class ContainerdClient:
 
     def images(self, *filters: str) -> Sequence[images_pb2.Image]:
         """Return the image records that match any filter, such as ``target.digest==sha256:…``."""
-        found: Sequence[images_pb2.Image] = self.call("Images.List", filters=filters).images
-        return found
+        images: Sequence[images_pb2.Image] = self.call("Images.List", filters=filters).images
+        return images
 
     def name_image(self, name: str, target: Descriptor) -> None:
         """Let a canonical name point to a manifest or index, whatever it has pointed to before."""
@@ -187,18 +187,20 @@ class ContainerdClient:
     # Leases
 
     def leases(self) -> Sequence[leases_pb2.Lease]:
-        found: Sequence[leases_pb2.Lease] = self.call("Leases.List").leases
-        return found
+        leases: Sequence[leases_pb2.Lease] = self.call("Leases.List").leases
+        return leases
 
     def resources(self, lease_ids: Iterable[str]) -> dict[str, Sequence[leases_pb2.Resource]]:
         """Return what leases protect from garbage collection, without leases that are gone."""
         # All at once: gRPC starts a thread whenever a call begins while there is no other.
-        calls = {one: self.stream("Leases.ListResources", id=one) for one in lease_ids}
-        found: dict[str, Sequence[leases_pb2.Resource]] = {}
+        calls = {
+            lease_id: self.stream("Leases.ListResources", id=lease_id) for lease_id in lease_ids
+        }
+        by_lease: dict[str, Sequence[leases_pb2.Resource]] = {}
         for lease_id, answers in calls.items():
             with suppress(NotFound):
-                found[lease_id] = next(answers).resources
-        return found
+                by_lease[lease_id] = next(answers).resources
+        return by_lease
 
     # Snapshots
 

@@ -52,7 +52,14 @@ class Index(NamedTuple):
 
     def digest_for(self, platform: str) -> str:
         """Return the digest of the first manifest for a platform; empty if there is none."""
-        return next((one.digest for one in self.manifests if runs_on(one.platform, platform)), "")
+        return next(
+            (
+                manifest.digest
+                for manifest in self.manifests
+                if runs_on(manifest.platform, platform)
+            ),
+            "",
+        )
 
 
 class ImageConfig(NamedTuple):
@@ -114,8 +121,8 @@ def runs_on(platform: str, wanted: str) -> bool:
 def _descriptors(value: object) -> tuple[Descriptor, ...] | None:
     if (entries := _entries(value)) is None:
         return None
-    found = [descriptor(mapping(entry)) for entry in entries]
-    return None if None in found else tuple(filter(None, found))
+    described = [descriptor(mapping(entry)) for entry in entries]
+    return None if None in described else tuple(filter(None, described))
 
 
 def _manifest(document: dict[str, Any]) -> Manifest | None:
@@ -175,8 +182,8 @@ def repositories(labels: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
     that a single document has kept from an earlier pull.
     """
     votes: dict[str, int] = {}
-    for one in labels:
-        for key, value in one.items():
+    for mapping_ in labels:
+        for key, value in mapping_.items():
             if host := key.removeprefix(_SOURCE_LABEL) if key.startswith(_SOURCE_LABEL) else "":
                 for path in filter(None, value.split(",")):
                     name = f"{host}/{path}"

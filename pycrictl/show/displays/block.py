@@ -232,10 +232,10 @@ class Viewer:
         """Show each changed result of ``fetch``; in place, show all, since ages change too."""
         previous: T | None = None
         while True:
-            found = fetch()
-            if self.is_in_place or found != previous:
-                self.show(partial(write, found))
-            previous = found
+            rows = fetch()
+            if self.is_in_place or rows != previous:
+                self.show(partial(write, rows))
+            previous = rows
             time.sleep(pause_s)
 
     def close(self) -> None:

@@ -65,15 +65,15 @@ class HostPulls:
         self._began_s = self._shown_s = time.monotonic()
 
     def report(self, host: str, content: Mapping[str, Any]) -> None:
-        found = self._hosts[host]
-        found.sums = sums_in(content.get("sums")) or found.sums
-        found.words = [phrases.clean(str(word)) for word in content.get("words") or ()]
+        pulls = self._hosts[host]
+        pulls.sums = sums_in(content.get("sums")) or pulls.sums
+        pulls.words = [phrases.clean(str(word)) for word in content.get("words") or ()]
 
     def end(self, host: str, failure: str) -> None:
-        found = self._hosts[host]
-        found.took_s, found.failure = time.monotonic() - self._began_s, failure
+        pulls = self._hosts[host]
+        pulls.took_s, pulls.failure = time.monotonic() - self._began_s, failure
         if self._meters is None:
-            self._lines.write([f"{host} {found.end}"])
+            self._lines.write([f"{host} {pulls.end}"])
 
     def tick(self, now_s: float) -> None:
         if self._meters is not None and now_s - self._shown_s >= BAR_INTERVAL_S:
@@ -88,11 +88,11 @@ class HostPulls:
         """Replace bars by the last line of each host."""
         if self._meters is not None:
             last = [
-                (host, found) for host, found in self._hosts.items() if found.took_s is not None
+                (host, pulls) for host, pulls in self._hosts.items() if pulls.took_s is not None
             ]
             self._meters.replace(
-                painted(self._label(host) + found.end, "bad" if found.failure else "")
-                for host, found in last
+                painted(self._label(host) + pulls.end, "bad" if pulls.failure else "")
+                for host, pulls in last
             )
 
     def _of_hosts(self, width: int, most: int) -> list[Meter | str]:
@@ -102,15 +102,15 @@ class HostPulls:
         )
         shown = order[: most if len(order) <= most else max(most - 1, 0)]
         lines: list[Meter | str] = []
-        for host, found in self._hosts.items():
-            if (host, found) not in shown:
+        for host, pulls in self._hosts.items():
+            if (host, pulls) not in shown:
                 continue
             label = self._label(host)
-            if found.took_s is not None:
-                text = phrases.cut(label + found.end, width)
-                lines.append(painted(text, "bad" if found.failure else "quiet"))
+            if pulls.took_s is not None:
+                text = phrases.cut(label + pulls.end, width)
+                lines.append(painted(text, "bad" if pulls.failure else "quiet"))
             else:
-                lines.append(total_line(label.rstrip(), found.sums, found.words, width))
+                lines.append(total_line(label.rstrip(), pulls.sums, pulls.words, width))
         if most and len(shown) < len(order):
             lines.append(f"… {len(order) - len(shown)} more")
         return lines
@@ -122,15 +122,15 @@ class HostPulls:
         return total_line("Total", self._sum(), self._counts(), width)
 
     def _counts(self) -> list[str]:
-        ended = [found for found in self._hosts.values() if found.took_s is not None]
-        failed = sum(bool(found.failure) for found in ended)
+        ended = [pulls for pulls in self._hosts.values() if pulls.took_s is not None]
+        failed = sum(bool(pulls.failure) for pulls in ended)
         words = [f"{len(ended) - failed}/{plural(len(self._hosts), 'host')}"]
         return [*words, f"{failed} failed"] if failed else words
 
     def _sum(self) -> Sums:
         """Return the sums over all hosts; the time left is that of the slowest."""
-        every = [found.sums for found in self._hosts.values()]
-        busy = [found.sums for found in self._hosts.values() if found.took_s is None]
+        every = [pulls.sums for pulls in self._hosts.values()]
+        busy = [pulls.sums for pulls in self._hosts.values() if pulls.took_s is None]
         rates = [sums.rate for sums in busy if sums.rate is not None]
         etas = [sums.eta_s for sums in busy]
         known = [eta_s for eta_s in etas if eta_s is not None]

@@ -32,7 +32,7 @@ def layer(name: str, digest: str) -> str:
         return short_digest(digest or name)
     name = clean(name)
     shorter = (name, name.replace(" of ", "/"), name.rpartition(" ")[2])
-    return next((one for one in shorter if width(one) <= DIGEST_WIDTH), name[:DIGEST_WIDTH])
+    return next((text for text in shorter if width(text) <= DIGEST_WIDTH), name[:DIGEST_WIDTH])
 
 
 def short_image(reference: str) -> str:
@@ -71,12 +71,12 @@ def sentence(verb: str, sums: Sums, *more: str) -> str:
 
 
 def fields(sums: Sums) -> dict[str, Any]:
-    found: dict[str, Any] = {"progress": sums.progress, "total": sums.total}
+    document: dict[str, Any] = {"progress": sums.progress, "total": sums.total}
     if sums.extracted_total:
-        found |= {"extracted": sums.extracted, "extracted_total": sums.extracted_total}
+        document |= {"extracted": sums.extracted, "extracted_total": sums.extracted_total}
     if sums.is_estimated:
-        found["extracted_estimated"] = True
-    return found
+        document["extracted_estimated"] = True
+    return document
 
 
 def speed(sums: Sums) -> dict[str, Any]:
@@ -131,7 +131,9 @@ def cut_name(name: str, columns: int) -> str:
         f"{short}{where if is_for else ''}",
         short,
     ]
-    return next((one for one in choices if width(one) <= columns), cut_middle(short, columns))
+    return next(
+        (choice for choice in choices if width(choice) <= columns), cut_middle(short, columns)
+    )
 
 
 def cut_middle(text: str, columns: int) -> str:

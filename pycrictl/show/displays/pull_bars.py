@@ -135,9 +135,9 @@ def pool(pulls: Sequence[PullState], slots: int, width: int) -> list[Meter | str
     hidden = len(claims) - sum(map(len, chosen.values()))
     names = {pull.name: per_image.name(pull) for pull in unfinished if pull.name in chosen}
     flat = [
-        phrases.width(names[one.name])
-        for one in unfinished
-        if one.name in names and not one.has_layers
+        phrases.width(names[pull.name])
+        for pull in unfinished
+        if pull.name in names and not pull.has_layers
     ]
     name_width = min(max(flat, default=0), width // 3)
     lines: list[Meter | str] = []

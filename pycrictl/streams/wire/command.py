@@ -102,7 +102,7 @@ class RemoteCommand:
         self._tries_left = _MAX_TRIES
         self._is_reported = False
         wanted = {Channel.STDOUT: streams.stdout, Channel.STDERR: streams.stderr}
-        self._outputs = frozenset(each for each in wanted if wanted[each])
+        self._outputs = frozenset(stream for stream in wanted if wanted[stream])
         self._still_sending: set[int] = {Channel.ERROR, *self._outputs}
         self._events: list[Event] = []
 

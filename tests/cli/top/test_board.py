@@ -155,11 +155,11 @@ def test_bars() -> None:
 def test_rows_of_another_host_are_those_that_it_shows() -> None:
     """Without the numbers of pulls, which its words have."""
     row = BoardRow(
-        *("ns/p", "main", "1" * 64, "a:1", State.PULLING, "pulling", "25 %, 1 of 4 B"),
+        "ns/p", "main", "1" * 64, "a:1", State.PULLING, "pulling", "25 %, 1 of 4 B",
         severity_key=(-3, -5),
         restarts=4,
         usage=Usage(0.5, 1000),
-    )
+    )  # fmt: skip
     pull = PullState(image="a:1", sums=Sums(progress=1, total=4, count=1))
     board = Board("n1", "containerd", 1.0, pods=1, rows=(replace(row, pull=pull),))
     (found,) = rows_in(json.loads(json.dumps(board.document())), "h1")

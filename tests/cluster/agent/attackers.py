@@ -62,11 +62,11 @@ class Hands:
         commands = (
             [*words.split(), key, "-subj", subject, "-out", request],
             [
-                *("x509", "-req", "-days", str(days), "-in", request, "-extfile", str(extension)),
-                *("-CA", authority.ca, "-CAkey", authority.key("ca"), "-set_serial", "7"),
-                *("-out", made),
+                "x509", "-req", "-days", str(days), "-in", request, "-extfile", str(extension),
+                "-CA", authority.ca, "-CAkey", authority.key("ca"), "-set_serial", "7",
+                "-out", made,
             ],
-        )
+        )  # fmt: skip
         for command in commands:
             subprocess.run(["openssl", *command], check=True, capture_output=True)
         return made, key

@@ -46,10 +46,10 @@ def running(
 ) -> Iterator[Program]:
     log = cluster.folder / "agent.log"
     words = [
-        *(sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1"),
-        *("--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig")),
+        sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1",
+        "--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig"),
         *("--peer-token", str(cluster.folder / "token"), *flags),
-    ]
+    ]  # fmt: skip
     with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr, text=True) as process:
         program = Program(process, log)
         try:

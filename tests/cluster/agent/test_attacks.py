@@ -26,12 +26,12 @@ from tests.waiting import wait_until
 BASE = f"/apis/{AUDIENCE}/v1alpha1"
 PULLS = f"{BASE}/imagepulls"
 OF_PROXY = (
-    *("/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true"),
-    *("/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls"),
+    "/apis", f"/apis/{AUDIENCE}", BASE, PULLS, f"{PULLS}?watch=true",
+    "/openapi/v3", f"/openapi/v3{BASE}", f"{BASE}/namespaces/default/imagepulls",
     *(f"{BASE}/namespaces/default/{each}" for each in ("imagepulls/web.main", "pods/web")),
     f"{BASE}/namespaces/default/pods/web/imagepullprogress",
     f"{BASE}/watch/namespaces/default/pods/web/imagepullprogress",
-)
+)  # fmt: skip
 OF_PEERS = ("/node/v1alpha1/pulls", "/node/v1alpha1/pods/default/web/imagepullprogress")
 OF_KUBELET = "/imagePullProgress/default/web"
 OF_NOBODY = ("/", "/metrics", "/nosuch", "/version", "/node", "/debug", f"{OF_KUBELET}/main")

@@ -126,8 +126,8 @@ def test_a_stream_of_another_node(cluster: Cluster) -> None:
     cluster.add_pod("later", node="")
     later = cluster.get("namespaces/default/pods/later/imagepullprogress")
     assert (later.status, later.document["message"]) == (
-        *(400, "pod later does not have a host assigned"),
-    )
+        400, "pod later does not have a host assigned",
+    )  # fmt: skip
 
 
 def pull(pulls: Any, *reports: Report) -> None:

@@ -50,8 +50,8 @@ def test_a_watch_goes_on_where_a_list_ended(cluster: Cluster) -> None:
     cluster.api.objects.remove("", "pods", "default", "gone")
     found = events(cluster, f"resourceVersion={version}")
     assert sorted(names(found)) == [
-        *(("ADDED", "db.main"), ("DELETED", "gone.main"), ("MODIFIED", "web.main")),
-    ]
+        ("ADDED", "db.main"), ("DELETED", "gone.main"), ("MODIFIED", "web.main"),
+    ]  # fmt: skip
     versions = [int(one["object"]["metadata"]["resourceVersion"]) for one in found]
     assert versions == sorted(versions)
     assert versions[0] > int(version)

@@ -14,9 +14,9 @@ from typing import Any
 LIMIT_S = 60
 SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
 _NAMES = (
-    *("kubectl-image_pull_progress", "kubectl-why"),
-    *("kubectl_complete-image_pull_progress", "kubectl_complete-container_cp"),
-)
+    "kubectl-image_pull_progress", "kubectl-why",
+    "kubectl_complete-image_pull_progress", "kubectl_complete-container_cp",
+)  # fmt: skip
 
 
 @dataclass

@@ -74,13 +74,13 @@ class Agents:
         ``endpoint`` is the node's runtime; the default is that of the cluster's own node.
         """
         command = [
-            *(sys.executable, "-m", module),
-            *("-r", endpoint or self._cluster.lab.node.endpoint),
-            *("agent", "--listen", f"{address}:{PORT}", "--node-name", node),
-            *("--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token)),
-            *("--peer-namespace", NAMESPACE, "--log-level", "info"),
+            sys.executable, "-m", module,
+            "-r", endpoint or self._cluster.lab.node.endpoint,
+            "agent", "--listen", f"{address}:{PORT}", "--node-name", node,
+            "--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token),
+            "--peer-namespace", NAMESPACE, "--log-level", "info",
             *("--metrics-listen", f"{address}:{PORT + 1}", *flags),
-        ]
+        ]  # fmt: skip
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")
         self._daemons[node].start(lambda: is_ready(address), timeout_s=START_S)
         if serves:

@@ -75,9 +75,9 @@ def node_of(cluster: Cluster, *, is_proxied: bool) -> Iterator[Node]:
         return
     flags = ["--max-parallel-image-pulls", str(LIMIT), "--state-dir", str(cluster.folder / "px")]
     command = [
-        *(sys.executable, "-m", "pycrictl", "proxy", "--upstream", f"unix://{SOCKET}"),
+        sys.executable, "-m", "pycrictl", "proxy", "--upstream", f"unix://{SOCKET}",
         *("--metrics-listen", METRICS, *flags),
-    ]
+    ]  # fmt: skip
     proxy = Daemon(command, cluster.folder / "proxy.log")
     proxy.start(lambda: Path(ADMIN).exists() and Path(ENDPOINT.removeprefix("unix://")).exists())
     try:

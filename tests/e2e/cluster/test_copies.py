@@ -107,9 +107,9 @@ def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
     ):
         copies = (to, back)
         cuts: tuple[Callable[[], object], ...] = (
-            *(lambda: restart_api(cluster), lambda: agents.restart(NODE, ADDRESS)),
-            *(lambda: kill(copies), away, lambda: sleep(copies)),
-        )
+            lambda: restart_api(cluster), lambda: agents.restart(NODE, ADDRESS),
+            lambda: kill(copies), away, lambda: sleep(copies),
+        )  # fmt: skip
         for number, cut in enumerate(cuts):
 
             def is_due(share: float = (number + 0.5) / 6) -> bool:

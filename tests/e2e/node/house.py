@@ -133,14 +133,14 @@ class House:
         environ: Mapping[str, str] | None = None,
     ) -> subprocess.Popen[str]:
         return self._machine.start(
-            *("bash", "-o", "pipefail", "-c", line),
+            "bash", "-o", "pipefail", "-c", line,
             folder=self.folder,
             environ={"HOME": str(self.folder.parent), **(environ or {})},
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             start_new_session=True,
-        )
+        )  # fmt: skip
 
     # What is on the node
 

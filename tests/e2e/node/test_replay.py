@@ -96,10 +96,10 @@ UNORDERED: Final = re.compile(r"crictl (rm|rmp|rmi|stop|stats|exec --name)\b")
 """Commands whose order of output depends on what ends first, the runtime's list, or IDs."""
 
 SLOW: Final = (
-    *("exec-sync-timeout", "logs-follow-sigint", "portforward-sigint"),
-    *("noconfig-debug-retry", "noconfig-flag-endpoint-nosocket"),
-    *("stats-all", "stats-id", "stats-pod", "stats-positional"),
-)
+    "exec-sync-timeout", "logs-follow-sigint", "portforward-sigint",
+    "noconfig-debug-retry", "noconfig-flag-endpoint-nosocket",
+    "stats-all", "stats-id", "stats-pod", "stats-positional",
+)  # fmt: skip
 """Recordings that wait for seconds and change nothing: they run in parallel with the others."""
 
 MEASURED: Final = ("stats", "t-stats", "imagefsinfo")

@@ -94,9 +94,9 @@ def test_aliases_of_an_image_have_one_slot_and_each_its_own_call(
     gate.open.set()
     # Each caller gets the response to its own request.
     assert [future.result(60).image_ref for future in futures] == [
-        *("ref of busybox", "ref of docker.io/library/busybox:latest", "ref of busybox"),
-        *("ref of docker.io/busybox", "ref of busybox:1"),
-    ]
+        "ref of busybox", "ref of docker.io/library/busybox:latest", "ref of busybox",
+        "ref of docker.io/busybox", "ref of busybox:1",
+    ]  # fmt: skip
     passwords = [call.request.auth.password for call in pulls(fake)]
     assert sorted(passwords) == ["", "", "", "one", "two"]
     assert "one" not in proxy.log()

@@ -262,9 +262,9 @@ def test_streams_under_way_are_never_sent_away(monkeypatch: pytest.MonkeyPatch) 
 
 
 _UPGRADE = (
-    *("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13"),
+    "Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-)
+)  # fmt: skip
 _CLOSE = b"\x88\x82" + bytes(4) + b"\x03\xe8"
 
 

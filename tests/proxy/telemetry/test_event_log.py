@@ -79,9 +79,9 @@ def test_other_names_in_the_log_change_no_metric(caplog: pytest.LogCaptureFixtur
     text, lines = told(dict(NAMES), caplog)
     other_text, other_lines = told({kind: f"other_{kind.__name__}" for kind in NAMES}, caplog)
     assert lines == [
-        *("pull", "pull", "copy", "copy", "stream"),
-        *("handed_over", "not_handed_over", "took_over"),
-    ]
+        "pull", "pull", "copy", "copy", "stream",
+        "handed_over", "not_handed_over", "took_over",
+    ]  # fmt: skip
     assert len(other_lines) == len(lines)
     assert all(line.startswith("other_") for line in other_lines)
     assert text == other_text

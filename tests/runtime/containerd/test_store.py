@@ -51,10 +51,10 @@ GOOD: dict[str, Any] = {"config": {"digest": A, "size": 7}, "layers": [{"digest"
 
 BAD_CONFIGS: list[Any] = [None, {"digest": "nonsense"}, {"digest": 5}]
 BAD_LAYERS: list[Any] = [
-    *({}, [B], [{"digest": B}], GOOD["layers"] * 10_001),
+    {}, [B], [{"digest": B}], GOOD["layers"] * 10_001,
     *([{"digest": B, "size": size}] for size in ("1", True, 1.0, -1, 2**63)),
     *([{"digest": digest, "size": 1}] for digest in (f"{B}\n", "../../etc")),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ _SCHEMA: Final = f"/openapi/v3/apis/{GROUP_VERSION}"
 
 def _read() -> dict[str, Document]:
     content = Path(__file__).with_name("discovery.json").read_bytes()
-    found: dict[str, Document] = json.loads(content)
+    document: dict[str, Document] = json.loads(content)
     # Clients cache a document by its URL, so the hash in it changes when the document does.
     digest = hashlib.sha256(content).hexdigest()[:32].upper()
     url = {"serverRelativeURL": f"{_SCHEMA}?hash={digest}"}
-    return found | {"/openapi/v3": {"paths": {_SCHEMA.removeprefix("/openapi/v3/"): url}}}
+    return document | {"/openapi/v3": {"paths": {_SCHEMA.removeprefix("/openapi/v3/"): url}}}
 
 
 DOCUMENTS: Final = _read()

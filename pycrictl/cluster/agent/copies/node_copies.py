@@ -59,7 +59,7 @@ class NodeCopies(Copies[NodeCopy]):
     """The copies of this node.
 
     Args:
-        folder: for the archives of copies out of containers.
+        folder: where archives of copies out of containers are kept.
         open_client: connects to the runtime.
         audit: called with the end of each copy, refused ones included.
     """

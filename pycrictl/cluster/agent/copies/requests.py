@@ -202,7 +202,7 @@ class CopyEnded(NamedTuple):
     Attributes:
         pod: NAMESPACE/NAME.
         end: a state in which a copy is over (``copy.service.life``).
-        size_bytes: of its archive, as announced or made.
+        size_bytes: the archive's size, as announced or made.
         moved_bytes: how much of that was delivered.
         error: why it failed or was refused.
     """

@@ -219,7 +219,7 @@ class CopyRoutes:
     """Answers requests about copies.
 
     Attributes:
-        copies: of this node; None if it offers none.
+        copies: the copies of this node; None if it offers none.
         audit: called with copies that users may not make.
         is_off: refuse all requests about pods of this node.
     """

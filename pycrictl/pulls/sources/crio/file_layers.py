@@ -107,7 +107,9 @@ class FileLayers:
                 layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
 
     def finish(self, stored: Mapping[str, StoredLayer]) -> None:
-        self._sizes = self._sizes or {digest: one.size_bytes for digest, one in stored.items()}
+        self._sizes = self._sizes or {
+            digest: stored_layer.size_bytes for digest, stored_layer in stored.items()
+        }
         self._identify(is_over=True)
         for layer in self.unsettled:
             layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
@@ -141,14 +143,16 @@ class FileLayers:
         unknown = []
         for layer in self._fetched.values():
             if not layer.digest and layer.is_complete:
-                layer.digest = next((one for one in left if left[one] == layer.progress), "")
+                layer.digest = next(
+                    (digest for digest in left if left[digest] == layer.progress), ""
+                )
                 layer.size_bytes = left.pop(layer.digest, layer.size_bytes)
             if not layer.digest:
                 unknown.append(layer)
         pairs = list(zip(unknown, left, strict=False))
         if any(layer.progress > left[digest] for layer, digest in pairs):
             unknown.sort(key=lambda layer: -layer.progress)
-            pairs = list(zip(unknown, sorted(left, key=lambda one: -left[one]), strict=False))
+            pairs = list(zip(unknown, sorted(left, key=lambda digest: -left[digest]), strict=False))
         for layer, digest in pairs:
             layer.size_bytes = left[digest]
             layer.digest = digest if is_over else ""

@@ -51,21 +51,21 @@ class BlobFile(NamedTuple):
 
 def open_blobs(pid: int) -> dict[str, set[int]]:
     """Return the numbers of the files a process is writing, by directory as the process sees it."""
-    found: dict[str, set[int]] = {}
+    blobs: dict[str, set[int]] = {}
     folder = f"/proc/{pid}/fd"
     try:
         names = os.listdir(folder)  # noqa: PTH208  # pathlib takes five times as long
     except FileNotFoundError:  # it has just ended
-        return found
+        return blobs
     for name in names:
         with suppress(OSError):  # closed meanwhile
             target = os.readlink(f"{folder}/{name}")  # noqa: PTH115  # as above
             if (blob := _BLOB.fullmatch(target)) is not None:
-                numbers = found.setdefault(blob[1], set())
+                numbers = blobs.setdefault(blob[1], set())
                 # The link's mode shows how the file is open: unpacking opens it for reading.
                 if os.lstat(f"{folder}/{name}").st_mode & stat.S_IWUSR:
                     numbers.add(int(blob[2]))
-    return found
+    return blobs
 
 
 def root_of(pid: int) -> str:
@@ -82,20 +82,20 @@ def read_folder(folder: str, open_numbers: set[int]) -> list[BlobFile] | None:
     The image's config, which also becomes a file, is left out. ``open_numbers`` are the files that
     were being written a moment before.
     """
-    found: list[BlobFile] = []
+    files: list[BlobFile] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if not entry.name.isdecimal() or len(found) == _MOST_FILES:
+                if not entry.name.isdecimal() or len(files) == _MOST_FILES:
                     continue
                 with suppress(FileNotFoundError):
                     facts, number = entry.stat(follow_symlinks=False), int(entry.name)
                     if facts.st_size > _DOCUMENT_BYTES or not _is_document(entry.path):
                         is_open = number in open_numbers
-                        found.append(BlobFile(number, facts.st_size, is_open, facts.st_mtime))
+                        files.append(BlobFile(number, facts.st_size, is_open, facts.st_mtime))
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return sorted(found)
+    return sorted(files)
 
 
 def _is_document(path: str) -> bool:
@@ -142,19 +142,19 @@ class Storage:
         self._known: dict[str, tuple[tuple[int, int, int], list[Any]]] = {}
 
     def layers(self) -> dict[str, StoredLayer]:
-        return {one.digest: one for one in self._list("layer", _layer) if one.digest}
+        return {layer.digest: layer for layer in self._list("layer", _layer) if layer.digest}
 
     def images(self) -> list[StoredImage]:
         return [image for image in self._list("image", _image) if image.id]
 
     def layers_of(self, image: StoredImage) -> dict[str, StoredLayer]:
-        by_name = {one.name: one for one in self._list("layer", _layer)}
-        found: list[StoredLayer] = []
+        by_name = {layer.name: layer for layer in self._list("layer", _layer)}
+        chain: list[StoredLayer] = []
         name = image.top
         while (layer := by_name.pop(name, None)) is not None:  # each once, even in a cycle
-            found.append(layer)
+            chain.append(layer)
             name = layer.parent
-        return {layer.digest: layer for layer in reversed(found) if layer.digest}
+        return {layer.digest: layer for layer in reversed(chain) if layer.digest}
 
     def _list(self, kind: str, read: Callable[[dict[str, Any]], T]) -> list[T]:
         with suppress(OSError, ValueError):
@@ -164,7 +164,7 @@ class Storage:
                 is_known = kind in self._known and self._known[kind][0] == stamp
                 if not is_known and facts.st_size <= _LIST_BYTES:
                     document = parse(path.read_bytes())
-                    self._known[kind] = stamp, [read(one) for one in mappings(document)]
+                    self._known[kind] = stamp, [read(item) for item in mappings(document)]
         return self._known[kind][1] if kind in self._known else []
 
 
@@ -235,8 +235,8 @@ class CrioProcess:
 
 
 def children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for file in Path(f"/proc/{pid}/task").glob("*/children"):
-            found += map(int, file.read_text().split())
-    return found
+            pids += map(int, file.read_text().split())
+    return pids

@@ -89,10 +89,10 @@ class PullFolder:
         images = self.owner.storage.images()
         if (manifest := self.manifest) is not None:
             wanted = manifest.config.digest.partition(":")[2]
-            if found := [image for image in images if image.id == wanted]:
-                return found[0]
+            if fitting := [image for image in images if image.id == wanted]:
+                return fitting[0]
         for image in images:
-            is_its = self.is_unknown or any(may_be(self.image, one) for one in image.names)
+            is_its = self.is_unknown or any(may_be(self.image, name) for name in image.names)
             if is_its and image not in self.images_before:
                 return image
         return None
@@ -120,7 +120,7 @@ class CrioWatcher:
         self._expected.append(expected)
 
     def forget(self, expected: Expected) -> None:
-        self._expected = [one for one in self._expected if one is not expected]
+        self._expected = [other for other in self._expected if other is not expected]
 
     def ended(self, image: str, started_s: float) -> None:
         """Return None: a finished pull leaves no times behind."""
@@ -135,9 +135,9 @@ class CrioWatcher:
         self._find_folders(owner, wall_s)
         ended = []
         for pull in sorted(self._pulls.values(), key=lambda pull: pull.started_s):
-            found = files.read_folder(pull.folder, pull.open_numbers)
+            blobs = files.read_folder(pull.folder, pull.open_numbers)
             is_orphan = owner.pid != pull.owner.pid
-            if found is None or is_orphan:
+            if blobs is None or is_orphan:
                 ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
                 continue
             if not pull.image:
@@ -146,7 +146,7 @@ class CrioWatcher:
             if pull.layers is None and pull.image and is_known:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
             if pull.layers is not None:
-                pull.layers.update(found, owner.storage.layers(), wall_s)
+                pull.layers.update(blobs, owner.storage.layers(), wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
                 tracker.apply(pull.state(), now=now)
@@ -187,22 +187,28 @@ class CrioWatcher:
     def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
         """Return the images that ``pull`` may be for, or else those that pods wait for."""
         expected = [
-            one for one in self._expected if one.lease_id is None and one.since_s <= pull.started_s
+            item
+            for item in self._expected
+            if item.lease_id is None and item.since_s <= pull.started_s
         ]
-        known = [one.image for one in self._pulls.values()] + [one.reference for one in expected]
+        known = [item.image for item in self._pulls.values()] + [
+            item.reference for item in expected
+        ]
         logged = [
-            one
-            for one in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
-            if one.since_s <= pull.started_s and not is_among(one.reference, filter(None, known))
+            item
+            for item in pulls_in_log(self._read_log(wall_s - _HISTORY_S))
+            if item.since_s <= pull.started_s and not is_among(item.reference, filter(None, known))
         ]
         # An older one may have failed, which is not logged.
-        young = [one for one in logged if pull.started_s - one.since_s < _SOON_S]
-        found = [*expected, *young] or logged
-        if not found and self.owners is not None:
+        young = [item for item in logged if pull.started_s - item.since_s < _SOON_S]
+        candidates = [*expected, *young] or logged
+        if not candidates and self.owners is not None:
             known += [name for image in pull.owner.storage.images() for name in image.names]
-            wanted = (one for one in self.owners.wanted() if not is_among(one, filter(None, known)))
-            found = [Expected(one, 0.0) for one in wanted]
-        return found
+            wanted = (
+                item for item in self.owners.wanted() if not is_among(item, filter(None, known))
+            )
+            candidates = [Expected(item, 0.0) for item in wanted]
+        return candidates
 
     def _end(
         self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
@@ -228,15 +234,15 @@ def pulls_in_log(lines: Iterable[journal.JournalLine]) -> list[Expected]:
     CRI-O writes ``msg="Pulling image: REF" … id=…`` and ``msg="Pulled image: …" … id=…`` at its
     usual level, in logrus's logfmt or JSON.
     """
-    found: dict[str, Expected] = {}
+    begun: dict[str, Expected] = {}
     for line in lines:
         event, call = _EVENT.search(line.message), _CALL.search(line.message)
         if event is None or call is None:
             continue
-        found.pop(call[1], None)
+        begun.pop(call[1], None)
         if event["begun"]:
-            found[call[1]] = Expected(event["begun"], line.at_s)
-    return list({one.reference: one for one in found.values()}.values())
+            begun[call[1]] = Expected(event["begun"], line.at_s)
+    return list({expected.reference: expected for expected in begun.values()}.values())
 
 
 def open_crio(

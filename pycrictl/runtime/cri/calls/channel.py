@@ -198,8 +198,8 @@ class GrpcCall:
         elif code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
             obstacle = self._channel.look(min(max(left_s, LAST_LOOK_S), _LOOK_S))
-        found = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
-        self.status = Status(code, details, obstacle, int(found[1]) if found else 0)
+        match = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
+        self.status = Status(code, details, obstacle, int(match[1]) if match else 0)
 
 
 def _library() -> Any:

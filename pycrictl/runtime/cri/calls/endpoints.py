@@ -100,17 +100,17 @@ def find(timeout_s: float, endpoints: Sequence[str] = ENDPOINTS) -> CriClient:
     hint = ""
     for endpoint in endpoints:
         path = noderoot.locate(endpoint.removeprefix("unix://"))
-        found = _probe(path, timeout_s)
+        answer = _probe(path, timeout_s)
         if log := call_log():
-            said = found.reason if isinstance(found, Obstacle) else "it answers"
+            said = answer.reason if isinstance(answer, Obstacle) else "it answers"
             log.debug("= no endpoint is configured; unix://%s: %s", path, said)
-        if isinstance(found, CriClient):
-            return found
-        if found.reason == MISSING:
+        if isinstance(answer, CriClient):
+            return answer
+        if answer.reason == MISSING:
             missing.append(f"unix://{path}")
         else:
-            failures.append(f"unix://{path} ({found.reason})")
-            hint = hint or found.hint
+            failures.append(f"unix://{path} ({answer.reason})")
+            hint = hint or answer.hint
     if missing:
         failures.append(f"no such file: {', '.join(missing)}")
     raise ConnectError(

@@ -34,14 +34,14 @@ class CriMethod(NamedTuple):
 def method(name: str) -> CriMethod:
     """Return the call of that name; a KeyError is a bug of the caller."""
     for service in cri_pb2.DESCRIPTOR.services_by_name.values():
-        found = service.methods_by_name.get(name)
-        if found is not None:
+        described = service.methods_by_name.get(name)
+        if described is not None:
             return CriMethod(
                 name=name,
                 path=f"/{service.full_name}/{name}",
-                request_type=getattr(cri_pb2, found.input_type.name),
-                response_type=getattr(cri_pb2, found.output_type.name),
-                is_stream=bool(found.server_streaming),
+                request_type=getattr(cri_pb2, described.input_type.name),
+                response_type=getattr(cri_pb2, described.output_type.name),
+                is_stream=bool(described.server_streaming),
             )
     raise KeyError(name)
 

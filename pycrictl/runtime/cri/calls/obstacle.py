@@ -129,7 +129,7 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
 
 def _kind_of_file(path: str) -> str | None:
     """Return what ``path`` is if not a socket: Linux refuses connections to other files, too."""
-    found = Path(path)
-    if found.is_socket() or not found.exists():
+    file = Path(path)
+    if file.is_socket() or not file.exists():
         return None
-    return "a directory" if found.is_dir() else "a file"
+    return "a directory" if file.is_dir() else "a file"

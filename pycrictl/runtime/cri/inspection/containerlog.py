@@ -185,15 +185,17 @@ class PodLogs:
         if not pods:
             raise NotFound("no pod is selected", hint="'pycrictl pods' lists the pods of the node")
         newest = {
-            each.id: each
+            container.id: container
             for pod in pods
-            for each in lookup.containers_of(pod)
-            if not previous or each.metadata.attempt
+            for container in lookup.containers_of(pod)
+            if not previous or container.metadata.attempt
         }
         self._note(pods, lookup.containers)
         # Exited containers are earlier attempts or shown here: ``new`` must not return them.
         self._known |= {
-            each.id for each in lookup.containers if each.state == cri_pb2.CONTAINER_EXITED
+            container.id
+            for container in lookup.containers
+            if container.state == cri_pb2.CONTAINER_EXITED
         }
         return list(self._logs(lookup, newest.values(), previous=previous))
 
@@ -207,9 +209,9 @@ class PodLogs:
             self._note(pods, lookup.containers)
             sandboxes = {pod.id for pod in pods}
             started = [
-                each
-                for each in lookup.containers
-                if each.pod_sandbox_id in sandboxes and each.id not in self._known
+                container
+                for container in lookup.containers
+                if container.pod_sandbox_id in sandboxes and container.id not in self._known
             ]
         return list(self._logs(lookup, started))
 
@@ -223,19 +225,21 @@ class PodLogs:
 
     def _note(self, pods: list[cri_pb2.PodSandbox], containers: list[cri_pb2.Container]) -> None:
         self._is_ready = any(pod.state == cri_pb2.SANDBOX_READY for pod in pods)
-        self._running = {each.id for each in containers if each.state == cri_pb2.CONTAINER_RUNNING}
+        self._running = {
+            container.id for container in containers if container.state == cri_pb2.CONTAINER_RUNNING
+        }
 
     def _logs(
         self, lookup: Lookup, containers: Iterable[cri_pb2.Container], *, previous: bool = False
     ) -> Iterator[ContainerLog]:
-        for each in sorted(containers, key=lambda each: each.created_at):
-            is_other = self.pods.container not in ("", each.metadata.name)
-            if is_other or each.state == cri_pb2.CONTAINER_CREATED:
+        for container in sorted(containers, key=lambda container: container.created_at):
+            is_other = self.pods.container not in ("", container.metadata.name)
+            if is_other or container.state == cri_pb2.CONTAINER_CREATED:
                 continue
-            self._known.add(each.id)
-            name = lookup.full_name(each)
+            self._known.add(container.id)
+            name = lookup.full_name(container)
             try:
-                log = container_log(self.client, each.id, previous=previous)
+                log = container_log(self.client, container.id, previous=previous)
                 yield replace(log, name=name)
             except PycrictlError as error:
                 self.warn(f"{name}: {error.message}")

@@ -55,7 +55,7 @@ def measure(
         if isinstance(fault, _ABOUT_ALL):
             raise
         answers = list(call_each(client, name, _requests(client, condition)))
-        stats = [one.stats for one in answers if not isinstance(one, PycrictlError)]
+        stats = [answer.stats for answer in answers if not isinstance(answer, PycrictlError)]
         if not stats:
             raise
         failures = [
@@ -63,7 +63,7 @@ def measure(
             for answer in answers  # NotFound: gone, or not running
             if isinstance(answer, PycrictlError) and not isinstance(answer, NotFound)
         ]
-    return Sample(sorted(stats, key=lambda each: each.attributes.id), tuple(failures))
+    return Sample(sorted(stats, key=lambda item: item.attributes.id), tuple(failures))
 
 
 def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Message]]:
@@ -74,6 +74,6 @@ def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Mess
             what = f"pod {pod.id[:SHOWN_ID_CHARS]} ({pod.metadata.name})"
             yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)
         return
-    for each in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
-        what = f"container {each.id[:SHOWN_ID_CHARS]} ({each.metadata.name})"
-        yield what, cri_pb2.ContainerStatsRequest(container_id=each.id)
+    for container in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
+        what = f"container {container.id[:SHOWN_ID_CHARS]} ({container.metadata.name})"
+        yield what, cri_pb2.ContainerStatsRequest(container_id=container.id)

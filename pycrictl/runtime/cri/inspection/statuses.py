@@ -94,11 +94,11 @@ def pod_addresses(client: CriClient, pods: Iterable[cri_pb2.PodSandbox]) -> dict
 _REQUIRED: Final = {
     cri_pb2.VersionResponse: ("version", "runtime_name", "runtime_version", "runtime_api_version"),
     cri_pb2.PodSandboxStatus: (
-        *("id", "metadata.name", "metadata.namespace", "metadata.uid", "created_at"),
+        "id", "metadata.name", "metadata.namespace", "metadata.uid", "created_at",
     ),
     cri_pb2.ContainerStatus: ("id", "metadata.name", "created_at", "image.image", "image_ref"),
     cri_pb2.Image: ("id", "size"),
-}
+}  # fmt: skip
 
 _CONDITIONS: Final = 2
 """The API requires RuntimeReady and NetworkReady."""
@@ -128,32 +128,32 @@ _MESSAGE_PATH: Final = "io.kubernetes.container.terminationMessagePath"
 
 
 def attempt_before(
-    client: CriClient, one: cri_pb2.ContainerStatus, lookup: lookup.Lookup
+    client: CriClient, status: cri_pb2.ContainerStatus, lookup: lookup.Lookup
 ) -> cri_pb2.ContainerStatus | None:
     """Return the last attempt before one, in any sandbox of its pod; None if it is gone."""
-    of = {each.id: each.pod_sandbox_id for each in lookup.containers}
-    uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(one.id)}
+    of = {container.id: container.pod_sandbox_id for container in lookup.containers}
+    uids = {pod.metadata.uid for pod in lookup.pods if pod.id == of.get(status.id)}
     sandboxes = {pod.id for pod in lookup.pods if pod.metadata.uid in uids}
     earlier = [
-        each
-        for each in lookup.containers
-        if each.metadata.name == one.metadata.name
-        and each.pod_sandbox_id in sandboxes
-        and each.id != one.id
-        and each.state == cri_pb2.CONTAINER_EXITED
+        container
+        for container in lookup.containers
+        if container.metadata.name == status.metadata.name
+        and container.pod_sandbox_id in sandboxes
+        and container.id != status.id
+        and container.state == cri_pb2.CONTAINER_EXITED
     ]
-    newest = sorted(earlier, key=lambda each: each.created_at)[-1:]
-    ids = [each.id for each in newest]
+    newest = sorted(earlier, key=lambda container: container.created_at)[-1:]
+    ids = [container.id for container in newest]
     answers = read(client, "container", ids, is_listed=True)
     return next((answer.status for answer in answers), None)
 
 
-def termination_message(one: cri_pb2.ContainerStatus) -> str:
+def termination_message(status: cri_pb2.ContainerStatus) -> str:
     """Return the runtime's error, or what the container wrote where the kubelet reads it."""
-    path = one.annotations.get(_MESSAGE_PATH, "/dev/termination-log")
-    for mount in one.mounts:
-        if mount.container_path == path and not one.message:
+    path = status.annotations.get(_MESSAGE_PATH, "/dev/termination-log")
+    for mount in status.mounts:
+        if mount.container_path == path and not status.message:
             with suppress(OSError):
                 content = noderoot.read_named(noderoot.locate(mount.host_path))
                 return content[-MESSAGE_BYTES:].decode("utf-8", "replace")
-    return one.message
+    return status.message

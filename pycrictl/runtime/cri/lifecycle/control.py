@@ -51,8 +51,8 @@ def every(client: CriClient, kind: Kind, *, running: bool = False) -> list[Objec
     condition = cri_pb2.ContainerFilter()
     if running:
         condition.state.state = cri_pb2.CONTAINER_RUNNING
-    found = fetch.pods(client) if kind == "pod" else fetch.containers(client, condition)
-    return [ObjectRef(one.id, one.id) for one in found]
+    listed = fetch.pods(client) if kind == "pod" else fetch.containers(client, condition)
+    return [ObjectRef(item.id, item.id) for item in listed]
 
 
 def act(client: CriClient, name: str, target: ObjectRef, **fields: Any) -> Any:

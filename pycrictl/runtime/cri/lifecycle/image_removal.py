@@ -50,8 +50,8 @@ def find_images(client: CriClient, targets: Sequence[str]) -> list[ImageRemoval]
     return list(distinct.values())
 
 
-def remove_images(client: CriClient, found: Iterable[ImageRemoval]) -> Iterator[ImageRemoval]:
-    return each(client, _remove, found)
+def remove_images(client: CriClient, removals: Iterable[ImageRemoval]) -> Iterator[ImageRemoval]:
+    return each(client, _remove, removals)
 
 
 def _find(client: CriClient, target: str) -> ImageRemoval:
@@ -67,15 +67,17 @@ def _find(client: CriClient, target: str) -> ImageRemoval:
     return ImageRemoval(target, image)
 
 
-def _remove(client: CriClient, found: ImageRemoval) -> ImageRemoval:
-    if found.error is not None:
-        return found
-    request = cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=found.target))
+def _remove(client: CriClient, removal: ImageRemoval) -> ImageRemoval:
+    if removal.error is not None:
+        return removal
+    request = cri_pb2.RemoveImageRequest(image=cri_pb2.ImageSpec(image=removal.target))
     try:
-        client.call("RemoveImage", request, what=f"removing image {quote_reference(found.target)}")
+        client.call(
+            "RemoveImage", request, what=f"removing image {quote_reference(removal.target)}"
+        )
     except PycrictlError as error:
-        return replace(found, error=error)
-    return found
+        return replace(removal, error=error)
+    return removal
 
 
 def unused_images(

@@ -82,8 +82,8 @@ def newest_count(*, latest: bool, last: int) -> int | None:
     return 1 if latest else None
 
 
-def newest_first(found: Iterable[C], count: int | None = None) -> list[C]:
-    return sorted(found, key=lambda each: each.created_at, reverse=True)[:count]
+def newest_first(items: Iterable[C], count: int | None = None) -> list[C]:
+    return sorted(items, key=lambda item: item.created_at, reverse=True)[:count]
 
 
 def pattern(text: str, *, option: str) -> re.Pattern[str]:

@@ -88,20 +88,20 @@ class Lookup:
 
         NotFound suggests the nearest names; UsageError is raised if several pods match.
         """
-        found = self._match_pods(text)
-        if not found:
+        matches = self._match_pods(text)
+        if not matches:
             raise self._no_pod(text)
-        return self._only("pod", text, found)
+        return self._only("pod", text, matches)
 
     def find_container(self, text: str) -> cri_pb2.Container:
         """Return the container that a word refers to, the newest of several attempts.
 
         Exited containers of a pod count only if all have exited. Errors as ``find_pod``.
         """
-        found = self._match_containers(text)
-        if not found:
+        matches = self._match_containers(text)
+        if not matches:
             raise self._no_container(text)
-        return self._only("container", text, found)
+        return self._only("container", text, matches)
 
     def found(self, text: str, kind: Kind) -> ObjectRef:
         target = self.target(text, kind)
@@ -114,9 +114,9 @@ class Lookup:
         if re.fullmatch(WHOLE_ID, text):
             return ObjectRef(text, text)
         try:
-            found = self.find_pod(text) if kind == "pod" else self.find_container(text)
-            name = "" if found.id.startswith(text) else self._name(found)
-            return ObjectRef(text, found.id, name)
+            matched = self.find_pod(text) if kind == "pod" else self.find_container(text)
+            name = "" if matched.id.startswith(text) else self._name(matched)
+            return ObjectRef(text, matched.id, name)
         except Unimplemented:
             return ObjectRef(text, text)
         except (NotFound, UsageError) as error:
@@ -140,13 +140,13 @@ class Lookup:
 
     def named_pod(self, text: str) -> cri_pb2.PodSandbox | None:
         known = self._pods_by_id.values() if "/" in text else ()
-        return next((each for each in known if pod_name(each) == text), None)
+        return next((pod for pod in known if pod_name(pod) == text), None)
 
     def containers_of(self, pod: cri_pb2.PodSandbox) -> list[cri_pb2.Container]:
         """Return the newest attempt of each container of a pod, over all its sandboxes."""
         known = self._pods_by_id.values()
-        sandboxes = {each.id for each in known if pod_key(each) == pod_key(pod)}
-        return self._newest(each for each in self.containers if each.pod_sandbox_id in sandboxes)
+        sandboxes = {item.id for item in known if pod_key(item) == pod_key(pod)}
+        return self._newest(item for item in self.containers if item.pod_sandbox_id in sandboxes)
 
     def _match_pods(self, text: str) -> list[cri_pb2.PodSandbox]:
         pods = list(self._pods_by_id.values())
@@ -157,22 +157,26 @@ class Lookup:
 
     def _containers_named(self, text: str) -> list[cri_pb2.Container]:
         owner, slash, name = text.rpartition("/")
-        found = [each for each in self.containers if each.metadata.name == name]
+        matches = [container for container in self.containers if container.metadata.name == name]
         if slash:
             owners = {pod_key(pod) for pod in self._match_pods(owner)}
-            found = [each for each in found if self._key(each)[0] in owners]
-        found = self._newest(found)
+            matches = [container for container in matches if self._key(container)[0] in owners]
+        matches = self._newest(matches)
         for pod in pods_named(self._pods_by_id.values(), text):
-            found += [each for each in self._of_pod(pod, name) if each not in found]
+            matches += [
+                container for container in self._of_pod(pod, name) if container not in matches
+            ]
         return preferred(
-            found, self.full_name, lambda each: each.state == cri_pb2.CONTAINER_RUNNING
+            matches, self.full_name, lambda container: container.state == cri_pb2.CONTAINER_RUNNING
         )
 
     def _of_pod(self, pod: cri_pb2.PodSandbox, name: str) -> list[cri_pb2.Container]:
-        found = self.containers_of(pod)
-        of_name = [each for each in found if each.metadata.name == name]
-        lasting = [each for each in found if each.state != cri_pb2.CONTAINER_EXITED]
-        return of_name or lasting or found
+        containers = self.containers_of(pod)
+        of_name = [container for container in containers if container.metadata.name == name]
+        lasting = [
+            container for container in containers if container.state != cri_pb2.CONTAINER_EXITED
+        ]
+        return of_name or lasting or containers
 
     def _newest(self, containers: Iterable[cri_pb2.Container]) -> list[cri_pb2.Container]:
         newest: dict[tuple[str, str], cri_pb2.Container] = {}
@@ -188,16 +192,16 @@ class Lookup:
     def _name(self, thing: cri_pb2.Container | cri_pb2.PodSandbox) -> str:
         return pod_name(thing) if isinstance(thing, cri_pb2.PodSandbox) else self.full_name(thing)
 
-    def _only(self, kind: Kind, text: str, found: list[T]) -> T:
-        if len(found) == 1:
-            return found[0]
-        words: list[str] = [self._name(each) for each in found]
+    def _only(self, kind: Kind, text: str, matches: list[T]) -> T:
+        if len(matches) == 1:
+            return matches[0]
+        words: list[str] = [self._name(item) for item in matches]
         if len({*words}) < len(words):
-            pairs = zip(found, words, strict=True)
-            words = [f"{each.id[:SHOWN_ID_CHARS]} ({word})" for each, word in pairs]
-        more = f" and {len(found) - LISTED_MATCHES} more" if len(found) > LISTED_MATCHES else ""
+            pairs = zip(matches, words, strict=True)
+            words = [f"{item.id[:SHOWN_ID_CHARS]} ({word})" for item, word in pairs]
+        more = f" and {len(matches) - LISTED_MATCHES} more" if len(matches) > LISTED_MATCHES else ""
         listed = ", ".join(words[:LISTED_MATCHES])
-        raise UsageError(f"{quote(text)} matches {len(found)} {kind}s: {listed}{more}")
+        raise UsageError(f"{quote(text)} matches {len(matches)} {kind}s: {listed}{more}")
 
     def _no_pod(self, text: str) -> NotFound:
         hint = PODS_HINT
@@ -212,7 +216,7 @@ class Lookup:
     def _no_container(self, text: str) -> NotFound:
         owner = text.rpartition("/")[0]
         for pod in [*self._match_pods(text), *(self._match_pods(owner) if owner else ())]:
-            names = ", ".join(each.metadata.name for each in self.containers_of(pod))
+            names = ", ".join(container.metadata.name for container in self.containers_of(pod))
             there = f"its containers are {names}" if names else "it has no containers"
             found = f"there is a pod {pod_name(pod)}: {there}"
             return NotFound(f"no container {quote(text)}", hint=found)
@@ -226,12 +230,12 @@ class Lookup:
 def find_in_pod(client: CriClient, pod_sandbox_id: str, text: str) -> cri_pb2.Container | None:
     """Return the newest container of a sandbox with this name or ID prefix, if any."""
     condition = cri_pb2.ContainerFilter(pod_sandbox_id=pod_sandbox_id)
-    found = [
-        each
-        for each in fetch.containers(client, condition)
-        if each.metadata.name == text or each.id.startswith(text)
+    matches = [
+        container
+        for container in fetch.containers(client, condition)
+        if container.metadata.name == text or container.id.startswith(text)
     ]
-    return max(found, key=lambda each: each.created_at, default=None)
+    return max(matches, key=lambda container: container.created_at, default=None)
 
 
 def targets(
@@ -275,15 +279,15 @@ def match(things: Sequence[T], text: str, named: Callable[[], list[T]]) -> list[
     A short word such as ``db`` may match both as prefix and as name; both are returned, so the
     wrong one is not stopped by mistake.
     """
-    if exact := [each for each in things if each.id == text]:
+    if exact := [thing for thing in things if thing.id == text]:
         return exact
-    begun = [each for each in things if each.id.startswith(text)]
+    begun = [thing for thing in things if thing.id.startswith(text)]
     if len(begun) == 1 and len(text) >= _SURE_CHARS:
         return begun
-    found = named()
+    by_name = named()
     if len(begun) == 1:
-        return begun + [each for each in found if each.id != begun[0].id]
-    return found or begun
+        return begun + [thing for thing in by_name if thing.id != begun[0].id]
+    return by_name or begun
 
 
 def pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.PodSandbox]:
@@ -297,10 +301,10 @@ def pods_named(pods: Iterable[cri_pb2.PodSandbox], text: str) -> list[cri_pb2.Po
     )
 
 
-def preferred(found: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
+def preferred(matches: list[T], name: Callable[[T], str], is_alive: Callable[[T], bool]) -> list[T]:
     """Return the only live one of several objects with the same name, otherwise all of them."""
-    alive = [each for each in found if is_alive(each)]
-    return alive if len(alive) == 1 and len({*map(name, found)}) == 1 else found
+    alive = [item for item in matches if is_alive(item)]
+    return alive if len(alive) == 1 and len({*map(name, matches)}) == 1 else matches
 
 
 def pod_key(pod: cri_pb2.PodSandbox) -> str:

@@ -41,11 +41,11 @@ class Query(Generic[F]):
     newest: int | None
     image: str = ""
 
-    def select(self, found: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
+    def select(self, items: Iterable[T], namespace: Callable[[T], str]) -> list[T]:
         matching = [
-            one
-            for one in found
-            if self.name.search(one.metadata.name) and self.namespace.search(namespace(one))
+            item
+            for item in items
+            if self.name.search(item.metadata.name) and self.namespace.search(namespace(item))
         ]
         return newest_first(matching, self.newest)
 
@@ -89,16 +89,16 @@ def list_containers(
     ``images`` is a client of the image service, used only to resolve ``query.image``. The namespace
     is that of the labels, or unless ``labels_only``, of the pod sandbox.
     """
-    found = fetch.containers(client, select_by_id(client, query.condition))
+    containers = fetch.containers(client, select_by_id(client, query.condition))
     if query.image:
-        found = _of_image(images, found, query.image)
-    pods = {} if labels_only or not query.namespace.pattern else pods_of(client, found)
+        containers = _of_image(images, containers, query.image)
+    pods = {} if labels_only or not query.namespace.pattern else pods_of(client, containers)
 
     def namespace(container: cri_pb2.Container) -> str:
         pod = pods.get(container.pod_sandbox_id)
         return container.labels.get(NAMESPACE_LABEL, pod.namespace if pod else NO_NAMESPACE)
 
-    return query.select(found, namespace)
+    return query.select(containers, namespace)
 
 
 def pods_of(
@@ -116,19 +116,23 @@ def pods_of(
 def _of_image(
     images: CriClient, containers: Sequence[cri_pb2.Container], image: str
 ) -> list[cri_pb2.Container]:
-    ids = {reference: found.id for reference, found in find_images(images, [image])}
+    ids = {reference: image_found.id for reference, image_found in find_images(images, [image])}
     if image not in ids:
         return []
     references = sorted({container.image.image for container in containers})
-    known = {name for name, found in find_images(images, references) if found.id == ids[image]}
+    known = {
+        name
+        for name, image_found in find_images(images, references)
+        if image_found.id == ids[image]
+    }
     return [container for container in containers if container.image.image in known]
 
 
 def first_tags(images: CriClient, containers: Iterable[cri_pb2.Container]) -> dict[str, str]:
     """Return the first tag of each image that has one, by the containers' reference to it."""
     references = dict.fromkeys(container.image.image for container in containers)
-    found = find_images(images, references)
-    return {reference: image.repo_tags[0] for reference, image in found if image.repo_tags}
+    matches = find_images(images, references)
+    return {reference: image.repo_tags[0] for reference, image in matches if image.repo_tags}
 
 
 def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str, cri_pb2.Image]]:
@@ -136,8 +140,8 @@ def find_images(client: CriClient, references: Iterable[str]) -> list[tuple[str,
         return fetch.image(client, reference, f"looking for image {quote_reference(reference)}")
 
     asked = [reference for reference in references if reference]
-    found = zip(asked, each(client, find, asked), strict=True)
-    return [(reference, image) for reference, image in found if image is not None]
+    matches = zip(asked, each(client, find, asked), strict=True)
+    return [(reference, image) for reference, image in matches if image is not None]
 
 
 PodState = Literal["ready", "notready"]
@@ -167,5 +171,5 @@ def pod_query(
 def list_pods(
     client: CriClient, query: Query[cri_pb2.PodSandboxFilter]
 ) -> list[cri_pb2.PodSandbox]:
-    found = fetch.pods(client, select_by_id(client, query.condition))
-    return query.select(found, lambda pod: pod.metadata.namespace)
+    pods = fetch.pods(client, select_by_id(client, query.condition))
+    return query.select(pods, lambda pod: pod.metadata.namespace)

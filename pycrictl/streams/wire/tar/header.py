@@ -77,7 +77,7 @@ class Entry(NamedTuple):
     """One member of an archive, as its headers describe it; nothing in it is checked.
 
     Attributes:
-        name: as in the archive, but without one final slash of a directory.
+        name: its name in the archive, but without one final slash of a directory.
         size_bytes: the size of a file's content, 0 for other entries.
         mode: permission, set-id and sticky bits; no file type.
         mtime_ns: negative before 1970.
