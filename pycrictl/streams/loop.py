@@ -9,7 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
 from pycrictl.base.signals import ENDING, REPEAT_S, ending, undisturbed
@@ -96,6 +96,23 @@ async def end_tasks(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in ending:
         task.cancel()
     await asyncio.gather(*ending, return_exceptions=True)
+
+
+class Changes:
+    """Wakes up all that wait, at each change."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def notify(self) -> None:
+        self._next.set()
+        self._next = asyncio.Event()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return at the next change, or after a time limit in seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._next.wait()
 
 
 async def in_thread(function: Callable[[], T]) -> T:

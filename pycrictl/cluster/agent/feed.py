@@ -28,7 +28,7 @@ from pycrictl.cluster.agent.asyncapi import Reflector
 from pycrictl.cluster.agent.cluster import Cluster, Round, Scope
 from pycrictl.cluster.agent.objects import PullPhase
 from pycrictl.kube.pods import Pod
-from pycrictl.streams.loop import end_tasks
+from pycrictl.streams.loop import Changes, end_tasks
 
 PACE_S: Final = 1.0
 """The time between two rounds of a watch; longer if a round takes much CPU time."""
@@ -173,7 +173,7 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._reflector: Reflector[Pod] | None = None
         self._lock = asyncio.Lock()
-        self._changed = asyncio.Event()
+        self.changes = Changes()
         self._round_at = -FRESH_S
         self._addresses: dict[str, str] = {}
         self._left: dict[Key, float] = {}  # when objects that are now missing were last reported
@@ -206,12 +206,6 @@ class Feed:
             self.used_at = time.monotonic()
             if not self.watchers:
                 await self.stop()
-
-    async def changed(self, timeout_s: float) -> None:
-        """Return when objects have changed, or after a time limit in seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
 
     async def stop(self) -> None:
         # Clear both fields first: another watch may begin while they end.
@@ -273,8 +267,7 @@ class Feed:
         self._round_at = now
         self.rounds += 1
         if has_changed:
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self.changes.notify()
 
 
 class Feeds:
@@ -343,7 +336,7 @@ class WatchResponse:
                             lines.append(self._bookmark())
                     await _send(response, lines)
                     if not lines:
-                        await feed.changed(min(ends_at, marked_at + BOOKMARK_S) - now)
+                        await feed.changes.wait(min(ends_at, marked_at + BOOKMARK_S) - now)
         except VersionGone:
             self.has_expired = True
             if not response.prepared:

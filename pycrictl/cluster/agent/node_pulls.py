@@ -23,6 +23,7 @@ from pycrictl.kube.pods import Pod, parse_pod
 from pycrictl.pulls.sources.endings import Pace
 from pycrictl.pulls.sources.node_watch import NodeWatch
 from pycrictl.pulls.state import PullState
+from pycrictl.streams.loop import Changes
 
 if TYPE_CHECKING:
     from pycrictl.pulls.state import View
@@ -121,15 +122,15 @@ class NodePulls:
         self.log = Log(__name__)
         self.starts = 0
         self._connect = connect
-        own = {"fieldSelector": f"spec.nodeName={node}"}
-        self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, self._notify)
+        self.changes = Changes()
+        own, notify = {"fieldSelector": f"spec.nodeName={node}"}, self.changes.notify
+        self._reflector = Reflector(api, paths_of_pods(namespaces), own, parse_pod, notify)
         self._source: _Source | None = None
         self._asked_at = 0.0
         self._failed_at = 0.0
         self._error = ""
         self._ended: dict[str, PullState] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed = asyncio.Event()
         self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -172,7 +173,7 @@ class NodePulls:
             and not source.has_looked
             and (left_s := until - time.monotonic()) > 0
         ):
-            await self.changed(left_s)
+            await self.changes.wait(left_s)
         return self.pulls(), self.pods()
 
     def pulls(self) -> list[PullState]:
@@ -185,12 +186,6 @@ class NodePulls:
             pull for pull in ended if now_s - pull.ended_s < ENDED_S and pull.image not in names
         ]
         return lately + running
-
-    async def changed(self, timeout_s: float) -> None:
-        """Return when a pull has changed, or after a time limit in seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
 
     def hold(self) -> None:
         """Watch the pods all the time, even without requests."""
@@ -219,7 +214,7 @@ class NodePulls:
         source.pulls, source.has_looked = pulls, is_known
         if self._source is source:
             self._error = ""
-        self._notify()
+        self.changes.notify()
 
     def source_ended(self, source: _Source, error: PycrictlError) -> None:
         if self._source is source:
@@ -227,7 +222,7 @@ class NodePulls:
             if self._error != error.message:
                 self.log.warning("no_source", error=error.message)
             self._error = error.message
-        self._notify()
+        self.changes.notify()
 
     def keep(self, ended: Sequence[PullState]) -> None:
         """Remember ended pulls; the dictionary is replaced, never changed in place."""
@@ -237,10 +232,6 @@ class NodePulls:
             pull for pull in before if pull.image not in images and now_s - pull.ended_s < ENDED_S
         ]
         self._ended = {pull.image: pull for pull in [*kept, *ended][-MAX_ENDED:]}
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
 
     def _begin(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -61,7 +61,7 @@ def recorder(pulls: NodePulls, load: Callable[[], Credential]) -> EventRecorder:
         return [state_of(need, pull) for need, pull in needed]
 
     async def idle() -> None:
-        await (asyncio.sleep(LOOK_S) if is_busy else pulls.changed(IDLE_S))
+        await (asyncio.sleep(LOOK_S) if is_busy else pulls.changes.wait(IDLE_S))
 
     return EventRecorder(ApiClient(load, timeout_s=TIMEOUT_S), states, idle, Log(__name__))
 

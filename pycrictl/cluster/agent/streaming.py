@@ -151,7 +151,7 @@ class ProgressStreams:
             if not runs and (not is_open or now - quiet_at >= settle_s):
                 return
             await asyncio.sleep(PACE_S)
-            await self._own.changed(1.0)
+            await self._own.changes.wait(1.0)
 
 
 async def _forwarded(lines: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

@@ -11,7 +11,6 @@ reported. On containerd and CRI-O, the layers of an image are reported, too.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from pycrictl.proxy.upstream import Answer, CallRequest
 from pycrictl.pulls.messages import NOTHING, MessageWriter, ended, sums_at_end
 from pycrictl.pulls.reference import canonical
 from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
+from pycrictl.streams.loop import Changes
 from pycrictl.streams.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
@@ -52,24 +52,12 @@ LINGER_S: Final = ATTEMPT_GAP_S + 1.0
 ABANDONED: Final = "the pull was given up by its caller"
 
 
-class Notifier:
+class Notifier(Changes):
     """Wakes up those who report pulls: at their events, and when their layers were polled."""
-
-    def __init__(self) -> None:
-        self._changed = asyncio.Event()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, PullQueued | PullStarted | PullEnded):
             self.notify()
-
-    def notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def wait(self, timeout_s: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._changed.wait()
 
 
 @dataclass(eq=False)
