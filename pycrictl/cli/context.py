@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from pycrictl.cli.persona import Persona
     from pycrictl.copy.methods import Opened
     from pycrictl.runtime.cri.calls.client import CriClient
+    from pycrictl.show.displays import Mode
     from pycrictl.show.displays.block import Viewer
-    from pycrictl.show.displays.outlet import Mode, Outlet, Stdout
+    from pycrictl.show.displays.outlet import Outlet, Stdout
 
 
 class AppContext:

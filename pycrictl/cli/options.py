@@ -16,7 +16,7 @@ import typer
 from pycrictl.base import units
 from pycrictl.base.errors import MissingArgument, UsageError
 from pycrictl.cli import complete
-from pycrictl.show.displays.outlet import Mode
+from pycrictl.show.displays import Mode
 
 if TYPE_CHECKING:
     from pycrictl.cli.context import AppContext

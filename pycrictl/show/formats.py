@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TextIO, TypeVar
 
 from google.protobuf.message import Message
 
@@ -11,10 +11,12 @@ from pycrictl.base.errors import UnknownFormat
 from pycrictl.base.units import quote
 from pycrictl.show import render
 from pycrictl.show.columns import Column, Columns, SortKey, sort_paths
-from pycrictl.show.gotemplate import GoTemplate
 from pycrictl.show.jsonpath import JsonPathTemplate
 from pycrictl.show.protodata import Document, message_document
 from pycrictl.show.render import Block, Table
+
+if TYPE_CHECKING:
+    from pycrictl.show.gotemplate import GoTemplate
 
 T = TypeVar("T")
 
@@ -47,6 +49,8 @@ class Format:
         if self._kind == "jsonpath":
             self._template = JsonPathTemplate(self._argument, aliases=aliases)
         elif self._kind == "go-template":
+            from pycrictl.show.gotemplate import GoTemplate  # noqa: PLC0415 - only for templates
+
             self._template = GoTemplate(template)
 
     @property

@@ -25,7 +25,7 @@ from pycrictl.runtime.containerd import own_leases
 from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.cri.lists.lookup import Lookup
-from pycrictl.show.displays.outlet import Mode
+from pycrictl.show.displays import Mode
 
 _MAX_VARIABLE_CHARS: Final = 128 * 1024
 """The limit of execve(2) for one variable."""

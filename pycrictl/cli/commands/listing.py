@@ -15,7 +15,6 @@ from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.statuses import pod_addresses
-from pycrictl.runtime.cri.lifecycle.image_removal import images_in_use
 from pycrictl.runtime.cri.lists import fetch, queries
 from pycrictl.runtime.cri.lists.images import list_images, parse_filters
 from pycrictl.runtime.cri.lists.queries import list_pods
@@ -175,9 +174,11 @@ def images(
         )
 
     def in_use() -> frozenset[str] | None:
+        from pycrictl.runtime.cri.lifecycle import image_removal  # noqa: PLC0415 - only for `wide`
+
         try:
             with app.open_runtime_beside(client) as runtime:
-                return images_in_use(runtime, client, fetch.images(client))
+                return image_removal.images_in_use(runtime, client, fetch.images(client))
         except PycrictlError as error:
             app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None

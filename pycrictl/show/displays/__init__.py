@@ -9,3 +9,10 @@ not thread-safe.
 A display never ends a pull or a copy: when its terminal or pipe is closed, it falls silent. Only
 the loss of a standard output that carries the command's result raises an error.
 """
+
+from __future__ import annotations
+
+from typing import Literal
+
+Mode = Literal["auto", "bar", "plain", "json", "none"]
+"""Values of ``--progress``; here, as every command declares options, and few have a display."""

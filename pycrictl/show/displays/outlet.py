@@ -11,14 +11,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from pycrictl.base.environ import is_dumb
+from pycrictl.show.displays import Mode
 from pycrictl.show.displays.phrases import clean
 from pycrictl.show.records import records_of
 
 if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
-
-Mode = Literal["auto", "bar", "plain", "json", "none"]
-"""Values of ``--progress``."""
 
 BAR_INTERVAL_S: Final = 0.25
 LINE_INTERVAL_S: Final = 1.0

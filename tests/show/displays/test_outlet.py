@@ -12,8 +12,9 @@ from typing import TextIO
 import pytest
 
 from pycrictl.base.environ import Environment
+from pycrictl.show.displays import Mode
 from pycrictl.show.displays.copies import Progress, open_copy_display
-from pycrictl.show.displays.outlet import Lines, Mode, Objects, Outlet, Stdout, choose
+from pycrictl.show.displays.outlet import Lines, Objects, Outlet, Stdout, choose
 from pycrictl.show.displays.pull_lines import open_display
 from tests.show.screen import Terminal
 from tests.show.views import MIB, layer, view
