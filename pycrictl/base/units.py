@@ -41,9 +41,13 @@ _DECIMAL_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB")
 _BINARY_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB")
 _SIZE_POWERS: Final = {"k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
+SHORT_ID_CHARS: Final = 13
+"""How much of an ID is shown, as crictl does."""
+
 _UID: Final = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NOISE: Final = (
-    (r"(?<!@sha256:)\b([0-9a-f]{13})[0-9a-f]{51}\b", r"\1"),  # an image needs its whole digest
+    # An image needs its whole digest.
+    (rf"(?<!@sha256:)\b([0-9a-f]{{{SHORT_ID_CHARS}}})[0-9a-f]{{{64 - SHORT_ID_CHARS}}}\b", r"\1"),
     (rf"\({_UID}\)", ""),
     (rf"{_UID}\b", "…"),
     (r"\bpycrictl proxy: |rpc error: code = \w+ desc = ", ""),
@@ -262,7 +266,7 @@ def quote(text: str, limit: int = 120) -> str:
 
 def short_id(text: str) -> str:
     """Return the beginning of a full ID, as tables show it; any other text unchanged."""
-    return text[:13] if len(text) == 64 and not text.strip("0123456789abcdef") else text
+    return text[:SHORT_ID_CHARS] if len(text) == 64 and not text.strip("0123456789abcdef") else text
 
 
 def readable(text: str) -> str:

@@ -29,6 +29,7 @@ from pycrictl.base.errors import (
     UnknownFormat,
     UsageError,
 )
+from pycrictl.base.units import short_id
 from pycrictl.cli.command_table import COMMANDS
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Persona(Wording):
 
     def has_failed(self, env: Environment, container_id: str, failure: str) -> bool:
         """Report an event that a template cannot render; return whether that is a failure."""
-        env.warn(f"event of container {container_id[:13]}: {failure}")
+        env.warn(f"event of container {short_id(container_id)}: {failure}")
         return True
 
 

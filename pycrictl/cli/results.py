@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import typer
 
 from pycrictl.base.errors import ExitCode, PycrictlError
-from pycrictl.base.units import escape
+from pycrictl.base.units import SHORT_ID_CHARS, escape
 from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lifecycle.control import Outcome
 from pycrictl.runtime.cri.lists import lookup
-from pycrictl.runtime.cri.lists.lookup import SHOWN_ID_CHARS, Kind, ObjectRef
+from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Results:
         refs = lookup.targets(client, words, kind, as_typed=self.app.persona.is_literal)
         for ref in refs:
             if ref.name:
-                self.app.env.note(f"{ref.text} is {kind} {ref.id[:SHOWN_ID_CHARS]} ({ref.name})")
+                self.app.env.note(f"{ref.text} is {kind} {ref.id[:SHORT_ID_CHARS]} ({ref.name})")
         return refs
 
     def report(self, outcomes: Iterable[Outcome], said: str = "{}") -> None:

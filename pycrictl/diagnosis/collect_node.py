@@ -16,8 +16,8 @@ from pycrictl.diagnosis.node_findings import NodeFacts
 from pycrictl.diagnosis.registry import Trial
 from pycrictl.node.kubelet import configuration, find_kubelet, find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
-from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import Keyring
+from pycrictl.pulls.registries.mirrors import access_of
 from pycrictl.runtime.cri.calls.errmap import unreachable
 from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
 

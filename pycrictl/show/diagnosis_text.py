@@ -9,8 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TextIO
 
-from pycrictl.base.units import age_in_words, escape, plural, readable
-from pycrictl.show.list_views import SHORT_ID_CHARS
+from pycrictl.base.units import SHORT_ID_CHARS, age_in_words, escape, plural, readable
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
 

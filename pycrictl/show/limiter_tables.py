@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
-from pycrictl.base.units import format_bytes, format_duration, format_part, plural, shorten
-from pycrictl.show.list_views import SHORT_ID_CHARS
+from pycrictl.base.units import (
+    SHORT_ID_CHARS,
+    format_bytes,
+    format_duration,
+    format_part,
+    plural,
+    shorten,
+)
 from pycrictl.show.render import Table, write_lines, write_table
 
 NONE: Final = "-"

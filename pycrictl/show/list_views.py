@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from pycrictl.base.units import format_age, format_size
+from pycrictl.base.units import SHORT_ID_CHARS, format_age, format_size
 from pycrictl.show.columns import Column, reordered
 from pycrictl.show.render import Block, Table
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 NONE: Final = "<none>"
 UNKNOWN: Final = "unknown"
 DEFAULT_RUNTIME: Final = "(default)"
-SHORT_ID_CHARS: Final = 13
 RUNTIME_CONFIG_WIDTH: Final = 10
 
 DIGEST_PREFIX: Final = "sha256:"

@@ -17,9 +17,9 @@ from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import Route, Trial
 from pycrictl.pulls.reference import Reference, parse
-from pycrictl.pulls.registries.access import ContainerdAccess
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.mirrors import ContainerdAccess
 from pycrictl.runtime.containerd.config_toml import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy

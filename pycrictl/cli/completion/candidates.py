@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import config
+from pycrictl.base.units import SHORT_ID_CHARS
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.calls.endpoints import open_client
 from pycrictl.runtime.cri.lists import fetch, lookup
@@ -90,12 +91,12 @@ def _words(
                 named.add(whole)
                 owner = name.removesuffix(form).rstrip("/")
                 about = ", ".join(filter(None, (state, owner and f"in {owner}")))
-                yield Candidate(form, f"{whole[: lookup.SHOWN_ID_CHARS]}, {about}")
+                yield Candidate(form, f"{whole[:SHORT_ID_CHARS]}, {about}")
                 break
-    is_short = len(word) <= lookup.SHOWN_ID_CHARS
+    is_short = len(word) <= SHORT_ID_CHARS
     for whole, name, state in known:
         if whole.startswith(word) and (word or whole not in named):
-            shown = whole[: lookup.SHOWN_ID_CHARS] if is_short else whole
+            shown = whole[:SHORT_ID_CHARS] if is_short else whole
             yield Candidate(shown, f"{name}, {state}")
 
 
@@ -108,7 +109,7 @@ def _forms(name: str) -> list[str]:
 def _images(client: CriClient, word: str) -> Iterator[Candidate]:
     for image in fetch.images(client):
         digest = image.id.removeprefix("sha256:")
-        short = digest[: lookup.SHOWN_ID_CHARS]
+        short = digest[:SHORT_ID_CHARS]
         names = [name for name in image.repo_tags if name.startswith(word)]
         if "@" in word or not image.repo_tags:
             names += [name for name in image.repo_digests if name.startswith(word)]

@@ -24,8 +24,8 @@ from pycrictl.base.errors import (
 )
 from pycrictl.pulls.own.slots import pull_slot
 from pycrictl.pulls.reference import Match, flaw, match, may_be
-from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.credentials import credentials_of
+from pycrictl.pulls.registries.mirrors import access_of
 from pycrictl.pulls.registries.registry_client import ManifestRequest, answers
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher

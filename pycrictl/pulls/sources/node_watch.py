@@ -46,8 +46,8 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import quote
 from pycrictl.pulls.messages import WHOLE_NODE
 from pycrictl.pulls.reference import may_be
-from pycrictl.pulls.registries.access import access_of
 from pycrictl.pulls.registries.endpoint import RegistryAccess
+from pycrictl.pulls.registries.mirrors import access_of
 from pycrictl.pulls.registries.registry_client import ManifestRequest, find_digest
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio

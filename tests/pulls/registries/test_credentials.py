@@ -15,7 +15,6 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.node.kubelet import Kubelet
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import credentials
-from pycrictl.pulls.registries.access import CrioAccess
 from pycrictl.pulls.registries.credentials import (
     Credentials,
     Keyring,
@@ -24,6 +23,7 @@ from pycrictl.pulls.registries.credentials import (
     fitting,
     login_in,
 )
+from pycrictl.pulls.registries.mirrors import CrioAccess
 from tests.support.hostfiles import run_program, write
 
 IMAGE = parse("r.test/a:1")

@@ -28,8 +28,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pycrictl.base import processes
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import count, mapping, mappings, parse, text, texts
-from pycrictl.pulls.registries.access import crio_access
 from pycrictl.pulls.registries.endpoint import RegistryAccess
+from pycrictl.pulls.registries.mirrors import crio_access
 from pycrictl.runtime.containerd.daemon import runtime_pid
 from pycrictl.runtime.containerd.store import is_digest
 from pycrictl.runtime.cri.calls.errmap import connect_error

@@ -23,9 +23,10 @@ from pycrictl.base.errors import (
     Unavailable,
     Unimplemented,
 )
+from pycrictl.base.units import SHORT_ID_CHARS
 from pycrictl.runtime.cri.calls.client import CriClient, call_each
 from pycrictl.runtime.cri.lists import fetch
-from pycrictl.runtime.cri.lists.lookup import SHOWN_ID_CHARS, select_by_id
+from pycrictl.runtime.cri.lists.lookup import select_by_id
 
 T = TypeVar("T")
 
@@ -71,9 +72,9 @@ def _requests(client: CriClient, condition: Message) -> Iterator[tuple[str, Mess
     given: dict[str, Any] = {field.name: value for field, value in condition.ListFields()}
     if isinstance(condition, cri_pb2.PodSandboxStatsFilter):
         for pod in fetch.pods(client, cri_pb2.PodSandboxFilter(**given)):
-            what = f"pod {pod.id[:SHOWN_ID_CHARS]} ({pod.metadata.name})"
+            what = f"pod {pod.id[:SHORT_ID_CHARS]} ({pod.metadata.name})"
             yield what, cri_pb2.PodSandboxStatsRequest(pod_sandbox_id=pod.id)
         return
     for container in fetch.containers(client, cri_pb2.ContainerFilter(**given)):
-        what = f"container {container.id[:SHOWN_ID_CHARS]} ({container.metadata.name})"
+        what = f"container {container.id[:SHORT_ID_CHARS]} ({container.metadata.name})"
         yield what, cri_pb2.ContainerStatsRequest(container_id=container.id)

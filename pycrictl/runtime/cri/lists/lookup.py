@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import NotFound, PycrictlError, Unimplemented, UsageError
-from pycrictl.base.units import quote
+from pycrictl.base.units import SHORT_ID_CHARS, quote
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
 
@@ -27,7 +27,6 @@ T = TypeVar("T", cri_pb2.Container, cri_pb2.PodSandbox)
 M = TypeVar("M", bound="Message")
 Kind = Literal["container", "pod"]
 
-SHOWN_ID_CHARS: Final = 13
 LISTED_MATCHES: Final = 10
 
 POD_LABEL: Final = "io.kubernetes.pod.name"
@@ -55,7 +54,7 @@ class ObjectRef(NamedTuple):
     @property
     def shown(self) -> str:
         """The word as errors show it, with the beginning of the ID unless the word is the ID."""
-        beginning = "" if self.id == self.text else f" ({self.id[:SHOWN_ID_CHARS]})"
+        beginning = "" if self.id == self.text else f" ({self.id[:SHORT_ID_CHARS]})"
         return f"{quote(self.text)}{beginning}"
 
 
@@ -198,7 +197,7 @@ class Lookup:
         words: list[str] = [self._name(item) for item in matches]
         if len({*words}) < len(words):
             pairs = zip(matches, words, strict=True)
-            words = [f"{item.id[:SHOWN_ID_CHARS]} ({word})" for item, word in pairs]
+            words = [f"{item.id[:SHORT_ID_CHARS]} ({word})" for item, word in pairs]
         more = f" and {len(matches) - LISTED_MATCHES} more" if len(matches) > LISTED_MATCHES else ""
         listed = ", ".join(words[:LISTED_MATCHES])
         raise UsageError(f"{quote(text)} matches {len(matches)} {kind}s: {listed}{more}")

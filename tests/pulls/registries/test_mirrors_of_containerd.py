@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pycrictl.pulls.reference import parse
-from pycrictl.pulls.registries import access as access_module
-from pycrictl.pulls.registries.access import ContainerdAccess
+from pycrictl.pulls.registries import mirrors
 from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint
+from pycrictl.pulls.registries.mirrors import ContainerdAccess
 from pycrictl.runtime.containerd.config_toml import read_settings
 
 HOSTS = """\
@@ -202,7 +202,7 @@ def test_lists_of_folders(
     """containerd's transfer service (2.1 and later) takes a list of folders for one folder."""
     hosts(tmp_path / "b", "r.test", 'server = "https://m.test"\n')
     folders = {"a": f"{tmp_path}/a", "b": f"{tmp_path}/b/certs.d"}
-    monkeypatch.setattr(access_module, "DEFAULT_CONFIG_PATH", f"{folders['a']}:{folders['b']}")
+    monkeypatch.setattr(mirrors, "DEFAULT_CONFIG_PATH", f"{folders['a']}:{folders['b']}")
     known = access(tmp_path, f'config_path = "{path.format(**folders)}"', version, cri)
     assert urls(known.endpoints(parse("r.test/a"))) == [f"https://{expected}"]
     assert bool(known.trap) == is_trap

@@ -10,9 +10,9 @@ import pytest
 from pycrictl.base import noderoot
 from pycrictl.base.processes import command_line, flags_in
 from pycrictl.pulls.reference import parse
-from pycrictl.pulls.registries import access
-from pycrictl.pulls.registries.access import access_of, bundle_of, crio_access
+from pycrictl.pulls.registries import mirrors
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, certificates_in
+from pycrictl.pulls.registries.mirrors import access_of, bundle_of, crio_access
 from tests.processes import Listener
 
 URL = "https://a.test"
@@ -96,7 +96,7 @@ def test_flags(tmp_path: Path) -> None:
 def test_the_authorities_that_a_go_program_trusts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: Mapping[str, str], expected: str
 ) -> None:
-    monkeypatch.setattr(access, "_BUNDLES", ("/none.pem", "/one.pem", "/two.pem"))
+    monkeypatch.setattr(mirrors, "_BUNDLES", ("/none.pem", "/one.pem", "/two.pem"))
     for name in ("one.pem", "two.pem"):
         (tmp_path / name).touch()
     found = bundle_of(environ, lambda path: f"{tmp_path}{path}")

@@ -1,4 +1,6 @@
-"""How the runtime of this node reaches registries, from its process and its files.
+"""The endpoints that the runtime of this node asks for an image, mirrors first, in their order.
+
+They come from its process and its files.
 
 containerd: ``hosts.toml`` by ``config_path``, else ``registry.mirrors``. Both are settings of its
 CRI plugin; with a ``config_path``, containerd ignores the rest.
