@@ -36,7 +36,7 @@ def use(root: str) -> None:
     if not root or not os.path.isdir(whole):
         raise UsageError(
             f"--host-root {quote(root)} is not a directory",
-            hint="name where the root of the node is mounted, such as /host",
+            hint="give the directory where the node's root is mounted, such as /host",
         )
     _root = "" if whole == "/" else whole
 

@@ -159,7 +159,8 @@ class PodSelection:
 
 
 AllStates = Annotated[
-    bool, typer.Option("--all", "-a", help="Include every state, not only running.")
+    bool,
+    typer.Option("--all", "-a", help="Include containers in any state, not only running ones."),
 ]
 OfImage = Annotated[
     str,

@@ -180,8 +180,7 @@ NoManifest = Annotated[
     bool,
     typer.Option(
         "--no-manifest",
-        help="On CRI-O, do not query the registry for layer sizes; shows bytes without "
-        "percentages.",
+        help="On CRI-O, do not query the registry for layer sizes; show bytes without percentages.",
     ),
 ]
 

@@ -23,7 +23,7 @@ StreamTransport = Annotated[
     typer.Option(
         "--transport",
         "-r",
-        help="Streaming protocol; auto is spdy with an input or to attach, else any.",
+        help="Streaming protocol; auto takes SPDY for attach and for input, else either one.",
     ),
 ]
 

@@ -103,7 +103,10 @@ REJECTIONS: Final = (
 
 
 def kubelet_ended_it(*reasons: str) -> Condition:
-    """Return why the kubelet ended the pod, if the reason starts with one of these."""
+    """Return the condition that the kubelet ended the pod for a reason that begins so.
+
+    Its value is the kubelet's message.
+    """
 
     def holds(facts: PodFacts, _: object) -> object:
         is_so = facts.phase == "Failed" and facts.api.reason.startswith(reasons)

@@ -104,7 +104,7 @@ def _plain(text: str) -> str:
 
 
 def whole(lines: Iterable[JournalLine]) -> list[JournalLine]:
-    """Join the lines of klog's values of several lines, which systemd parts: ``output=<``."""
+    """Join klog's values of several lines (``output=<``), each an entry of the journal."""
     joined: list[JournalLine] = []
     for line in lines:
         before = joined[-1].message if joined else ""

@@ -51,7 +51,7 @@ class NodePods:
         return self._pods
 
     def find(self, namespace: str, name: str, uid: str = "") -> Pod | None:
-        """Return a pod; a static one is found by its name, though its UID differs."""
+        """Return the pod of this name or UID; a static pod's UID differs from the kubelet's."""
         for pod in self.pods():
             if (pod.namespace, pod.name) == (namespace, name) or (uid and pod.uid == uid):
                 return pod

@@ -36,7 +36,8 @@ _READ_BYTES: Final = 16384
 class Opening:
     """A request, with the usual headers added, and its response so far; does no IO.
 
-    Take the body's bytes out of ``body``. No error repeats the request: it may hold a secret.
+    The caller takes the bytes of the response's body out of ``body``. No error repeats the request:
+    it may hold a secret.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def exec_(
         str | None,
         typer.Argument(
             metavar="[CONTAINER]",
-            help="ID or name of a container, unless options select.",
+            help="ID or name of a container, unless options select containers.",
             autocompletion=complete.running_containers,
         ),
     ] = None,
@@ -63,7 +63,10 @@ def exec_(
         typer.Option("--namespace", metavar="NAMESPACE", help="The namespace of the pod."),
     ] = None,
     parallel: Annotated[
-        bool, typer.Option("--parallel", "-x", help="Do not print the IDs of selected containers.")
+        bool,
+        typer.Option(
+            "--parallel", "-x", help="Run in all selected containers without printing their IDs."
+        ),
     ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print nothing but the command's output.")

@@ -47,7 +47,7 @@ def inspect(
 ) -> None:
     """Show the details of containers.
 
-    A failure does not stop the others.
+    If one cannot be shown, the others still are.
 
     Example: pycrictl inspect --name web -o go-template --template '{{.info.pid}}'
     """
@@ -89,7 +89,7 @@ def inspectp(
 ) -> None:
     """Show the details of pod sandboxes.
 
-    A failure does not stop the others.
+    If one cannot be shown, the others still are.
 
     Example: pycrictl inspectp --name '^web$' --state ready
     """
@@ -123,7 +123,7 @@ def inspecti(
 ) -> None:
     """Show the details of images.
 
-    A failure does not stop the others.
+    If one cannot be shown, the others still are.
 
     Example: pycrictl inspecti --output yaml docker.io/library/busybox:1.36
     """

@@ -136,8 +136,8 @@ class ProxyOptions:
         typer.Option(
             "--events",
             metavar="kubelet|FILE",
-            help="Write Events about the pulls of pods, with the kubelet's own kubeconfig or this"
-            " one (default: no Events).",
+            help="Write Events about the pulls of pods, with the kubelet's own kubeconfig, or with"
+            " that of FILE (default: no Events).",
         ),
     ] = ""
     no_manifest: options.NoManifest = False
@@ -186,8 +186,8 @@ def proxy(
         bool,
         typer.Option(
             "--reload",
-            help="Replace the running proxy by a new one with the same command line; no call"
-            " fails.",
+            help="Replace the running proxy with a new one, started with the same command line; no"
+            " call fails.",
         ),
     ] = False,
 ) -> None:
@@ -200,9 +200,9 @@ def proxy(
     To put the proxy in front of kubelet, change kubelet's configuration and restart kubelet; to
     take it out again, change that back:
 
-    imageServiceEndpoint: unix:///run/pycrictl/cri.sock (pulls only),
-    containerRuntimeEndpoint: the same (everything),
-    serializeImagePulls: false (or kubelet itself sends one pull at a time).
+    imageServiceEndpoint: unix:///run/pycrictl/cri.sock (for image calls only),
+    containerRuntimeEndpoint: the same socket instead (for all calls), and in both cases
+    serializeImagePulls: false (otherwise kubelet sends one pull at a time).
 
     To check that it works, run "pycrictl -r unix:///run/pycrictl/cri.sock version", which shows the
     runtime's version, and "pycrictl pull-limiter status", which shows what is being pulled.

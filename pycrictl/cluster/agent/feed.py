@@ -193,7 +193,7 @@ class Feed:
 
     @contextlib.asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Make rounds while the block runs."""
+        """Ask the nodes for their pulls, again and again, while the block runs."""
         self.watchers += 1
         if self._task is None:
             self._reflector = self._cluster.reflector(self._scope)

@@ -131,14 +131,14 @@ class Transfer:
 
 
 class Upload(Transfer, Archive):
-    """The archive of a copy into a container, which its thread writes there.
+    """The archive that is copied into a container; the copy's thread writes it there.
 
     Args:
         size_bytes, crc32: of the archive, as announced.
 
     Attributes:
-        on_arrived: called when the archive has arrived whole, and may become visible. With a
-            resumable protocol, that is not before ``allow``.
+        on_arrived: called when the whole archive has arrived and its files may become visible;
+            with a resumable protocol, not before ``allow``.
     """
 
     def __init__(self, protocol: CopyProtocol, size_bytes: int, crc32: int) -> None:

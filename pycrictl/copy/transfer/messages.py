@@ -286,7 +286,9 @@ def ignore(_: object) -> None:
 def next_event(link: Link, protocol: CopyProtocol) -> Event:
     message = link.receive()
     if message is None:
-        raise StreamError(f"{protocol.peer} ended the connection before the outcome of the copy")
+        raise StreamError(
+            f"{protocol.peer} ended the connection before it told the outcome of the copy"
+        )
     return protocol.decode(message)
 
 

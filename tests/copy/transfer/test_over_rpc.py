@@ -288,7 +288,7 @@ def raw(data: bytes) -> Script:
         (sending(HONEST[:-512]), CopyError, "2560 were announced"),
         (sending(HONEST + bytes(512)), StreamError, "more than the 2560 announced bytes"),
         (sending(DAMAGED), CopyError, "another checksum"),
-        (sending(HONEST, b""), StreamError, "before the outcome"),
+        (sending(HONEST, b""), StreamError, "before it told the outcome"),
         (sending(HONEST, b"{}"), StreamError, "is not a Status object"),
         (sending(HONEST, FAILURE), CopyError, r"the disk is \x1b[31mfull"),
         (sending(b"", SUCCESS), CopyError, "0 bytes arrived, but 2560 were announced"),
@@ -353,7 +353,7 @@ def saying(
     [
         (saying(FAILURE, late=False), r"the disk is \x1b[31mfull"),
         (saying(FAILURE, late=True), r"the disk is \x1b[31mfull"),
-        (saying(b"", late=True), "before the outcome"),
+        (saying(b"", late=True), "before it told the outcome"),
         (saying(b"", late=True, then=silent), "was silent for 0.3 s"),
         (lambda _: COPY_IS_OVER.wait(60), "was silent for 0.3 s"),
         (broken, "connection"),
