@@ -188,7 +188,8 @@ def test_a_watch_counts_what_it_sees(node: Node, cluster: Cluster, plugin: Plugi
     totals = re.findall(r"(?m)^total .*/([\d.]+) MiB .*layers", shown)
     assert {float(one) for one in totals} <= {46.1}, shown
     (done,) = re.findall(rf"{re.escape(reference)} .*done: .* in ([\d.]+) s", shown)
-    assert float(done) < took_s + 2
+    # The end is told by the node, the answering agent and the plugin, each once a second.
+    assert float(done) < took_s + 4
 
 
 def test_bars_on_a_small_terminal(node: Node, cluster: Cluster, plugin: Plugin) -> None:
