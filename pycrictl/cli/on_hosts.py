@@ -21,7 +21,14 @@ import typer
 
 from pycrictl.base.config import FILE_LIMIT_BYTES
 from pycrictl.base.environ import ON_HOST
-from pycrictl.base.errors import ConfigError, ConnectError, ExitCode, UsageError, reason_of
+from pycrictl.base.errors import (
+    ConfigError,
+    ConnectError,
+    ExitCode,
+    PycrictlError,
+    UsageError,
+    reason_of,
+)
 from pycrictl.base.units import plural, quote
 from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
@@ -283,14 +290,16 @@ def _input(descriptor: int | None) -> Iterator[str]:
     if descriptor is None:
         yield ""
         return
-    from shutil import copyfileobj  # noqa: PLC0415 - rarely needed
-    from tempfile import TemporaryFile  # noqa: PLC0415 - the same
+    from tempfile import TemporaryFile  # noqa: PLC0415 - rarely needed
 
-    with TemporaryFile() as spool:
+    with TemporaryFile(buffering=0) as spool:
         if descriptor == 0 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            with open(descriptor, "rb", closefd=False) as stdin:
-                copyfileobj(stdin, spool)
-            spool.flush()
+            try:
+                while data := os.read(descriptor, session.PIECE_BYTES):
+                    session.write(spool.fileno(), data)
+            except OSError as exc:
+                text = f"cannot keep standard input for several hosts: {reason_of(exc)}"
+                raise PycrictlError(text, hint="$TMPDIR names the folder for it") from None
             descriptor = spool.fileno()
         yield f"/proc/self/fd/{descriptor}"
 

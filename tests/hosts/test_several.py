@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import socket
 import subprocess
 import threading
@@ -26,6 +27,7 @@ VERSION = cri_pb2.VersionResponse(
     version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
 )
 MOST_BYTES = 60 * 1024 * 1024
+SPOOL_BYTES = 64 * 1024
 
 _HOSTILE = """\
 #!/usr/bin/python3 -IS
@@ -275,3 +277,16 @@ def test_twenty_hosts(fresh: Hosts, fake: FakeServer) -> None:
             peaks.append(peak_bytes(client.pid))
             time.sleep(0.02)
     assert 0 < max(peaks) < MOST_BYTES
+
+
+def test_no_room_for_standard_input(both: Hosts) -> None:
+    """The limit on the size of files stands for a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    lines = "# nothing\n" * SPOOL_BYTES
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SPOOL_BYTES, hard))
+    try:
+        done = both.run("-H", "n1,n2", "pull", "--from=-", stdin=lines)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.returncode == 1
+    assert "cannot keep standard input for several hosts: file too large" in done.stderr
