@@ -17,15 +17,9 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-def split_port(text: str) -> tuple[str, int]:
-    """Split ``HOST:PORT``; raise ValueError if it is something else."""
-    host, _, port = text.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise ValueError(f"{quote(text)} is not HOST:PORT, such as 127.0.0.1:4317")
-    return host, int(port)
-
-
 def parse_address(text: str) -> Address:
     """Parse ``IP:PORT``, with ``[…]`` around an IPv6 address; raise ValueError."""
-    host, port = split_port(text)
-    return Address(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), port)
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise ValueError(f"{quote(text)} is not IP:PORT, such as 127.0.0.1:9464")
+    return Address(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port))

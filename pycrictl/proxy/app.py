@@ -37,7 +37,6 @@ from pycrictl.proxy.telemetry.event_log import EventLog
 from pycrictl.proxy.telemetry.pod_pulls import PodPulls
 from pycrictl.proxy.telemetry.pod_pulls import recorder as pod_recorder
 from pycrictl.proxy.telemetry.recorder import HistoryWriter, PullRecorder
-from pycrictl.proxy.telemetry.tracing import PullTracer
 from pycrictl.proxy.upstream import Upstream, ends
 from pycrictl.streams.loop import end_tasks
 
@@ -104,14 +103,13 @@ class App:
             log=log,
             entry_limit=settings.copy_entry_limit,
         )
-        tracer = PullTracer(settings.tracing_endpoint, log=log)
         # Towards clients
         self.streams = StreamServer(self.tokens, progress.follow, emit, log)
         own = {
-            PULL_PATH: tracer.watched(self.limiter.handle),
+            PULL_PATH: self.limiter.handle,
             IMAGE_PULL_PROGRESS: progress.handle,
-            COPY_TO: tracer.watched(self.copies.handle_to),
-            COPY_FROM: tracer.watched(self.copies.handle_from),
+            COPY_TO: self.copies.handle_to,
+            COPY_FROM: self.copies.handle_from,
         }
         self.server = CriServer(upstream, own=own, emit=emit)
         self.hand_over = HandOver(
@@ -134,8 +132,7 @@ class App:
         self.pod_events: EventRecorder | None = None
         self.recorder = PullRecorder(layers, lookup, emit)
         self.history = HistoryWriter(settings.state_dir, log=log)
-        self.tracer = tracer
-        events.consumers += (self.hand_over, notifier, self.recorder, self.history, tracer)
+        events.consumers += (self.hand_over, notifier, self.recorder, self.history)
         if settings.metrics_address is not None:
             from pycrictl.proxy.telemetry.metrics import Metrics  # noqa: PLC0415 - an option
 
@@ -225,7 +222,7 @@ class App:
 
     async def _stop_consumers(self) -> None:
         await self._leave_to_successor()
-        for part in (self.recorder, self.history, self.tracer):
+        for part in (self.recorder, self.history):
             await part.stop()
 
     async def _drain(self) -> None:

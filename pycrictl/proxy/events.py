@@ -1,7 +1,7 @@
 """What happens in the proxy, as values.
 
 Each event goes to every consumer, a function that picks those that concern it: the log
-(``telemetry.event_log``), metrics, traces, the history, hand-overs, and streams of progress.
+(``telemetry.event_log``), metrics, the history, hand-overs, and streams of progress.
 """
 
 from __future__ import annotations
@@ -58,7 +58,6 @@ class CopyEnded:
         error: why it failed; empty if it was done.
         files: how many were copied; None if it was not done.
         skipped: how many entries were left out.
-        trace: the trace context of its call (W3C ``traceparent``).
     """
 
     direction: str
@@ -71,7 +70,6 @@ class CopyEnded:
     error: str = ""
     files: int | None = None
     skipped: int = 0
-    trace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

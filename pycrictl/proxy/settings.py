@@ -41,7 +41,6 @@ class ProxySettings:
     spool_dir: str
     state_dir: str
     metrics_address: Address | None
-    tracing_endpoint: str
     events: str
     no_manifest: bool
 

@@ -69,12 +69,6 @@ class CallRequest:
     timeout_s: float | None = None
     came: float = 0.0
 
-    @property
-    def trace(self) -> str:
-        """The call's trace context (W3C ``traceparent``); empty if it has none."""
-        parent = dict(self.metadata).get("traceparent", "")
-        return parent if isinstance(parent, str) else ""
-
 
 Handler: TypeAlias = Callable[[CallRequest], Awaitable[Answer]]
 """Answers one call; cancelled when the client gives up. Its exceptions become INTERNAL."""

@@ -37,7 +37,6 @@ KEYS: dict[str, tuple[str, str, object]] = {
     "spool-dir": ('"/var/spool"', "spool_dir", "/var/spool"),
     "state-dir": ('"/var/lib/x"', "state_dir", "/var/lib/x"),
     "metrics-listen": ('"0.0.0.0:9100"', "metrics_address", Address("0.0.0.0", 9100)),
-    "tracing-endpoint": ('"collector:4317"', "tracing_endpoint", "collector:4317"),
     "events": ('"kubelet"', "events", "kubelet"),
     "no-manifest": ("true", "no_manifest", True),
 }
@@ -126,8 +125,6 @@ def test_where_the_quotas_of_copies_come_from(
         "container-copy-size-limit = -1",
         'container-copy-size-limit = "10m"',
         'metrics-listen = "localhost:1"',
-        'tracing-endpoint = "collector"',
-        'tracing-endpoint = ":4317"',
     ],
 )
 def test_a_bad_value_is_named_with_file_and_key(tmp_path: Path, line: str) -> None:

@@ -10,7 +10,7 @@ import tomli
 import typer
 
 from pycrictl.base import noderoot
-from pycrictl.base.address import Address, split_port
+from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, reason_of
 from pycrictl.base.units import quote
 from pycrictl.cli import options
@@ -31,11 +31,6 @@ from pycrictl.runtime.cri.calls import endpoints
 ANY_PORT: Final = Address("127.0.0.1", 0)
 NO_KEYS: Final = ("config", "reload")
 """Options that are no keys of the file."""
-
-
-def _with_port(text: str) -> str:
-    split_port(text)
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +116,6 @@ class ProxyOptions:
         ),
     ] = None
     metrics_address: service.MetricsListen = None
-    tracing_endpoint: Annotated[
-        str | None,
-        typer.Option(
-            "--tracing-endpoint",
-            parser=options.parser(_with_port),
-            metavar="HOST:PORT",
-            help="Send a trace of each pull and copy to this OpenTelemetry collector"
-            " (default: none).",
-        ),
-    ] = None
     events: Annotated[
         str,
         typer.Option(
@@ -244,6 +229,5 @@ def settings_of(ctx: typer.Context, given: ProxyOptions, config: str) -> ProxySe
         "copy_size_limit_bytes": size,
         "copies_per_pod": per_pod,
         "state_dir": state_dir,
-        "tracing_endpoint": given.tracing_endpoint or "",
     }
     return ProxySettings(**asdict(given) | effective)

@@ -50,11 +50,10 @@ Asked = cri_pb2.CopyToContainerRequest | cri_pb2.CopyFromContainerRequest
 
 
 class CallCopy(NamedTuple):
-    """What the proxy knows about a copy; ``trace`` is that of its call."""
+    """What the proxy knows about a copy."""
 
     container_id: str
     path: bytes
-    trace: str
 
 
 class CopyService(Copies[CallCopy]):
@@ -122,7 +121,6 @@ class CopyService(Copies[CallCopy]):
                 error=getattr(copy.error, "message", ""),
                 files=copy.summary.files if is_done else None,
                 skipped=copy.skipped_count if is_done else 0,
-                trace=copy.about.trace,
             )
         )
 
@@ -135,7 +133,7 @@ class CopyService(Copies[CallCopy]):
 
     async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
         try:
-            copy = await self._begun(kind.FromString(request.message), request.trace)
+            copy = await self._begun(kind.FromString(request.message))
         except (PycrictlError, DecodeError) as exc:
             return _refusal(exc)
         try:
@@ -163,7 +161,7 @@ class CopyService(Copies[CallCopy]):
             sock.close()
             await self.give_up(copy, Event.REFUSED, "its URL was not opened as a WebSocket")
 
-    async def _begun(self, asked: Asked, trace: str) -> Copy[CallCopy]:
+    async def _begun(self, asked: Asked) -> Copy[CallCopy]:
         """Make all checks that are possible before copying, and begin the copy.
 
         The container is checked before the path, so that a client can use an empty path to test
@@ -178,7 +176,7 @@ class CopyService(Copies[CallCopy]):
         path = asked.path.encode()
         check_container_path(path)
         method = on_node.OnNode(locate)
-        about, pod = CallCopy(container.id, path, trace), container.pod_sandbox_id
+        about, pod = CallCopy(container.id, path), container.pod_sandbox_id
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
             upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
             copy = Copy(about, upload, pod, None, asked.size, asked.checksum)

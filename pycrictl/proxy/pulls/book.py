@@ -124,7 +124,6 @@ class PullCall:
     refusal: Reason | None = None
     code: str = ""
     image_id: str = ""
-    trace: str = ""
     decided: Event = field(default_factory=Event)
 
     @property

@@ -97,7 +97,6 @@ class PullLimiter:
             reference=message.image.image,
             is_present=is_present,
             asked=came,
-            trace=request.trace,
         )
         deadline = None if request.timeout_s is None else request.came + request.timeout_s
         try:

@@ -86,7 +86,6 @@ class PullQueue:
         is_present: bool = False,
         asked: float | None = None,
         started: float | None = None,
-        trace: str = "",
     ) -> PullCall:
         """Add a call that arrived at ``asked``; with ``started`` another process has made it."""
         reference = reference or key.image
@@ -94,7 +93,7 @@ class PullQueue:
         equal = None if is_present or started is not None else self._by_key.get(key)
         pull = equal or QueuedPull(next(self._numbers), key, not is_present, reference, asked)
         call = self.book.begin(ticket, pull, pod=pod, reference=reference, asked=asked, now=now)
-        call.trace, call.is_elsewhere = trace, started is not None
+        call.is_elsewhere = started is not None
         if equal is None and not is_present:
             self._by_key.setdefault(key, pull)
         if is_present or started is not None or (equal is None and self._has_free_slot()):

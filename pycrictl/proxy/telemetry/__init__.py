@@ -1,1 +1,1 @@
-"""The proxy's records of pulls, their history, metrics and traces."""
+"""The proxy's records of pulls, their history and metrics."""

@@ -62,7 +62,6 @@ class EventLog:
             "bytes": "" if record.got_bytes is None else record.got_bytes,
             "reused": "" if record.reused_bytes is None else record.reused_bytes,
             "attempt": record.attempts if record.attempts > 1 else "",
-            "trace": call.trace,
         }
         if record.outcome is CallOutcome.PULLED and not record.is_joined:
             self._log.info(name, **fields)
