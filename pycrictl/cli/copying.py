@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated, Any, Final
@@ -18,12 +18,10 @@ import typer
 
 from pycrictl.base.environ import Environment, write_pieces
 from pycrictl.base.errors import (
-    ConnectError,
     CopyError,
     ExitCode,
     MissingArgument,
     PycrictlError,
-    RuntimeFault,
     UsageError,
     reason_of,
 )
@@ -119,18 +117,11 @@ def copy(
 
 
 def sweep(app: AppContext) -> int:
-    from pycrictl.copy import on_node  # noqa: PLC0415 - the same
-    from pycrictl.runtime.containerd import own_leases  # noqa: PLC0415 - only for --sweep
-    from pycrictl.runtime.containerd.grpc_client import ContainerdClient  # noqa: PLC0415 - the same
+    from pycrictl.copy import on_node  # noqa: PLC0415 - only for --sweep
 
     with app.open_client("runtime") as client:
         count = on_node.sweep(partial(on_node.locate_here, client))
-        sessions = 0
-        with suppress(RuntimeFault, ConnectError):  # another runtime, which has no debug sessions
-            sessions = own_leases.sweep(ContainerdClient(client.path))
     what = plural(count, "killed copy", "killed copies")
-    if sessions:
-        what += f" and {plural(sessions, 'killed debug session')}"
     app.env.stdout.write(f"removed what {what} had left\n")
     return ExitCode.OK
 

@@ -1,9 +1,9 @@
 """Runs a program in the namespaces of a container, but with a root file system of its own.
 
-The program's root is a file system in memory, with a static busybox and nothing else, or on top of
-an image's layers, which are only read. It is in a mount namespace of its own, and disappears with
-its last process. The container's files are below ``/container``, a link to ``/proc/PID/root`` with
-the PID in the container's PID namespace. Works as root only, with the programs of util-linux.
+The program's root is a file system in memory, with a static busybox and nothing else. It is in a
+mount namespace of its own, and disappears with its last process. The container's files are below
+``/container``, a link to ``/proc/PID/root`` with the PID in the container's PID namespace. Works as
+root only, with the programs of util-linux.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from pycrictl.base.errors import PycrictlError, reason_of
 from pycrictl.base.units import quote
@@ -34,28 +34,20 @@ _DIE_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL")
 
 _SCRIPT: Final = """\
 set -eu
-pid=$1 busybox=$2 layers=$3 front=$4
-shift 4
+pid=$1 busybox=$2 front=$3
+shift 3
 [ -z "$front" ] || trap '' TSTP  # nothing would continue it; a shell with job control handles it
-[ -z "$busybox" ] || exec 3< "$busybox"
-export LIBMOUNT_FORCE_MOUNT2=always  # the newer calls take no more than 256 bytes of layers
+exec 3< "$busybox"
 mount -t tmpfs -o nosuid,nodev tmpfs /tmp
 root=/tmp/root
-mkdir $root /tmp/upper /tmp/work
-if [ -n "$busybox" ]; then
-    mkdir $root/bin
-    cat <&3 > $root/bin/busybox
-    exec 3<&-
-    chmod 755 $root/bin/busybox
-    chroot $root /bin/busybox --install -s /bin
-else
-    mount -t overlay -o "nosuid,nodev,lowerdir=$layers,upperdir=/tmp/upper,workdir=/tmp/work" \
-        overlay $root
-fi
-for name in proc dev tmp etc; do
-    [ ! -L $root/$name ] || rm $root/$name  # an image's link would lead out of its root
-    mkdir -p $root/$name
+mkdir $root
+for name in bin proc dev tmp etc; do
+    mkdir $root/$name
 done
+cat <&3 > $root/bin/busybox
+exec 3<&-
+chmod 755 $root/bin/busybox
+chroot $root /bin/busybox --install -s /bin
 mount --rbind /dev $root/dev
 mount -t proc -o nosuid,nodev proc $root/proc
 ln -sfn /proc/$pid/root $root/container
@@ -82,42 +74,26 @@ def check_static(path: Path) -> None:
         )
 
 
-class Tools(NamedTuple):
-    """The content of the program's root.
+def run(pid: int, busybox: str, words: Sequence[str]) -> int:
+    """Run a program beside the process with this PID; return its exit status.
 
-    Attributes:
-        environ: environment variables that belong to it.
-        busybox: a static busybox, installed with its applets in ``/bin`` as the only content.
-        layers: otherwise, the directories of an image's layers, the uppermost first.
+    ``busybox`` is the path of a static one, installed with its applets in ``/bin``.
     """
-
-    environ: Mapping[str, str]
-    busybox: str = ""
-    layers: Sequence[str] = ()
-
-
-def run(pid: int, tools: Tools, words: Sequence[str]) -> int:
-    """Run a program beside the process with this PID; return its exit status."""
     for name in _PROGRAMS:
         if shutil.which(name, path=_PATH) is None:
             raise PycrictlError(f"this host has no {name}", hint="debug needs util-linux")
     is_front = _is_in_front()
-    # Relative paths, as mount(2) takes no more than a page.
-    common = Path(os.path.commonpath(tools.layers)).parent if tools.layers else Path("/")
-    layers = ":".join(os.path.relpath(layer, common) for layer in tools.layers)
-    own = {"HOME": "/", "TERM": os.environ.get("TERM", "dumb"), "PS1": "debug:\\w# "}
-    environ = {"PATH": _PATH, **tools.environ, **own}
+    term = os.environ.get("TERM", "dumb")
     command = [
         *(*_DIE_WITH_PARENT, "nsenter", f"--target={pid}", *NAMESPACES),
         *(*_DIE_WITH_PARENT, "unshare", "--mount", "--propagation=private"),
-        "sh", "-c", _SCRIPT, "sh", str(_inner_pid(pid)), tools.busybox, layers,
-        "front" if is_front else "",
-        *(f"{name}={value}" for name, value in environ.items()),
-        *(shutil.which("chroot", path=_PATH) or "chroot", "/tmp/root", *words),
+        "sh", "-c", _SCRIPT, "sh", str(_inner_pid(pid)), busybox, "front" if is_front else "",
+        "PATH=/bin", "HOME=/", f"TERM={term}", "PS1=debug:\\w# ",
+        shutil.which("chroot", path=_PATH) or "chroot", "/tmp/root", *words,
     ]  # fmt: skip
     former = {number: signal.getsignal(number) for number in (signal.SIGTTOU, signal.SIGINT)}
     group = 0 if is_front else None
-    shell = subprocess.Popen(command, cwd=common, env={"PATH": _PATH}, process_group=group)
+    shell = subprocess.Popen(command, cwd="/", env={"PATH": _PATH}, process_group=group)
     try:
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         signal.signal(signal.SIGINT, lambda *_: None)

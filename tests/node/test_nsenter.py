@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 
 from pycrictl.base.errors import PycrictlError
-from pycrictl.node.namespaces import Tools, check_static, run
+from pycrictl.node.namespaces import check_static, run
 from tests.cli.run import Run
 from tests.fakecri import FakeServer
 
@@ -50,7 +50,7 @@ def test_a_process_that_has_ended() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     with pytest.raises(PycrictlError, match="ended meanwhile"):
-        run(child, Tools({}, busybox="/bin/busybox"), ["sh"])
+        run(child, "/bin/busybox", ["sh"])
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,6 @@ def test_a_process_that_has_ended() -> None:
         ("debug", ""),
         ("debug",),
         ("debug", "--busybox", "/no/such", "web"),
-        ("debug", "--busybox", "/bin/busybox", "--tools", "tools", "web"),
     ],
 )
 def test_nothing_is_asked_for_what_cannot_be_meant(
@@ -73,9 +72,9 @@ BUSYBOX = "/bin/busybox"
 
 HELPER = f"""
 import os, sys
-from pycrictl.node.namespaces import Tools, run
+from pycrictl.node.namespaces import run
 
-sys.exit(run(os.getpid(), Tools({{}}, busybox="{BUSYBOX}"), ["sh", "-c", sys.argv[1]]))
+sys.exit(run(os.getpid(), "{BUSYBOX}", ["sh", "-c", sys.argv[1]]))
 """
 """A program beside this process, given as a script, instead of a container's."""
 
@@ -128,22 +127,7 @@ def test_a_signal_ends_the_shell() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.5)
     try:
         with pytest.raises(KeyboardInterrupt):
-            run(os.getpid(), Tools({}, busybox=BUSYBOX), ["sleep", "20"])
+            run(os.getpid(), BUSYBOX, ["sleep", "20"])
     finally:
         signal.signal(signal.SIGALRM, former)
     assert time.monotonic() - began_s < 10
-
-
-@pytest.mark.root
-@pytest.mark.parametrize("is_linked", [False, True])
-def test_layers_whose_paths_fill_more_than_a_page(tmp_path: Path, is_linked: bool) -> None:
-    folder = tmp_path / ("x" * 200)
-    names = [f"snapshots/{number}/fs" for number in range(30)]
-    for name in names:
-        (folder / name / "bin").mkdir(parents=True)
-    shutil.copy(BUSYBOX, folder / names[7] / "bin/sh")
-    if is_linked:  # as /var/lib/containerd may be
-        folder = tmp_path / ("y" * 200)
-        folder.symlink_to("x" * 200)
-    layers = [str(folder / name) for name in names]
-    assert run(os.getpid(), Tools({}, layers=layers), ["sh", "-c", "exit 7"]) == 7
