@@ -19,7 +19,7 @@ from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.pulls.registries.mirrors import access_of
 from pycrictl.runtime.cri.calls.errmap import unreachable
-from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
+from pycrictl.runtime.cri.lists.images import sandbox_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -30,7 +30,7 @@ from pycrictl.pulls.sources.pod_pulls import Pulls, from_proxy, watch_briefly
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.containerlog import container_log
 from pycrictl.runtime.cri.inspection.statuses import attempt_before, termination_message
-from pycrictl.runtime.cri.lifecycle.image_removal import sandbox_image
+from pycrictl.runtime.cri.lists.images import sandbox_image
 from pycrictl.runtime.cri.lists.lookup import Lookup, pod_key, pod_name
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pycrictl.base.errors import PycrictlError
 from pycrictl.base.units import quote
 from pycrictl.proxy.upstream import Answer, Upstream, runtime_name
 from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 
 if TYPE_CHECKING:

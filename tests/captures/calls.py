@@ -17,7 +17,7 @@ import pytest
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from tests.captures import DATA, Capture, Rpc
 from tests.fakecri import FakeServer
 

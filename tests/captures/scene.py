@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from google.protobuf.message import Message
 
 from pycrictl._proto import cri_pb2
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from tests.captures import DATA, capture
 
 M = TypeVar("M", bound=Message)

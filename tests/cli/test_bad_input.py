@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from tests.captures import runtimes
 from tests.cli.run import Run
 from tests.fakecri import FakeServer, Status, hostile

@@ -20,7 +20,7 @@ from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.mirrors import ContainerdAccess
-from pycrictl.runtime.containerd.config_toml import CriSettings
+from pycrictl.runtime.containerd.daemon import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy
 from tests.once import made_once

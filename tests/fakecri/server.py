@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import grpc
 from google.protobuf.message import Message
 
-from pycrictl.runtime.cri.calls.methods import CriMethod, method
+from pycrictl.runtime.cri.calls.client import CriMethod, method
 
 
 @dataclass(frozen=True)

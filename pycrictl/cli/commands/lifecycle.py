@@ -14,8 +14,8 @@ from pycrictl.cli.context import AppContext
 from pycrictl.cli.results import Results
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.runtime.cri.lifecycle.control import every, in_turn, remove
-from pycrictl.runtime.cri.lifecycle.image_removal import find_images, remove_images, unused_images
 from pycrictl.runtime.cri.lists import fetch, lookup
+from pycrictl.runtime.cri.lists.images import find_images, remove_images, unused_images
 
 
 def start(

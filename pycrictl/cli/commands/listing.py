@@ -16,7 +16,7 @@ from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.statuses import pod_addresses
 from pycrictl.runtime.cri.lists import fetch, queries
-from pycrictl.runtime.cri.lists.images import list_images, parse_filters
+from pycrictl.runtime.cri.lists.images import images_in_use, list_images, parse_filters
 from pycrictl.runtime.cri.lists.queries import list_pods
 from pycrictl.show import list_views
 from pycrictl.show.columns import table_of
@@ -174,11 +174,9 @@ def images(
         )
 
     def in_use() -> frozenset[str] | None:
-        from pycrictl.runtime.cri.lifecycle import image_removal  # noqa: PLC0415 - only for `wide`
-
         try:
             with app.open_runtime_beside(client) as runtime:
-                return image_removal.images_in_use(runtime, client, fetch.images(client))
+                return images_in_use(runtime, client, fetch.images(client))
         except PycrictlError as error:
             app.env.warn(f"cannot tell which images are in use: {error.message}")
             return None

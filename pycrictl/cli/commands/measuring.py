@@ -15,7 +15,7 @@ from pycrictl.base.errors import ExitCode, UsageError
 from pycrictl.cli import complete, list_options, options
 from pycrictl.cli.context import AppContext
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.inspection.stats import measure
+from pycrictl.runtime.cri.inspection.statuses import measure
 from pycrictl.runtime.cri.lists import fetch
 from pycrictl.show import inspect_views, protodata, render
 from pycrictl.show.columns import Column, table_of

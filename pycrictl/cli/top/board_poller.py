@@ -17,7 +17,7 @@ from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.sources.pod_pulls import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.state import PullState
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.inspection.stats import measure
+from pycrictl.runtime.cri.inspection.statuses import measure
 
 RETRY_S: Final = 30.0
 """Pause before retrying a runtime whose pulls could not be read."""

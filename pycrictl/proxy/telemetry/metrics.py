@@ -32,7 +32,7 @@ from pycrictl.proxy.serve.http_server import MakePage, Page
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
 from pycrictl.proxy.upstream import Upstream, ends
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from pycrictl.streams.wire import codes
 from pycrictl.streams.wire.codes import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
 

@@ -38,13 +38,13 @@ from pycrictl.pulls.registries.endpoint import (
     own_endpoint,
     server_of,
 )
-from pycrictl.runtime.containerd.config_toml import (
+from pycrictl.runtime.containerd.daemon import (
     CriSettings,
     config_path,
     read_document,
     read_settings,
+    runtime_pid,
 )
-from pycrictl.runtime.containerd.daemon import runtime_pid
 
 _BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",

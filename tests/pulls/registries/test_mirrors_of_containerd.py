@@ -11,7 +11,7 @@ from pycrictl.pulls.registries import mirrors
 from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.endpoint import Endpoint
 from pycrictl.pulls.registries.mirrors import ContainerdAccess
-from pycrictl.runtime.containerd.config_toml import read_settings
+from pycrictl.runtime.containerd.daemon import read_settings
 
 HOSTS = """\
 server = "https://registry-1.docker.io"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.runtime.containerd.config_toml import (
+from pycrictl.runtime.containerd.daemon import (
     DEFAULT_PATH,
     config_path,
     read_settings,

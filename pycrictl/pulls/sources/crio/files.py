@@ -32,8 +32,7 @@ from pycrictl.pulls.registries.endpoint import RegistryAccess
 from pycrictl.pulls.registries.mirrors import crio_access
 from pycrictl.runtime.containerd.daemon import runtime_pid
 from pycrictl.runtime.containerd.store import is_digest
-from pycrictl.runtime.cri.calls.errmap import connect_error
-from pycrictl.runtime.cri.calls.obstacle import Obstacle, try_connect
+from pycrictl.runtime.cri.calls.errmap import Obstacle, connect_error, try_connect
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
 _MOST_FILES: Final = 10_000

@@ -1,7 +1,7 @@
 """Calls to a gRPC server by grpcio: the one client of the CRI, of containerd and of collectors.
 
 gRPC's messages about an unreachable server are written for programmers. So after a failed call,
-``obstacle`` checks the socket again and returns a readable reason.
+``errmap.probe`` checks the socket again and returns a readable reason.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from pycrictl.base import limits
 from pycrictl.base.errors import ConnectError, reason_of
 from pycrictl.base.signals import left_to_main_thread, undisturbed
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.errmap import Status
-from pycrictl.runtime.cri.calls.obstacle import Obstacle, look, web_server
+from pycrictl.runtime.cri.calls.errmap import Obstacle, Status, probe, web_server
 from pycrictl.streams.wire import codes
 
 if TYPE_CHECKING:
@@ -36,10 +35,10 @@ LONGEST_HANDSHAKE_S: Final = 20.0
 """Maximum time for the handshake: otherwise a hanging server would block calls that have no
 deadline, such as PullImage."""
 
-_LOOK_S: Final = 1.0
+_PROBE_S: Final = 1.0
 """Maximum time to look for the obstacle behind a failed call."""
 
-LAST_LOOK_S: Final = 0.05
+LAST_PROBE_S: Final = 0.05
 """The same if the call has used up its time: enough for a server that is alive to answer."""
 
 _LONGEST_S: Final = 1e9
@@ -53,7 +52,7 @@ _OVERSIZE: Final = r"larger than max \(\d+ vs\. (\d+)\)"
 class GrpcChannel:
     """A connection shared by calls of any thread; it reconnects when it breaks.
 
-    ``look`` returns, within a time limit in seconds, the obstacle to reaching the server.
+    ``probe`` returns, within a time limit in seconds, the obstacle to reaching the server.
 
     Raises:
         ConnectError: too few file descriptors are left.
@@ -63,10 +62,10 @@ class GrpcChannel:
         self,
         target: str,
         *,
-        look: Callable[[float], Obstacle | None] = lambda timeout_s: None,
+        probe: Callable[[float], Obstacle | None] = lambda timeout_s: None,
         handshake_s: float = LONGEST_HANDSHAKE_S,
     ) -> None:
-        self.look = look
+        self.probe = probe
         _check_descriptors(target)
         self.handshake_s = handshake_s = min(max(handshake_s, 0.1), LONGEST_HANDSHAKE_S)
         options = (
@@ -98,7 +97,7 @@ class GrpcChannel:
 def unix(path: str, *, handshake_s: float = LONGEST_HANDSHAKE_S) -> GrpcChannel:
     """Return a channel to the unix socket of an absolute path; errors as ``GrpcChannel``."""
     target = f"unix:{percent_encoded(os.fsencode(path))}"
-    return GrpcChannel(target, look=partial(look, path), handshake_s=handshake_s)
+    return GrpcChannel(target, probe=partial(probe, path), handshake_s=handshake_s)
 
 
 class GrpcCall:
@@ -197,7 +196,7 @@ class GrpcCall:
             obstacle = web_server(http[1])
         elif code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
-            obstacle = self._channel.look(min(max(left_s, LAST_LOOK_S), _LOOK_S))
+            obstacle = self._channel.probe(min(max(left_s, LAST_PROBE_S), _PROBE_S))
         match = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
         self.status = Status(code, details, obstacle, int(match[1]) if match else 0)
 

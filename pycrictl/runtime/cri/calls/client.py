@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from functools import cache
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from google.protobuf.message import DecodeError, Message
 
@@ -18,9 +19,57 @@ from pycrictl.base.errors import Cancelled, PycrictlError, RemoteProtocolError
 from pycrictl.base.units import quote
 from pycrictl.runtime.cri.calls.channel import GrpcCall, unix
 from pycrictl.runtime.cri.calls.errmap import Status, one_line, to_error
-from pycrictl.runtime.cri.calls.methods import deadline_s, method
 from pycrictl.runtime.cri.calls.redact import call_log, describe
 from pycrictl.streams.wire import codes
+
+
+class CriMethod(NamedTuple):
+    """One call of the runtime or image service; none has a request stream.
+
+    Its name is unique over both services.
+    """
+
+    name: str
+    path: str
+    request_type: type[Message]
+    response_type: type[Message]
+    is_stream: bool
+
+
+@cache
+def method(name: str) -> CriMethod:
+    """Return the call of that name; a KeyError is a bug of the caller."""
+    for service in cri_pb2.DESCRIPTOR.services_by_name.values():
+        described = service.methods_by_name.get(name)
+        if described is not None:
+            return CriMethod(
+                name=name,
+                path=f"/{service.full_name}/{name}",
+                request_type=getattr(cri_pb2, described.input_type.name),
+                response_type=getattr(cri_pb2, described.output_type.name),
+                is_stream=bool(described.server_streaming),
+            )
+    raise KeyError(name)
+
+
+def deadline_s(name: str, request: Any, timeout_s: float) -> float | None:
+    """Return the time limit of a call for a global timeout of ``timeout_s``; None for no limit.
+
+    For ``StopContainer`` and ``ExecSync``, the timeout in the request is added. A pull, the stream
+    of events, and an ``ExecSync`` without a timeout in its request have no limit.
+    """
+    match name:
+        case "PullImage" | "GetContainerEvents":
+            return None
+        case "RunPodSandbox":
+            return 2 * timeout_s
+        case "StopContainer":
+            return timeout_s + max(0, int(request.timeout))
+        case "ExecSync":
+            return timeout_s + int(request.timeout) if request.timeout > 0 else None
+        case _:
+            return timeout_s
+
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -30,7 +79,7 @@ class Terms(TypedDict, total=False):
     """The options of a call.
 
     Attributes:
-        timeout_s: deadline in seconds from now, None for none; by default from ``methods``.
+        timeout_s: deadline in seconds from now, None for none; by default from ``deadline_s``.
         what: what is being done, for error messages; by default the call's name.
         timeout_flag: the flag that sets ``timeout_s``, for error messages; by default the client's.
     """

@@ -17,8 +17,14 @@ from pycrictl.base import noderoot
 from pycrictl.base.config import Config, socket_path
 from pycrictl.base.errors import ConnectError, PycrictlError
 from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.calls.errmap import connect_error, unreachable
-from pycrictl.runtime.cri.calls.obstacle import MISSING, SOCKET_HINT, Obstacle, try_connect
+from pycrictl.runtime.cri.calls.errmap import (
+    MISSING,
+    SOCKET_HINT,
+    Obstacle,
+    connect_error,
+    try_connect,
+    unreachable,
+)
 from pycrictl.runtime.cri.calls.redact import call_log
 
 ENDPOINTS: Final = (

@@ -28,8 +28,7 @@ from pycrictl.base.errors import (
     reason_of,
 )
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.client import CriClient, each
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import CriClient, each, method
 from pycrictl.runtime.cri.lists import fetch
 from pycrictl.runtime.cri.lists.lookup import Kind, ObjectRef
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import Unimplemented, UsageError
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import CriClient, method
 
 if TYPE_CHECKING:
 

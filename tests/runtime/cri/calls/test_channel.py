@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from pycrictl._proto import cri_pb2
-from pycrictl.runtime.cri.calls import obstacle
-from pycrictl.runtime.cri.calls.channel import LAST_LOOK_S, GrpcCall, GrpcChannel, unix
+from pycrictl.runtime.cri.calls import errmap
+from pycrictl.runtime.cri.calls.channel import LAST_PROBE_S, GrpcCall, GrpcChannel, unix
 from tests.cli.run import PROGRAM
 from tests.fakecri import FakeServer, hostile
 
@@ -54,20 +54,20 @@ def test_a_server_that_says_nothing_has_less_time_than_the_call(answer: bytes) -
     ):
         assert list(call.messages()) == []
         assert call.status is not None
-        assert call.status.obstacle == obstacle.SILENT
+        assert call.status.obstacle == errmap.SILENT
 
 
 def test_connecting_and_looking_take_no_longer_than_the_call_may() -> None:
     looked: list[float] = []
-    with hostile.hung() as path, GrpcChannel(f"unix:{path}", look=looked.append) as channel:
+    with hostile.hung() as path, GrpcChannel(f"unix:{path}", probe=looked.append) as channel:
         call = images_of(channel, timeout_s=0.3)
         assert list(call.messages()) == []
-    assert looked == [LAST_LOOK_S]
+    assert looked == [LAST_PROBE_S]
 
 
 def test_an_acknowledgement_is_no_beginning_of_http2() -> None:
     with hostile.answering(hostile.HTTP2_SETTINGS_ACK) as path:
-        found = obstacle.look(path, timeout_s=60)
+        found = errmap.probe(path, timeout_s=60)
     assert found is not None
     assert found.reason.startswith("it is not a gRPC server: it answers")
 
@@ -123,8 +123,8 @@ def test_what_cannot_be_connected_to(
     kind: Callable[[], AbstractContextManager[str]], reason: str
 ) -> None:
     with kind() as path:
-        found = obstacle.try_connect(path, 0.2)
-    assert isinstance(found, obstacle.Obstacle)
+        found = errmap.try_connect(path, 0.2)
+    assert isinstance(found, errmap.Obstacle)
     assert found.reason.startswith(reason)
     assert found.hint
     assert not found.may_pass
@@ -132,11 +132,11 @@ def test_what_cannot_be_connected_to(
 
 def test_a_full_queue() -> None:
     with hostile.unaccepted(backlog=0) as path:
-        waiting = obstacle.try_connect(path, 0.2)
+        waiting = errmap.try_connect(path, 0.2)
         assert isinstance(waiting, socket.socket)
         started = time.monotonic()
         with waiting:
-            found = obstacle.try_connect(path, 0.2)
-        assert isinstance(found, obstacle.Obstacle)
+            found = errmap.try_connect(path, 0.2)
+        assert isinstance(found, errmap.Obstacle)
         assert found.reason == "its queue of connections is full"
         assert 0.15 < time.monotonic() - started < 60

@@ -16,8 +16,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import errors
-from pycrictl.runtime.cri.calls.client import AT_ONCE, CriClient, call_each, each
-from pycrictl.runtime.cri.calls.methods import deadline_s
+from pycrictl.runtime.cri.calls.client import AT_ONCE, CriClient, call_each, deadline_s, each
 from tests.fakecri import FakeServer, Maker, Status, hang, hostile, serve
 from tests.waiting import wait_until
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from pycrictl._proto import cri_pb2
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import method
 from pycrictl.runtime.cri.calls.redact import (
     LOG_LIMIT_CHARS,
     MASK,

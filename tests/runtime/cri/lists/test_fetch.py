@@ -7,8 +7,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import PycrictlError, RuntimeFault, UsageError
-from pycrictl.runtime.cri.calls.client import CriClient
-from pycrictl.runtime.cri.calls.methods import method
+from pycrictl.runtime.cri.calls.client import CriClient, method
 from pycrictl.runtime.cri.lists import fetch
 from tests.fakecri import FakeServer, Status
 
