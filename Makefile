@@ -22,7 +22,7 @@ unit: .venv/.stamp ## the tests that need neither root, nor Debian, nor a node
 	$(PYTHON) -m pytest -n 8 --dist worksteal $(UNIT)
 COVERING := $(addprefix tests/,streams/wire copy pulls show diagnosis node/logs base/test_units.py base/test_yamltree.py \
 	cluster/agent/test_objects.py cluster/kubectl/test_imagepulls.py \
-	cli/top cli/test_lists.py cli/test_logs.py cli/test_replays.py cli/test_why.py)
+	cli/test_board.py cli/test_lists.py cli/test_logs.py cli/test_replays.py cli/test_why.py)
 test: install .venv/.stamp $(HELM) ## all tests, those on a real containerd included; .ci/run: with lint
 	$(PYTHON) -m pytest -n 6 --dist worksteal
 coverage: .venv/.stamp ## the branches of the pure packages that tests take, with a floor

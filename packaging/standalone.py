@@ -58,16 +58,8 @@ _UNUSED: Final = frozenset(
     " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py cffi multidict/_testcapi"
     # isal is used for checksums only.
     " isal/igzip.py isal/igzip_threaded.py isal/isa-l"
-    # The screen of top shows no Markdown, and highlights Python only in tracebacks.
-    " linkify_it markdown_it mdit_py_plugins mdurl rich/markdown.py typer/rich_utils.py uc_micro"
-    " platformdirs/android.py platformdirs/macos.py platformdirs/pytest_plugin.py"
-    " platformdirs/windows.py pygments/cmdline.py pygments/sphinxext.py"
-    " rich/_win32_console.py rich/_windows_renderer.py textual/demo textual/drivers/web_driver.py"
-    " textual/drivers/_input_reader_windows.py textual/drivers/win32.py"
-    " textual/drivers/windows_driver.py textual/renderables/sparkline.py textual/tree-sitter"
-    " textual/widgets/_help_panel.py textual/widgets/_markdown.py textual/widgets/markdown.py"
-    " textual/widgets/_markdown_viewer.py textual/widgets/_sparkline.py"
-    " textual/widgets/_welcome.py".split()
+    # Typer's output in colour.
+    " typer/rich_utils.py".split()
 )
 """Modules for other programs or systems only; Python's own by name, others by path."""
 
@@ -75,12 +67,6 @@ _UNUSED_PATTERNS: Final = (
     # Encodings of other systems; zip archives need cp437 for names.
     "encodings/cp[0-35-9]*.py",
     "encodings/mac_*.py",
-    # Lexers and styles other than those for Python.
-    "pygments/formatters/[!_]*.py",
-    "pygments/lexers/[!_p]*.py",
-    "pygments/lexers/_*_builtins.py",
-    "pygments/lexers/p[!y]*.py",
-    "pygments/styles/[!_dm]*.py",
     # tomli's modules in Python read a configuration as fast, loading included.
     "*__mypyc.*.so",
     "tomli/*.so",

@@ -55,12 +55,10 @@ FORBIDDEN: Final = (
 THIRD_PARTY: Final = {
     "aiohttp": ("cluster.agent",),
     "cryptography": ("cluster.agent.trust",),
-    "google": ("_proto", "runtime", "proxy", "show", "pulls.archives", "cli.top.board_poller"),
+    "google": ("_proto", "runtime", "proxy", "show", "pulls.archives", "cli.commands.top"),
     "grpc": ("runtime.cri.calls.channel", "proxy.server", "proxy.upstream"),
     "h11": ("streams",),
     "prometheus_client": ("base.metricspage", "proxy.telemetry.metrics"),
-    "rich": ("cli.top.screen",),
-    "textual": ("cli.top.screen",),
     "tomli": ("runtime.containerd", "pulls.registries", "cli.commands.proxy"),
     "tqdm": ("show.displays.meters",),
     "typer": ("cli",),

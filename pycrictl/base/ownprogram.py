@@ -34,14 +34,6 @@ def command(target: str) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, os.pathsep.join(folders), target]
 
 
-def own_words() -> list[str]:
-    """Return the words by which this program was started, without its arguments."""
-    if getattr(sys, "frozen", False):  # a standalone program is its own interpreter
-        return [sys.executable]
-    given = len(sys.argv) - 1
-    return [sys.executable, *sys.orig_argv[1 : len(sys.orig_argv) - given]]
-
-
 def call(target: str, *words: str) -> None:
     module, _, name = target.partition(":")
     getattr(import_module(module), name)(*words)

@@ -46,18 +46,6 @@ class AppContext:
         self.host_root: str | None = None
         self._config: Config | None = None
 
-    def global_words(self) -> list[str]:
-        """Return the global options that another run of this program needs for the same node."""
-        flags = self.flags
-        given = (
-            ("--config", flags.config),
-            ("--runtime-endpoint", flags.runtime_endpoint),
-            ("--image-endpoint", flags.image_endpoint),
-            ("--timeout", None if flags.timeout_s is None else f"{flags.timeout_s:g}s"),
-            ("--host-root", self.host_root),
-        )
-        return [word for name, value in given if value is not None for word in (name, value)]
-
     def use_root(self) -> None:
         noderoot.use(find_root() if self.host_root is None else self.host_root)
 

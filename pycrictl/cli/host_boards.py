@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pycrictl.base.units import plural
-from pycrictl.cli.top.board import Board, BoardRow, lost_row, ordered, rows_in
+from pycrictl.cli.board import Board, BoardRow, lost_row, ordered, rows_in
 from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.several import Several
@@ -25,19 +25,11 @@ class HostBoards:
 
     Args:
         start: what a host is told to run.
-        words: begin a command line of this program with the options for hosts.
     """
 
-    def __init__(
-        self,
-        ssh: Ssh,
-        hosts: Sequence[Host],
-        start: Callable[[Host], Fields],
-        words: Sequence[str],
-    ) -> None:
+    def __init__(self, ssh: Ssh, hosts: Sequence[Host], start: Callable[[Host], Fields]) -> None:
         self._labels = [host.label for host in hosts]
         self._several = Several(ssh, hosts, start, most=len(hosts), again_s=RETRY_S)
-        self._words = words
         self._boards: dict[str, Mapping[str, Any]] = {}
         self._lost = dict.fromkeys(self._labels, "connecting")
         self._said: dict[str, str] = {}
@@ -56,10 +48,6 @@ class HostBoards:
                 rows.append(lost_row(host, reason))
         name = plural(len(self._labels), "host")
         return Board(name, "", time.time(), pods=pods, rows=ordered(rows))
-
-    def beside(self, row: BoardRow) -> list[str]:
-        """Return the beginning of a command line of this program for the host of a row."""
-        return [*self._words, "--host", row.node]
 
     def _follow(self) -> None:
         for host, event in filter(None, self._several.events()):

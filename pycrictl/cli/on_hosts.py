@@ -199,12 +199,10 @@ def run(
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
-        from pycrictl.base.ownprogram import own_words  # noqa: PLC0415 - only for top
-        from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - the same
+        from pycrictl.cli.host_boards import HostBoards  # noqa: PLC0415 - only for top
 
         start = partial(target.start_of_several, Request([*target.global_words, *words]))
-        mine = [word for name, word in given if name != "host"]
-        app.boards_elsewhere = HostBoards(ssh, hosts, start, [*own_words(), *mine])
+        app.boards_elsewhere = HostBoards(ssh, hosts, start)
         return None
     travel = TRAVELS.get(name, Travel())
     wants = travel.wants

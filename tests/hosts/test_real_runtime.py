@@ -165,7 +165,7 @@ def test_top_shows_all_hosts_and_those_that_are_lost(
         fresh.hosts["a2"].crash()
         shell.seen = b""
         shell.expect("(?s)! a2 .*no connection")
-        shell.type("q")
+        shell.type("\x03")
         shell.expect(r"\$ $")
 
 

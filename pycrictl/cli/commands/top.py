@@ -1,35 +1,40 @@
-"""``pycrictl top``."""
+"""``pycrictl top``: the node, polled again and again, also when the runtime goes down."""
 
 from __future__ import annotations
 
 import os
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, TextIO
 
 import typer
 
+from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
-from pycrictl.base.environ import is_dumb
-from pycrictl.base.errors import ConnectError, UsageError
-from pycrictl.base.ownprogram import own_words
+from pycrictl.base.environ import is_dumb, terminal_size
+from pycrictl.base.errors import ConnectError, PycrictlError, UsageError
 from pycrictl.base.units import escape
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, proxy_of
+from pycrictl.cli.board import Board, Limit, lines_of, ordered, rows_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cli.top.board import lines_of
-from pycrictl.cli.top.board_poller import BoardPoller, NodeClients
-from pycrictl.diagnosis.survey import Sources
+from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.node import journal
+from pycrictl.pulls.messages import pulls_in_line
+from pycrictl.pulls.sources.pod_pulls import ContainerdPulls, Pulls, from_proxy
+from pycrictl.pulls.state import PullState
+from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show import render
 from pycrictl.show.records import records_of
 from pycrictl.show.render import Tone, painted
 
-ONCE_PAUSE_S = 1.0
-"""CPU usage is the difference between two samples."""
+RETRY_S: Final = 30.0
+"""Pause before retrying a runtime whose pulls could not be read."""
 
 
 def top(
@@ -46,42 +51,65 @@ def top(
 ) -> None:
     """Show the node live on one screen: problems first, then pulls, then the rest.
 
-    The key ? lists the keys. --once prints the screen as text, for scripts and tickets.
+    It is refreshed until Ctrl-C. --once prints it as text, for scripts and tickets.
 
     Example: pycrictl top --once
     """
     app: AppContext = ctx.obj
-    is_text = once or output == "json"
-    env = app.env  # textual writes to stderr
-    has_terminal = env.stdin_is_terminal and env.stdout_is_terminal and env.stderr_is_terminal
-    records = records_of(env.stdout)
-    if not is_text and records is None and (not has_terminal or is_dumb(env.environ)):
+    env, records = app.env, records_of(app.env.stdout)
+    is_once = once or output == "json"
+    if not is_once and records is None and (not env.stdout_is_terminal or is_dumb(env.environ)):
         raise UsageError("top needs a terminal", hint="'pycrictl top --once' prints it as text")
-    why = ["why", *(["--no-kube"] if no_kube else []), f"--admin-socket={admin_socket}"]
     if app.boards_elsewhere is not None:
-        from pycrictl.cli.top.screen import TopApp, play  # noqa: PLC0415 - textual
-
         app.boards_elsewhere.open()
-        play(TopApp(app.boards_elsewhere.look, app.boards_elsewhere.beside, why, interval))
+        _show(app, app.boards_elsewhere.look, interval)
         return
     connect = partial(_connect, app, admin_socket, no_kube=no_kube)
-    poller = BoardPoller(connect, os.uname().nodename, wall_s=app.env.wall_clock)
+    poller = BoardPoller(connect, os.uname().nodename, wall_s=env.wall_clock)
     poller.open()  # connection errors are reported as by any other command
     try:
-        if records is not None and not is_text:
-            while True:
-                records.put("board", poller.look().document())
-                time.sleep(interval)
-        if is_text:
-            _print(app, poller, is_json=output == "json")
-        else:
-            # Half of this program's memory and a tenth of a second, which only this screen needs.
-            from pycrictl.cli.top.screen import TopApp, play  # noqa: PLC0415 - textual
-
-            own = [*own_words(), *app.global_words()]
-            play(TopApp(poller.look, lambda _: own, why, interval))
+        if not is_once and records is None:
+            _show(app, poller.look, interval)
+        while not is_once and records is not None:
+            records.put("board", poller.look().document())
+            time.sleep(interval)
+        if is_once:
+            _print(app, poller.look(), is_json=output == "json")
     finally:
         poller.close()
+
+
+def _show(app: AppContext, look: Callable[[], Board], interval_s: float) -> None:
+    """Show the board until Ctrl-C; rows that do not fit on the screen are counted."""
+
+    def write(board: Board, out: TextIO) -> None:
+        _write(app, board, out, terminal_size(app.env.stdout, app.env.environ)[0])
+
+    with app.until_interrupted() as viewer:
+        viewer.follow(look, write, pause_s=interval_s)
+
+
+def _print(app: AppContext, board: Board, *, is_json: bool) -> None:
+    if board.problem:
+        raise ConnectError(board.problem)
+    if is_json:
+        render.write_json(board.document(), app.env.stdout)
+    else:
+        _write(app, board, app.env.stdout, app.env.columns or 200)
+
+
+def _write(app: AppContext, board: Board, out: TextIO, columns: int) -> None:
+    for line in lines_of(board, columns):
+        tone: Tone = "bad" if app.is_coloured and line.startswith("!") else ""
+        out.write(f"{painted(escape(line), tone)}\n")
+
+
+@dataclass(slots=True)
+class NodeClients:
+    client: CriClient
+    images: CriClient
+    sources: Sources
+    close: Callable[[], object]
 
 
 def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClients:
@@ -97,16 +125,93 @@ def _connect(app: AppContext, admin_socket: str, *, no_kube: bool) -> NodeClient
     return NodeClients(client, images, sources, stack.close)
 
 
-def _print(app: AppContext, poller: BoardPoller, *, is_json: bool) -> None:
-    poller.look()
-    time.sleep(ONCE_PAUSE_S)
-    board = poller.look()
-    if board.problem:
-        raise ConnectError(board.problem)
-    if is_json:
-        render.write_json(board.document(), app.env.stdout)
-        return
-    columns = app.env.columns or 200
-    for line in lines_of(board, columns):
-        tone: Tone = "bad" if app.is_coloured and line.startswith("!") else ""
-        app.env.stdout.write(f"{painted(escape(line), tone)}\n")
+class BoardPoller:
+    def __init__(
+        self,
+        connect: Callable[[], NodeClients],
+        node: str,
+        *,
+        wall_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._connect = connect
+        self._wall_s = wall_s
+        self._connection: NodeClients | None = None
+        self._survey: Survey | None = None
+        self._containerd: ContainerdPulls | None = None
+        self._retry_at = 0.0
+        self._status: dict[str, Any] | None = None
+        self._pulls: list[PullState] = []
+        self._board = Board(node, "", wall_s())
+
+    def look(self) -> Board:
+        """Return the current board; if the runtime does not answer, the last one and the reason."""
+        try:
+            if self._connection is None:
+                self.open()
+            self._board = self._look()
+        except (PycrictlError, OSError) as exc:
+            self.close()
+            text = exc.message if isinstance(exc, PycrictlError) else str(exc)
+            since_s = self._board.since_s or self._board.at_s
+            self._board = replace(self._board, problem=text, since_s=since_s, at_s=self._wall_s())
+        return self._board
+
+    def open(self) -> None:
+        connection = self._connect()
+        self._connection = connection
+        answer = connection.client.call("Version", cri_pb2.VersionRequest())
+        runtime = f"{answer.runtime_name} {answer.runtime_version.removeprefix('v')}"
+        self._board = replace(self._board, runtime=runtime)
+        self._survey = Survey(
+            connection.client,
+            connection.images,
+            connection.sources,
+            self._find_pulls,
+            wall_s=self._wall_s,
+        )
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = self._survey = self._containerd = None
+
+    def _look(self) -> Board:
+        assert self._survey is not None
+        self._status, self._pulls = None, []
+        overview = self._survey.pods()
+        free = [disk.free_share for disk in overview.disks if disk.use == "images"]
+        limit = None
+        if (status := self._status) is not None:
+            limit = Limit(status["limit"], len(status["running"]), len(status["waiting"]))
+        return replace(
+            self._board,
+            at_s=self._wall_s(),
+            pods=len(overview.reports),
+            rows=ordered(rows_of(overview.reports, self._pulls)),
+            disk_free=free[0] if free else None,
+            limit=limit,
+            problem="",
+            since_s=0.0,
+        )
+
+    def _find_pulls(self, absent: Sequence[str]) -> Callable[[str], Pulls]:
+        connection = self._connection
+        assert connection is not None
+        if connection.sources.ask_proxy is not None:
+            with suppress(PycrictlError):  # it may be restarting: containerd shows its pulls
+                status = self._status = connection.sources.ask_proxy()
+                self._pulls = pulls_in_line(status)
+                return lambda owner: from_proxy(status, owner)
+        if time.monotonic() < self._retry_at:
+            return lambda _: Pulls()
+        try:
+            if self._containerd is None:
+                self._containerd = ContainerdPulls(connection.client, connection.sources.pods)
+            pulls = self._containerd.poll(absent)
+        except PycrictlError:  # neither containerd nor CRI-O, or no access to it
+            self._containerd, self._retry_at = None, time.monotonic() + RETRY_S
+            return lambda _: Pulls()
+        self._pulls = [
+            pull if pull.image else replace(pull, image=name) for name, pull in pulls.items()
+        ]
+        return lambda _: Pulls(node=pulls)

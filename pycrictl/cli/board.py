@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from pycrictl.base import foreign
-from pycrictl.base.units import age_in_words, format_bytes, ordinal, plural, quote, readable
+from pycrictl.base.units import age_in_words, plural, quote, readable
 from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import Report
 from pycrictl.diagnosis.troubles import exit_words, last_reason
 from pycrictl.pulls.state import PullState
-from pycrictl.pulls.words import document, far, stall, standing
-from pycrictl.show.displays.phrases import clean, clock, cut, cut_middle, cut_name, fill, width
+from pycrictl.pulls.words import document, far, standing
+from pycrictl.show.displays.phrases import clean, cut, cut_middle, cut_name, fill, width
 
 
 class State(StrEnum):
@@ -28,10 +27,6 @@ class State(StrEnum):
 
 
 _ORDER: Final = {state: number for number, state in enumerate(State)}
-
-Measure = Literal["cpu", "memory", "restarts", "name"]
-MEASURES: Final[tuple[Measure, ...]] = ("cpu", "memory", "restarts", "name")
-"""Sort keys of healthy rows."""
 
 _WORDS: Final = {
     "crash-loop": "crashing",
@@ -57,18 +52,10 @@ _FIRST: Final = (-1_000_000, 0)
 _OF_NOTHING: Final = frozenset({"pulling", "queued", "maybe-pulling", "unknown", "init-running"})
 
 
-class Usage(NamedTuple):
-    cores: float | None = None
-    memory_bytes: int | None = None
-
-
 class Limit(NamedTuple):
     limit: int
     running: int
     waiting: int
-
-
-NOTHING: Final = Usage()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,7 @@ class BoardRow:
 
     ``pod`` is NAMESPACE/NAME, or empty if unknown; ``container`` is empty for the pod itself, and
     ``id`` until the container exists. ``severity_key`` orders sick rows, the smallest first. The
-    row waits for ``pull``, which is None for another host's.
+    row waits for ``pull``, which is None for another host's; ``node`` is that host.
     """
 
     pod: str
@@ -88,14 +75,8 @@ class BoardRow:
     what: str
     detail: str = ""
     severity_key: tuple[int, int] = (0, 0)
-    restarts: int = 0
-    usage: Usage = NOTHING
     pull: PullState | None = None
     node: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.node, self.pod, self.container, "" if self.container else self.image
 
     @property
     def name(self) -> str:
@@ -105,10 +86,9 @@ class BoardRow:
 
     def document(self) -> dict[str, Any]:
         fields = asdict(replace(self, pull=None))
-        del fields["severity_key"], fields["usage"], fields["node"]
+        del fields["severity_key"], fields["node"]
         pull = document(self.pull) if self.pull is not None else None
-        usage = {"cpu": self.usage.cores, "memory": self.usage.memory_bytes}
-        return {**fields, **usage, "pull": pull, "severity": self.severity_key}
+        return {**fields, "pull": pull, "severity": self.severity_key}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,12 +126,8 @@ class Board:
         }
 
 
-def rows_of(
-    reports: Iterable[Report[PodFacts]], usage: Mapping[str, Usage], pulls: Sequence[PullState] = ()
-) -> list[BoardRow]:
-    rows: list[BoardRow] = []
-    for report in reports:
-        rows += _rows_of_pod(report, usage)
+def rows_of(reports: Iterable[Report[PodFacts]], pulls: Sequence[PullState] = ()) -> list[BoardRow]:
+    rows = [row for report in reports for row in _rows_of_pod(report)]
     own = [(row.pod, row.pull) for row in rows if row.pull is not None]
     shown = {(pod, pull.image) for pod, pull in own}
     for pull in pulls:
@@ -162,21 +138,16 @@ def rows_of(
     return rows
 
 
-def ordered(rows: Iterable[BoardRow], by: Measure = "cpu") -> tuple[BoardRow, ...]:
-    def place(row: BoardRow) -> tuple[Any, ...]:
-        pull = row.pull or PullState()
-        own: Any = {
-            "cpu": -(row.usage.cores or 0.0),
-            "memory": -(row.usage.memory_bytes or 0),
-            "restarts": -row.restarts,
-            "name": 0,
-        }[by]
-        is_lasting = row.state in (State.RUNNING, State.ENDED)
-        first = row.severity_key if row.state is State.SICK else (own if is_lasting else 0,)
-        way = pull.place if row.state is State.WAITING else -(pull.sums.share or 0.0)
-        return _ORDER[row.state], first, way, row.pod, row.container
+def ordered(rows: Iterable[BoardRow]) -> tuple[BoardRow, ...]:
+    """Sort sick rows by severity, pulls by progress, waiting ones by place, and others by name."""
 
-    return tuple(sorted(rows, key=place))
+    def sort_key(row: BoardRow) -> tuple[Any, ...]:
+        pull = row.pull or PullState()
+        severity = row.severity_key if row.state is State.SICK else (0,)
+        progress = pull.place if row.state is State.WAITING else -(pull.sums.share or 0.0)
+        return _ORDER[row.state], severity, progress, row.pod, row.container
+
+    return tuple(sorted(rows, key=sort_key))
 
 
 def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
@@ -184,7 +155,6 @@ def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
     rows = []
     for entry in document.get("rows") or ():
         first, second = entry["severity"]
-        memory = foreign.strict(entry["memory"], foreign.whole)
         row = BoardRow(
             pod=str(entry["pod"]),
             container=str(entry["container"]),
@@ -194,8 +164,6 @@ def rows_in(document: Mapping[str, Any], node: str) -> list[BoardRow]:
             what=str(entry["what"]),
             detail=str(entry["detail"]),
             severity_key=(int(first), int(second)),
-            restarts=int(entry["restarts"]),
-            usage=Usage(foreign.number(entry["cpu"]), memory),
             node=node,
         )
         rows.append(row)
@@ -209,22 +177,9 @@ def lost_row(node: str, reason: str) -> BoardRow:
     )
 
 
-def matching(rows: Iterable[BoardRow], text: str) -> tuple[BoardRow, ...]:
-    wanted = text.casefold()
-    return tuple(
-        row
-        for row in rows
-        if wanted
-        in f"{row.node} {row.pod} {row.container} {row.image} {row.state} {row.what}".casefold()
-    )
-
-
-def _rows_of_pod(report: Report[PodFacts], usage: Mapping[str, Usage]) -> list[BoardRow]:
+def _rows_of_pod(report: Report[PodFacts]) -> list[BoardRow]:
     facts, cause = report.facts, report.cause
-    rows = [
-        replace(_row(facts, container, report), usage=usage.get(container.id, NOTHING))
-        for container in facts.containers
-    ]
+    rows = [_row(facts, container, report) for container in facts.containers]
     is_told = any(row.state in (State.SICK, State.PULLING, State.WAITING) for row in rows)
     if not rows or (report.is_sick and not is_told):
         rows.insert(0, _pod_row(facts, cause, report.is_sick))
@@ -244,10 +199,7 @@ def _pod_row(facts: PodFacts, cause: Finding, is_sick: bool) -> BoardRow:
 
 def _row(facts: PodFacts, container: Container, report: Report[PodFacts]) -> BoardRow:
     pod = facts.full_name
-    base = BoardRow(
-        pod, container.name, container.id, container.image, State.RUNNING, "",
-        restarts=container.restarts,
-    )  # fmt: skip
+    base = BoardRow(pod, container.name, container.id, container.image, State.RUNNING, "")
     image = next((image for image in facts.images if image.reference == container.image), None)
     if not container.state and image is not None and image.pull is not None:
         return _pull_row(pod, container.name, container.image, image.pull)
@@ -279,10 +231,10 @@ def _row(facts: PodFacts, container: Container, report: Report[PodFacts]) -> Boa
 
 def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow:
     if pull.place:
-        state, what, detail = State.WAITING, "in line", standing(pull)
-    else:
-        state, what, detail = State.PULLING, "pulling", far(pull)
-    return BoardRow(pod, container, "", image, state, what, detail, pull=pull)
+        return BoardRow(
+            pod, container, "", image, State.WAITING, "waiting", standing(pull), pull=pull
+        )
+    return BoardRow(pod, container, "", image, State.PULLING, "pulling", far(pull), pull=pull)
 
 
 def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
@@ -310,97 +262,8 @@ def _crash(container: Container, now_s: float) -> str:
 
 # As text
 
-KEYS: Final = "? help  q quit  l logs  e exec  w why  i inspect  p layers  s sort  / filter"
-HELP: Final = """\
-up, down   choose a row (also page up, page down, home, end)
-l          follow its log; Ctrl-C returns
-e          open a shell in it
-enter, w   show why it is in this state
-i          show its details
-p          watch the layers of its pull; Ctrl-C returns
-s          sort healthy rows by CPU, memory, restarts or name
-/          show only rows with a text; escape shows all
-?          show the keys
-q          quit; Ctrl-Z suspends
-"""
-_NARROW: Final = 50
-_BAR_CHARS: Final = 20
-_BLOCKS: Final = " ▏▎▍▌▋▊▉"
 
-
-class Layout(NamedTuple):
-    columns: int
-    pod: int
-    container: int
-
-
-def layout_of(rows: Sequence[BoardRow], columns: int) -> Layout:
-    """Return column widths that fit a screen; a narrow one has no column for containers."""
-    pod = max((width(row.name) for row in rows if row.pod or row.node), default=0)
-    container = max((width(row.container) for row in rows), default=0)
-    if columns < _NARROW:
-        return Layout(columns, min(pod, max(columns // 2, 8)), 0)
-    pod = min(pod, max(columns * 32 // 100, 16))
-    return Layout(columns, pod, min(container, max(columns * 14 // 100, 8)))
-
-
-def row_line(row: BoardRow, layout: Layout) -> str:
-    mark = "!" if row.state is State.SICK else " "
-    name = clean(row.name)
-    head = f"{mark} {fill(cut_middle(name, layout.pod), layout.pod)}  "
-    if layout.container:
-        head += f"{fill(cut_middle(clean(row.container), layout.container), layout.container)}  "
-    return cut(head + _rest(row, layout.columns - width(head)), layout.columns)
-
-
-def _rest(row: BoardRow, room: int) -> str:
-    pull = row.pull
-    if row.state is State.PULLING and pull is not None:
-        return _pulling(pull, room)
-    if row.state is State.RUNNING:
-        return f"{row.what:<18} {_figures(row, room - 19)}".rstrip()
-    if row.state is State.WAITING and pull is not None:
-        ahead = pull.behind.rpartition("/")[2] if ":" in pull.behind else pull.behind  # an image
-        behind = f", behind {ahead}" if ahead else ""
-        soon_s = pull.starts_in_s
-        starts = "" if soon_s is None else f", starts in {clock(soon_s)}"
-        return clean(f"in line: {ordinal(pull.place)}{behind}{starts}")
-    told = f"{clean(row.what)}   {clean(row.detail)}".rstrip()
-    if row.state is State.SICK and row.image and not row.id:
-        return f"{told}   {cut_name(clean(row.image), max(room - width(told) - 3, 0))}"
-    return told
-
-
-def _pulling(pull: PullState, room: int) -> str:
-    sums = pull.sums
-    if sums.percent is None:
-        return clean(f"pulling   {far(pull)}")
-    rate = f"{format_bytes(sums.rate)}/s" if sums.rate is not None else ""
-    if sums.is_unpacking or sums.stalled_s:
-        rate = "unpacking" if sums.is_unpacking else stall(sums.stalled_s)
-    left = clock(sums.eta_whole_s) if sums.eta_whole_s is not None else ""
-    right = f"{sums.percent:3} %  {rate:>12}  {left:>6}".rstrip()
-    size = min(max(room - len("pulling  ") - len(right) - 2, 0), _BAR_CHARS)
-    drawn = f"{bar(sums.percent / 100, size)}  " if size >= 4 else ""
-    return f"pulling  {drawn}{right}"
-
-
-def bar(share: float, size: int) -> str:
-    eighths = int(min(max(share, 0.0), 1.0) * size * 8)
-    drawn = "█" * (eighths // 8) + (_BLOCKS[eighths % 8] if eighths % 8 else "")
-    return drawn.ljust(size)
-
-
-def _figures(row: BoardRow, room: int) -> str:
-    cores, memory = row.usage
-    cpu = f"cpu {cores:.1f}" if cores is not None else "cpu -"
-    size = format_bytes(memory) if memory is not None else "-"
-    figures = f"{cpu:<9} {size:>10}"
-    restarts = f"   restarts {row.restarts}"
-    return figures + restarts if len(figures + restarts) <= room else figures
-
-
-def head_lines(board: Board, columns: int) -> list[str]:
+def _head_lines(board: Board, columns: int) -> list[str]:
     """Return the two lines above the rows, and a third one if the runtime does not answer."""
     clock = time.strftime("%H:%M:%S", time.localtime(board.at_s))
     parts = [board.node, board.runtime]
@@ -421,7 +284,21 @@ def head_lines(board: Board, columns: int) -> list[str]:
     return [cut(line, columns) for line in lines]
 
 
-def lines_of(board: Board, columns: int) -> Iterable[str]:
-    layout = layout_of(board.rows, columns)
-    yield from head_lines(board, columns)
-    yield from (row_line(row, layout) for row in board.rows)
+def lines_of(board: Board, columns: int) -> Iterator[str]:
+    """Yield the lines of the screen, none wider than ``columns``; those of sick rows begin with !.
+
+    If many rows have long names, these are cut in their middle.
+    """
+    yield from _head_lines(board, columns)
+    pod_width = max((width(row.name) for row in board.rows if row.pod or row.node), default=0)
+    pod_width = min(pod_width, max(columns * 32 // 100, 16))
+    container_width = max((width(row.container) for row in board.rows), default=0)
+    container_width = min(container_width, max(columns * 14 // 100, 8))
+    for row in board.rows:
+        pod = fill(cut_middle(clean(row.name), pod_width), pod_width)
+        container = fill(cut_middle(clean(row.container), container_width), container_width)
+        line = f"{'!' if row.state is State.SICK else ' '} {pod}  {container}  "
+        line += f"{clean(row.what)}   {clean(row.detail)}".rstrip()
+        if row.state is State.SICK and row.image and not row.id:
+            line += f"   {cut_name(clean(row.image), max(columns - width(line) - 3, 0))}"
+        yield cut(line, columns)

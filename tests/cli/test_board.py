@@ -7,15 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from pycrictl.cli.top.board import (
+from pycrictl.cli.board import (
     Board,
     BoardRow,
     State,
-    Usage,
-    bar,
     lines_of,
     lost_row,
-    matching,
     ordered,
     rows_in,
     rows_of,
@@ -41,7 +38,7 @@ EVICTED = Pod("shop", "a", "u", "Failed", (), (), reason="Evicted")
 
 
 def row(found: Report[PodFacts]) -> BoardRow:
-    (one,) = rows_of([found], {})
+    (one,) = rows_of([found])
     return one
 
 
@@ -53,7 +50,7 @@ def row(found: Report[PodFacts]) -> BoardRow:
         (report("a", replace(CRASHED, reason="OOMKilled")), State.SICK, "out of memory"),
         (report("a", replace(CRASHED, exit_code=0, reason="Completed")), State.ENDED, "ended"),
         (report("a", TO_COME, images=image(pull=PULLING)), State.PULLING, "pulling"),
-        (report("a", TO_COME, images=image(pull=QUEUED)), State.WAITING, "in line"),
+        (report("a", TO_COME, images=image(pull=QUEUED)), State.WAITING, "waiting"),
         (
             report("a", TO_COME, images=image(failure="reg.example/web:1: not found")),
             State.SICK,
@@ -69,23 +66,14 @@ def test_each_state(found: Report[PodFacts], state: State, what: str) -> None:
 
 
 def test_what_is_sick_comes_first_then_pulls_then_the_others() -> None:
-    rows = ordered(rows_of(REPORTS, {}))
+    rows = ordered(rows_of(REPORTS))
     assert [one.pod for one in rows] == ["shop/api", "shop/pulls", "shop/batch", "shop/web"]
-
-
-def test_healthy_rows_by_each_measure() -> None:
-    quiet = replace(row(report("quiet", RUNNING)), usage=Usage(0.1, 900), restarts=1)
-    busy = replace(row(report("busy", RUNNING)), usage=Usage(2.0, 100))
-    assert [one.pod for one in ordered([quiet, busy], "cpu")] == ["shop/busy", "shop/quiet"]
-    assert [one.pod for one in ordered([quiet, busy], "memory")] == ["shop/quiet", "shop/busy"]
-    assert [one.pod for one in ordered([busy, quiet], "restarts")] == ["shop/quiet", "shop/busy"]
-    assert [one.pod for one in ordered([quiet, busy], "name")] == ["shop/busy", "shop/quiet"]
 
 
 def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
     stray = replace(QUEUED, image="x/y:1")
     others = [replace(PULLING, pods=("shop/pulls",)), stray]
-    rows = rows_of(REPORTS, {}, others)
+    rows = rows_of(REPORTS, others)
     assert [one.image for one in rows if one.pull is not None].count("reg.example/web:1") == 2
     assert [one.image for one in rows if not one.pod] == ["x/y:1"]
 
@@ -93,16 +81,9 @@ def test_pulls_of_nobody_have_rows_and_those_of_pods_only_one() -> None:
 def test_a_pull_without_a_pod_that_a_row_waits_for_has_no_second_row() -> None:
     """containerd does not name a pull's pod, and may name its image by digest."""
     other = replace(PULLING)
-    rows = rows_of(REPORTS, {}, [PULLING, other])
+    rows = rows_of(REPORTS, [PULLING, other])
     assert [one.pod for one in rows if one.pull is PULLING] == ["shop/pulls"]
     assert [one.pod for one in rows if one.pull is other] == [""]
-
-
-def test_only_rows_with_a_text() -> None:
-    rows = rows_of(REPORTS, {})
-    assert [one.pod for one in matching(rows, "API")] == ["shop/api"]
-    assert [one.pod for one in matching(rows, "crash")] == ["shop/api"]
-    assert len(matching(rows, "")) == len(rows)
 
 
 def test_the_screen() -> None:
@@ -111,9 +92,9 @@ def test_the_screen() -> None:
     assert counts == "PODS 4   1 sick  1 pulling  1 waiting  1 running"
     assert rows == [
         '! shop/api    main  crashing, 3 restarts   exit 3, 12 seconds ago: "no database"',
-        "  shop/pulls  main  pulling  █████████▍             47 %     4.5 MiB/s    0:18",
-        "  shop/batch  main  in line: 1st, behind default/web, starts in 0:18",
-        "  shop/web    main  running 2 hours    cpu -              -   restarts 0",
+        "  shop/pulls  main  pulling   47 %, 47.0 of 100.0 MiB, 4.5 MiB/s, 18s left",
+        "  shop/batch  main  waiting   queued, 1st, behind default/web, starts in 18s",
+        "  shop/web    main  running 2 hours",
     ]
 
 
@@ -136,7 +117,7 @@ def test_at_80_columns_the_reason_of_a_failed_pull_is_whole(failure: str, told: 
     reference = f"registry.example:5000/{'a-team/' * 5}web:1"
     images = (Image(reference, is_present=False, failure=f"pull {reference}: {failure}"),)
     to_come = replace(TO_COME, image=reference)
-    (one,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)], {})
+    (one,) = rows_of([report("web-7d9c6b4f5-x2x7k-abcde", to_come, images=images)])
     line = list(lines_of(replace(BOARD, rows=(one,)), 80))[2]
     assert line == f"! shop/web-7d9…-x2x7k-abcde  main  {told}"
 
@@ -148,17 +129,11 @@ def test_names_cannot_control_the_terminal() -> None:
     assert "\x07" not in text
 
 
-def test_bars() -> None:
-    assert [bar(share, 4) for share in (0.5, 2.0)] == ["██  ", "████"]
-
-
 def test_rows_of_another_host_are_those_that_it_shows() -> None:
     """Without the numbers of pulls, which its words have."""
     row = BoardRow(
         "ns/p", "main", "1" * 64, "a:1", State.PULLING, "pulling", "25 %, 1 of 4 B",
         severity_key=(-3, -5),
-        restarts=4,
-        usage=Usage(0.5, 1000),
     )  # fmt: skip
     pull = PullState(image="a:1", sums=Sums(progress=1, total=4, count=1))
     board = Board("n1", "containerd", 1.0, pods=1, rows=(replace(row, pull=pull),))
