@@ -8,6 +8,7 @@ import signal
 if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import gc
 import os
 import sys
 
@@ -26,10 +27,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-# Saves a fifth to a third of a short command's time. A service loads all modules before it serves:
-# later its files may be those of a newer version.
-if sys.version_info >= (3, 15) and not {"proxy", "agent"} & set(sys.argv):
-    sys.set_lazy_imports("all")
+if not {"proxy", "agent"} & set(sys.argv):  # what follows is for commands, not for services
+    # Saves a tenth of a short command's time. The default of 700 objects makes the collector visit
+    # everything many times while modules are loaded, which leave no cycles.
+    gc.set_threshold(100_000)
+    # Saves a fifth to a third of it. A service loads all modules before it serves: later its files
+    # may be those of a newer version.
+    if sys.version_info >= (3, 15):
+        sys.set_lazy_imports("all")
 
 
 def run() -> NoReturn:

@@ -51,11 +51,10 @@ _USUAL: Final = re.compile(
     % _TIME_OF_DAY
 )
 _LINE: Final = re.compile(rb"\n(?:(%b) (stdout|stderr) ([^ \n]*) (.*)|(.*))" % TIMESTAMP)
-_TIMESTAMP: Final = re.compile(TIMESTAMP)
-_LINE_STARTS: Final[dict[LogStream | None, re.Pattern[bytes]]] = {
-    None: re.compile(rb"\n"),
-    "stdout": re.compile(rb'\n(?![^ \n]+ stderr |\{.*"stream": ?"stderr")'),
-    "stderr": re.compile(rb'\n(?=[^ \n]+ stderr |\{.*"stream": ?"stderr")'),
+_LINE_STARTS: Final[dict[LogStream | None, bytes]] = {
+    None: rb"\n",
+    "stdout": rb'\n(?![^ \n]+ stderr |\{.*"stream": ?"stderr")',
+    "stderr": rb'\n(?=[^ \n]+ stderr |\{.*"stream": ?"stderr")',
 }
 
 
@@ -117,7 +116,7 @@ def time_ns_of(line: bytes) -> int | None:
 
 def line_starts(only: LogStream | None) -> re.Pattern[bytes]:
     """Return an expression that matches the line feed before each line that is shown."""
-    return _LINE_STARTS[only]
+    return re.compile(_LINE_STARTS[only])
 
 
 class LogDecoder:
@@ -384,7 +383,7 @@ def _docker_piece(line: bytes) -> _Piece | None:
     if not (isinstance(text, str) and isinstance(stream, str) and isinstance(time, str)):
         return None
     timestamp = time.encode(errors="replace")
-    if stream not in _STREAMS or not _TIMESTAMP.fullmatch(timestamp):
+    if stream not in _STREAMS or not re.fullmatch(TIMESTAMP, timestamp):
         return None
     data = text.encode(errors="replace")
     return _Piece(

@@ -26,12 +26,12 @@ _MAX_S: Final = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - _EPOCH) // tim
 _SECONDS_CHARACTERS: Final = 19
 _USUAL_CHARACTERS: Final = 30
 _Z: Final = ord("Z")
-_GIVEN: Final = re.compile(
-    r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?)?"
-    r"(Z|[-+][0-9]{2}:[0-9]{2})?",
-    re.ASCII,
+# Not compiled here, as most logs are read without a given time.
+_GIVEN: Final = (
+    r"(?a)([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2})(?::([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?)?)?"
+    r"(Z|[-+][0-9]{2}:[0-9]{2})?"
 )
-_UNIX: Final = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?", re.ASCII)
+_UNIX: Final = r"(?a)([0-9]{1,12})(?:\.([0-9]{1,9}))?"
 
 
 def format_timestamp(timestamp: bytes) -> bytes:
@@ -103,9 +103,9 @@ def parse_time(text: str, *, zone: tzinfo | None = None) -> int:
     else in ``zone`` or this machine's zone; or seconds since 1970 (``1706713445.123``).
     """
     try:
-        if match := _UNIX.fullmatch(text):
+        if match := re.fullmatch(_UNIX, text):
             return int(match[1]) * _SECOND_NS + int((match[2] or "").ljust(9, "0"))
-        if match := _GIVEN.fullmatch(text):
+        if match := re.fullmatch(_GIVEN, text):
             day, hour, minute, second, fraction, given_zone = match.groups()
             moment = datetime.fromisoformat(
                 f"{day}T{hour or '00'}:{minute or '00'}:{second or '00'}{given_zone or ''}"
