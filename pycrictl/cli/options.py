@@ -171,7 +171,6 @@ Output = Annotated[str, formats("json", "yaml", "table", "jsonpath=TEMPLATE")]
 Progress = Annotated[
     Mode, typer.Option("--progress", help="How to show progress; auto is bars on a terminal.")
 ]
-Aggregate = Annotated[bool, typer.Option("--aggregate", help="Show only the total.")]
 ProgressInterval = Annotated[
     float | None,
     seconds_option("--interval", help="Polling interval (default: 0.25 for bars, else 1)."),

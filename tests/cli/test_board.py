@@ -107,10 +107,8 @@ def test_every_line_fits(columns: int) -> None:
 @pytest.mark.parametrize(
     ("failure", "told"),
     [
-        ("resolve: not found", "no such image   …/a-team/a-team/a-team/web:1"),
-        ("connect: connection refused", "registry down   connection refused   …/web:1"),
-        ("fetch: authorization failed", "image refused   authorization failed   web:1"),
-        ("x509: unknown authority", "bad certificate   unknown authority   …/web:1"),
+        ("resolve: not found", "no such image   web:1"),
+        ("x509: unknown authority", "bad certificate   unknown authority   web:1"),
     ],
 )
 def test_at_80_columns_the_reason_of_a_failed_pull_is_whole(failure: str, told: str) -> None:

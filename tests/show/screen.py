@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import Self
 from unicodedata import east_asian_width
 
-from tests.waiting import wait_until
-
 LIMIT_S = 60.0
 SEQUENCE = re.compile(r"\x1b\[(\??)(\d*)([A-Za-z])")
 PARTIAL_SEQUENCE = re.compile(r"\x1b(\[\??\d*)?$")
@@ -50,7 +48,6 @@ class Screen:
         """Characters that did not fit on their row."""
         self._decoder = codecs.getincrementaldecoder(encoding)()
         self._rest = ""
-        self._saved = (0, 0)
 
     @property
     def lines(self) -> list[str]:
@@ -78,10 +75,6 @@ class Screen:
                 if PARTIAL_SEQUENCE.match(text, position):
                     self._rest = text[position:]
                     return
-                if text.startswith(("\x1b7", "\x1b8"), position):
-                    self._save_or_restore(text[position + 1])
-                    position += 2
-                    continue
                 match = SEQUENCE.match(text, position)
                 assert match, f"unknown escape sequence: {text[position : position + 20]!r}"
                 self._control(*match.groups())
@@ -115,14 +108,6 @@ class Screen:
             self.is_wrapping = letter == "h"
         elif letter != "m":  # colours are ignored
             raise AssertionError(f"unknown control: {private}{number}{letter}")
-
-    def _save_or_restore(self, which: str) -> None:
-        """Save the cursor's place in the window, or go there."""
-        if which == "7":
-            self._saved = self.cursor
-        else:
-            self.x, y = self._saved
-            self.y = self.top + y
 
     def _erase_row(self) -> None:
         row = self.buffer[self.y]
@@ -244,14 +229,6 @@ class Terminal:
         self.mark_end()
         self.read()
         return self.screen.lines
-
-    def type(self, text: str) -> None:
-        """Type whole lines; the terminal echoes them, and nobody reads them."""
-        self.look()
-        sent = len(self.sent)
-        os.write(self._outer, text.encode())
-        lines = text.count("\n")
-        wait_until(lambda: self.read_more(0.05) and self.sent.count(b"\n", sent) >= lines)
 
     def resize(self, columns: int, rows: int, *, rewraps: bool = True) -> None:
         self.look()

@@ -137,11 +137,9 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
-def drawn(
-    *items: Part, size: tuple[int, int] = (80, 24), aggregate: bool = False, **more: Any
-) -> list[str]:
+def drawn(*items: Part, size: tuple[int, int] = (80, 24), **more: Any) -> list[str]:
     with Terminal(*size) as terminal:
-        bars = Bars(terminal.stderr, {}, aggregate=aggregate)
+        bars = Bars(terminal.stderr, {})
         bars.show(view(items, **more))
         lines = terminal.look()
         assert terminal.screen.cut == 0

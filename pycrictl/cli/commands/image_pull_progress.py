@@ -57,7 +57,6 @@ def image_pull_progress(
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C.")
     ] = False,
-    aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
     no_manifest: options.NoManifest = False,
     credentials: CredentialOptions,
@@ -80,7 +79,7 @@ def image_pull_progress(
         for name, kind in ((pod, "pod"), (container, "container"), (image, "image"))
     )
     outlet = app.outlet(progress, stdout="progress")
-    display = open_display(outlet, aggregate=aggregate)
+    display = open_display(outlet)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     root = Path(noderoot.directory())
     with ExitStack() as stack:

@@ -49,7 +49,6 @@ def image_pull_progress(
             " until Ctrl-C.",
         ),
     ] = False,
-    aggregate: options.Aggregate = False,
     progress: options.Progress = "auto",
     interval: options.ProgressInterval = None,
 ) -> None:
@@ -63,7 +62,7 @@ def image_pull_progress(
     app: AppContext = ctx.obj
     asked = selection.asked(node, container)
     outlet = choose(progress, app.env, stdout="progress")
-    display = open_display(outlet, aggregate=aggregate)
+    display = open_display(outlet)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
     kubectl = Kubectl(app.handed_on, display.note)
     try:

@@ -6,21 +6,17 @@ cursor on the same text, so everything from there to the end of the screen belon
 the next frame covers it. Between two frames the terminal is in its normal state (the cursor is
 visible, lines wrap), so nothing needs repair when the process is killed.
 
-Lines that somebody types stay in the terminal's input, for the shell, but their echo moves the
-cursor down. It is put back to its saved position, or, if the terminal may have scrolled because
-there may be as many of them as the block has lines, the screen is cleared.
+Lines that somebody types stay in the terminal's input, for the shell. Their echo moves the cursor
+down, and a block that does not fill the screen with it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 import select
 import signal
-import sys
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,8 +35,7 @@ ERASE_LINE: Final = "\x1b[K"
 ERASE_BELOW_FIRST: Final = " \x1b[J\r"
 """From column 1: tmux moves text erased from the very first cell to its scrollback."""
 
-SAVE_CURSOR: Final = "\x1b7"
-RESTORE_CURSOR: Final = "\x1b8"
+TOP_OF_SCREEN: Final = "\x1b[H"
 
 WRAP_OFF: Final = "\x1b[?7l"
 WRAP_ON: Final = "\x1b[?7h"
@@ -58,9 +53,12 @@ class TerminalBlock:
 
     Ctrl-Z removes the block from the screen before the process stops, so the shell's prompt does
     not appear in the middle of it.
+
+    Args:
+        start: what moves the cursor to the start of the first line.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, start: str = "\r") -> None:
         stream.flush()
         # Unlike os.write, a buffer tracks how much was written when a signal handler raises.
         raw = io.FileIO(stream.fileno(), "w", closefd=False)
@@ -68,8 +66,7 @@ class TerminalBlock:
         self._encoding = stream.encoding
         self._lines: list[str] = []
         self._size = (0, 0)
-        self._unread_bytes = 0
-        self._typed_bytes()
+        self._start = start
         self._catches_stop = (
             threading.current_thread() is threading.main_thread()
             and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
@@ -85,12 +82,11 @@ class TerminalBlock:
         """
         lines = list(lines[-size[1] :])
         old = self._lines
-        start = "\r" if size != self._size else self._to_first_line()
-        whole = whole or size != self._size or not old or start != "\r"
+        whole = whole or size != self._size or not old
         shrinks = len(lines) < len(old)
         if not whole and lines == old:
             return
-        frame = [start, WRAP_OFF]
+        frame = [self._start, WRAP_OFF]
         last = len(lines) - 1
         for index, line in enumerate(lines):
             if whole or index >= len(old) or line != old[index] or (index == last and shrinks):
@@ -107,7 +103,7 @@ class TerminalBlock:
         frame.append("\r")
         if last > 0:
             frame.append(f"\x1b[{last}A")
-        frame.append(WRAP_ON + SAVE_CURSOR)
+        frame.append(WRAP_ON)
         self._lines, self._size = lines, size
         self._send("".join(frame))
 
@@ -128,25 +124,9 @@ class TerminalBlock:
     def _erase(self, successor: str = "") -> None:
         if self._lines:
             # Ctrl-C may make the kernel discard the end of a frame, so turn wrapping on again.
-            successor = f"{WRAP_ON}{self._to_first_line()}{ERASE_BELOW_FIRST}{successor}"
+            successor = f"{WRAP_ON}{self._start}{ERASE_BELOW_FIRST}{successor}"
         self._send(successor)
         self._lines = []
-
-    def _to_first_line(self) -> str:
-        """Return what moves the cursor to the start of the first line, also if lines were typed."""
-        typed_bytes = self._typed_bytes()
-        if not typed_bytes or not self._lines:
-            return "\r"
-        return RESTORE_CURSOR if typed_bytes < len(self._lines) else CLEAR_SCREEN
-
-    def _typed_bytes(self) -> int:
-        """Return the size of the lines typed since the last call, with their line feeds."""
-        unread = b""
-        with contextlib.suppress(OSError, ValueError):  # no terminal, or closed
-            unread = fcntl.ioctl(self._out.fileno(), termios.FIONREAD, bytes(4))
-        typed_bytes = int.from_bytes(unread, sys.byteorder) - self._unread_bytes
-        self._unread_bytes += typed_bytes
-        return max(typed_bytes, 0)
 
     def _stop(self, signum: int, frame: FrameType | None) -> None:
         with contextlib.suppress(RuntimeError):  # a frame is being written: leave it
@@ -212,7 +192,7 @@ class Viewer:
             out.write(CLEAR_SCREEN)
             out.flush()
         self._lines = clip(text.getvalue(), columns=columns, rows=rows)
-        self._block.draw(self._lines, size=size)
+        self._block.draw(self._lines, size=size, whole=True)
 
     def warn(self, text: str) -> None:
         """Show a warning, or keep it for the end if the lines in place would cover it."""
@@ -254,7 +234,7 @@ def until_interrupted(env: Environment, *, has_log: bool) -> Iterator[Viewer]:
     is_torn = has_log and env.stderr_is_terminal
     is_terminal = env.stdout_is_terminal and records_of(env.stdout) is None
     is_in_place = is_terminal and not is_dumb(env.environ) and not is_torn
-    viewer = Viewer(env, TerminalBlock(env.stdout) if is_in_place else None)
+    viewer = Viewer(env, TerminalBlock(env.stdout, start=TOP_OF_SCREEN) if is_in_place else None)
     try:
         yield viewer
     except KeyboardInterrupt:

@@ -102,7 +102,7 @@ class CopyLines:
 
 class CopyObjects(Objects):
     def show(self, progress: Progress) -> None:
-        self.write_objects([phrases.fields(progress.sums)])
+        self.write_objects([{"progress": progress.done_bytes, "total": progress.total_bytes or 0}])
 
     def skip(self, path: str, reason: str) -> None:
         self.write_objects([{"skipped": path, "reason": reason}])

@@ -70,15 +70,6 @@ def sentence(verb: str, sums: Sums, *more: str) -> str:
     return " ".join(filter(None, (verb, *map(str.strip, words(sums)), *more)))
 
 
-def fields(sums: Sums) -> dict[str, Any]:
-    document: dict[str, Any] = {"progress": sums.progress, "total": sums.total}
-    if sums.extracted_total:
-        document |= {"extracted": sums.extracted, "extracted_total": sums.extracted_total}
-    if sums.is_estimated:
-        document["extracted_estimated"] = True
-    return document
-
-
 def speed(sums: Sums) -> dict[str, Any]:
     rate, eta_s = sums.current_rate, sums.eta_s
     known = {"rate": rate and round(rate), "eta_s": eta_s and round(eta_s, 1)}
@@ -110,30 +101,17 @@ def cut(text: str, columns: int) -> str:
 def cut_name(name: str, columns: int) -> str:
     """Return a pull's name (``IMAGE on NODE for POD``), shortened to fit ``columns``.
 
-    The last part of the image's path and its tag matter most. The registry is dropped first, then
-    the rest of the path, the pod's namespace, the pod and the node.
+    The registry is dropped first, then the rest of the image's path, then the middle.
     """
     image, space, rest = name.partition(" ")
     if space and not rest.startswith(("on ", "for ")):
         return cut_middle(name, columns)
     registry, slash, path = image.partition("/")
     is_registry = slash and (registry == "localhost" or not {".", ":"}.isdisjoint(registry))
-    path = path if is_registry else image
-    parts = path.split("/")
-    short = parts[-1]
-    where, is_for, pod = f" {rest}".rpartition(" for ") if space else ("", "", "")
-    choices = [
-        name,
-        f"{path}{space}{rest}",
-        *(f"…/{'/'.join(parts[at:])}{space}{rest}" for at in range(1, len(parts))),
-        f"{short}{space}{rest}",
-        f"{short}{where}{is_for}{pod.rpartition('/')[2]}",
-        f"{short}{where if is_for else ''}",
-        short,
-    ]
-    return next(
-        (choice for choice in choices if width(choice) <= columns), cut_middle(short, columns)
-    )
+    short = f"{image.rpartition('/')[2]}{space}{rest}"
+    choices = (name, f"{path}{space}{rest}" if is_registry else short, short)
+    fitting = (choice for choice in choices if width(choice) <= columns)
+    return next(fitting, cut_middle(short, columns))
 
 
 def cut_middle(text: str, columns: int) -> str:

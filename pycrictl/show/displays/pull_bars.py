@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final, TextIO
 
-from pycrictl.base.units import duration_in_words, format_bytes, format_part
+from pycrictl.base.units import format_bytes, format_part
 from pycrictl.pulls.state import LayerState, Phase, PullState, View
 from pycrictl.show.displays import per_image, phrases
 from pycrictl.show.displays.meters import Meter, Meters, fit, join, sentence, total_line
@@ -20,34 +20,24 @@ TINY: Final = 4
 
 BYTES_WIDTH: Final = len("1023.9/1023.9 MiB")
 
-RESUMED_S: Final = 10.0
-"""How long the total shows the bytes that were present before the pull."""
-
 _RANKS: Final = {Phase.EXTRACTING: 0, Phase.DOWNLOADING: 0, Phase.FAILED: 1, Phase.WAITING: 2}
 
 
 class Bars(Meters):
-    def __init__(
-        self, stderr: TextIO, environ: Mapping[str, str], *, aggregate: bool = False
-    ) -> None:
+    def __init__(self, stderr: TextIO, environ: Mapping[str, str]) -> None:
         super().__init__(stderr, environ)
-        self._aggregate = aggregate
         self._history = per_image.History()
-        self._first_s = 0.0
 
     def show(self, view: View) -> None:
-        if self._history.last is None or not view.pulls:
-            self._first_s = view.now
         pulls = self._history.add(view)
         width, rows = self.measure()
         lines: list[Meter | str] = []
         if view.awaited:
             lines += awaited_lines(view, max(min(rows - 1, POOL_LINES), 1), width)
         else:
-            if not self._aggregate and rows >= TINY:
+            if rows >= TINY:
                 lines += pool(pulls, min(rows - 2, POOL_LINES), width)
-            is_new = view.now - self._first_s < RESUMED_S
-            lines.append(total(view, width, shows_resumed=is_new))
+            lines.append(total(view, width))
         self.draw(lines, view.now)
 
     def end(self, images: Collection[str]) -> None:
@@ -61,23 +51,10 @@ class Bars(Meters):
     def close(self) -> None:
         lines: list[str] = []
         try:
-            if view := self._history.last:
-                lines = self._summary(view)
+            lines = self._last_lines(self._history.pulls)
         finally:
             self._history.last = None
             self.replace(lines)
-
-    def _summary(self, view: View) -> list[str]:
-        pulls = self._history.pulls
-        end = []
-        if self._aggregate and pulls:
-            words = per_image.words_of_sums(view)
-            verb = "in" if all(pull.is_complete for pull in pulls) else "after"
-            elapsed_s = view.wall_s - view.began_s if view.began_s else view.now - self._first_s
-            elapsed = f"{verb} {duration_in_words(elapsed_s)}"
-            end = [sentence("Total", phrases.words(view.sums)[1], *words, elapsed)]
-            pulls = [pull for pull in pulls if pull.has_failed]
-        return [*self._last_lines(pulls), *end]
 
     def _last_lines(self, pulls: Sequence[PullState]) -> list[str]:
         return [
@@ -89,13 +66,10 @@ class Bars(Meters):
         ]
 
 
-def total(view: View, width: int, *, shows_resumed: bool) -> Meter | str:
+def total(view: View, width: int) -> Meter | str:
     if not view.pulls:
         return phrases.cut("Total  nothing is being pulled", width)
-    words = per_image.words_of_sums(view)
-    if shows_resumed and view.sums.total > 0 and view.sums.resumed > 0:
-        words.append(f"resumed {format_bytes(view.sums.resumed)}")
-    return total_line("Total", view.sums, words, width)
+    return total_line("Total", view.sums, per_image.words_of_sums(view), width)
 
 
 def awaited_lines(view: View, most: int, width: int) -> list[str]:

@@ -23,12 +23,11 @@ class PlainLines(Lines):
 
     Events are the start and the end of an image, phase changes of a layer (its initial wait is
     none), stalls, and waits for a registry. While anything is in progress, the totals follow at
-    least every 10 s. ``aggregate`` leaves the layers out.
+    least every 10 s.
     """
 
-    def __init__(self, stderr: TextIO, *, aggregate: bool = False) -> None:
+    def __init__(self, stderr: TextIO) -> None:
         super().__init__(stderr)
-        self._aggregate = aggregate
         self._history = per_image.History()
         # What was said last, by the name of the pull and what it was about
         self._said: dict[tuple[object, ...], Any] = {}
@@ -37,11 +36,10 @@ class PlainLines(Lines):
     def show(self, view: View) -> None:
         pulls = self._history.add(view)
         lines = [line for pull in pulls for line in self._begins(pull)]
-        if not self._aggregate:
-            for pull, layer in view.changed:
-                lines += self._changes(pull, layer)
-            for pull in pulls:
-                lines += self._stalls(pull)
+        for pull, layer in view.changed:
+            lines += self._changes(pull, layer)
+        for pull in pulls:
+            lines += self._stalls(pull)
         for pull in pulls:
             if self._is_news((pull.name, "over"), pull.is_over) and pull.is_over:
                 lines.append(self._summary(pull))
@@ -146,25 +144,15 @@ class JsonLines(Objects):
     ``image``, ``layer``, ``progress``, ``total`` and ``error`` have the meaning of KEP-5334, whose
     readers can therefore use them. Other fields are added where known, among them the sums, the
     rate and the time left of the image. The last line of a complete item has ``progress`` equal to
-    ``total``. ``aggregate`` makes one object for all items together, as in the KEP for a pod, with
-    the error of the first item that failed.
+    ``total``.
     """
 
-    def __init__(self, outlet: Outlet, *, aggregate: bool = False) -> None:
+    def __init__(self, outlet: Outlet) -> None:
         super().__init__(outlet)
-        self._aggregate = aggregate
-        self._history = per_image.History()
-        self._sums: dict[str, Any] = {}
         self._places: dict[str, tuple[int, str, bool]] = {}
 
     def show(self, view: View) -> None:
-        self._history.add(view)
-        if self._aggregate:
-            # Also without a new byte: the time left is known before containerd tells of the first.
-            if (sums := _sums(view)) != self._sums and (view.changed or "eta_s" in sums):
-                self.write_objects([sums])
-                self._sums = sums
-        elif view.changed:
+        if view.changed:
             self.write_objects(
                 _object(*change) | _of_image(*change, view) for change in view.changed
             )
@@ -204,23 +192,15 @@ def _object(pull: PullState, layer: LayerState) -> dict[str, Any]:
     return fields
 
 
-def _sums(view: View) -> dict[str, Any]:
-    error = next((pull.error for pull in view.pulls.values() if pull.error), "")
-    fields = phrases.fields(view.sums) | phrases.speed(view.sums)
-    if view.sums.percent is not None:
-        fields["percent"] = view.sums.percent
-    return fields | ({"error": error} if error else {})
-
-
 PullDisplay = Bars | PlainLines | JsonLines | SumsOfHost | Silent
 
 
-def open_display(outlet: Outlet, *, aggregate: bool = False) -> PullDisplay:
+def open_display(outlet: Outlet) -> PullDisplay:
     env = outlet.env
     if outlet.form == "none":
         return Silent()
     if outlet.form == "bar":
-        return Bars(env.stderr, env.environ, aggregate=aggregate)
+        return Bars(env.stderr, env.environ)
     if outlet.form == "plain":
-        return PlainLines(env.stderr, aggregate=aggregate)
-    return SumsOfHost(outlet) if outlet.is_summed else JsonLines(outlet, aggregate=aggregate)
+        return PlainLines(env.stderr)
+    return SumsOfHost(outlet) if outlet.is_summed else JsonLines(outlet)

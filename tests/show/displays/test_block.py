@@ -107,34 +107,6 @@ def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
     block.close()
 
 
-@pytest.mark.parametrize("above", [0, 23])
-def test_typed_lines_leave_nothing_of_the_frame_before(terminal: Terminal, above: int) -> None:
-    terminal.stderr.write("above\n" * above)
-    block = TerminalBlock(terminal.stderr)
-    frame = ["one", "two", "three", "total"]
-    for drawn in (frame, frame, ["1", *frame[1:]]):
-        block.draw(drawn, size=SIZE)
-        terminal.type("\nx\n")
-    block.print_above("note")
-    block.draw(frame, size=SIZE)
-    terminal.look()
-    assert terminal.screen.everything == [*["above"] * above, "note", *frame]
-    terminal.type("kubectl get pods\n")  # so long that it may be many lines
-    block.draw(frame, size=SIZE)
-    assert terminal.look() == frame
-    terminal.type("\n" * 30)
-    block.close(["done"])
-    assert terminal.look() == ["done"]
-
-
-def test_typed_lines_are_left_to_the_shell(terminal: Terminal) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.draw(["one", "total"], size=SIZE)
-    terminal.type("ls\n")
-    block.close()
-    assert os.read(terminal.stderr.fileno(), 99) == b"ls\n"
-
-
 def test_close_puts_the_last_lines_in_its_place(terminal: Terminal) -> None:
     terminal.stderr.write("$ pull\n")
     block = TerminalBlock(terminal.stderr)

@@ -78,7 +78,7 @@ def test_one_item_for_an_image_or_a_pod() -> None:
         layer(name="", image="docker.io/library/a-rather-long-name:2026", progress=MIB),
     )
     assert lines[0].startswith("127.0.0.1:5000/demo:1      downloading  25%|")
-    assert lines[1] == "…/a-rather-long-name:2026  downloading  1.0 MiB"
+    assert lines[1] == "a-rather-long-name:2026    downloading  1.0 MiB"
     assert lines[2].endswith("0/2 images")
     lines = drawn(layer(name="", image="", progress=MIB, total=4 * MIB))
     assert lines[0].startswith("pod downloading  25%|")
@@ -134,7 +134,6 @@ def test_a_pull_that_waits_is_named_with_its_age(
     awaited = [PullState(image=DEMO, is_begun=is_begun, began_s=100.0)]
     now = 100.0 + waited_s
     assert drawn(awaited=awaited, size=(columns, 10), now=now) == expected
-    assert drawn(awaited=awaited, size=(columns, 10), now=now, aggregate=True) == expected
 
 
 def total_at(columns: int, **more: Any) -> str:
@@ -234,7 +233,7 @@ def test_anything_fits_in_any_window(
 ) -> None:
     with Terminal(columns, rows) as terminal:
         bars = Bars(terminal.stderr, {})
-        bars.show(view(items, rate=rate, eta_s=eta_s, resumed=5))
+        bars.show(view(items, rate=rate, eta_s=eta_s))
         lines = terminal.look()
         assert 0 < len(lines) <= max(min(rows - 1, 11), 1)
         assert terminal.screen.cut == 0
@@ -247,10 +246,10 @@ def test_anything_fits_in_any_window(
 # What they leave on the screen when a pull or the watch ends
 
 
-def left(*items: Part, size: tuple[int, int] = (80, 24), aggregate: bool = False) -> list[str]:
+def left(*items: Part, size: tuple[int, int] = (80, 24)) -> list[str]:
     """Return what the screen keeps 6.2 s after the first view of ``items``."""
     with Terminal(*size) as terminal:
-        bars = Bars(terminal.stderr, {}, aggregate=aggregate)
+        bars = Bars(terminal.stderr, {})
         pending = [layer(name=item.layer.name, image=item.pull["image"]) for item in items]
         bars.show(view(pending, now=100.0))
         bars.show(view(items, now=106.2))
@@ -278,8 +277,7 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
     assert terminal.look() == [told, told_too, "Total  nothing is being pulled"]
     # Lines are not repeated, and the same image may be pulled again later.
     bars.show(view([], now=60.0))
-    bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=60.0, resumed=MIB))
-    assert "resumed 1.0 MiB" in terminal.look()[-1]
+    bars.show(view([layer(1, progress=MIB, total=4 * MIB)], now=60.0))
     bars.show(view([layer(1, progress=2 * MIB, total=4 * MIB)], now=61.0))
     bars.close()
     last = f"{DEMO}  at 2.0/4.0 MiB  0 of 1 layer done  after 1.0 s"
@@ -308,16 +306,6 @@ def test_the_last_line_of_an_image_that_ends_stands_above_the_bars(terminal: Ter
 )
 def test_the_last_line_of_an_image(items: list[Part], expected: str) -> None:
     assert left(*items) == [expected]
-
-
-def test_the_last_line_of_an_aggregate() -> None:
-    done = layer(1, Phase.DONE, MIB, MIB)
-    failed = layer(2, Phase.FAILED, 0, MIB, image="other:1", error="404")
-    assert left(done, aggregate=True) == ["Total  1.0/1.0 MiB  1/1 layer  in 6.2 s"]
-    assert left(done, failed, aggregate=True) == [
-        "other:1  failed: 404  0 of 1 layer done  after 6.2 s",
-        "Total  1.0/2.0 MiB  1/2 layers  1 failed  after 6.2 s",
-    ]
 
 
 def test_an_interrupt_at_any_moment_leaves_a_clean_screen() -> None:

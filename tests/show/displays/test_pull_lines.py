@@ -13,15 +13,15 @@ from pycrictl.base.environ import Environment
 from pycrictl.pulls.state import Phase, PullState, Sums, View
 from pycrictl.show.displays.outlet import Outlet
 from pycrictl.show.displays.pull_lines import JsonLines, PlainLines
-from tests.show.views import DEMO, MIB, digest, forty_layers, layer, view
+from tests.show.views import DEMO, MIB, digest, layer, view
 
 A, B = "000000000001", "000000000002"
 
 
-def plain(*views: View, aggregate: bool = False) -> list[str]:
+def plain(*views: View) -> list[str]:
     """Return the lines of a run that ends with the last of ``views``."""
     stderr = io.StringIO()
-    display = PlainLines(stderr, aggregate=aggregate)
+    display = PlainLines(stderr)
     for each in views:
         display.show(each)
     display.close()
@@ -149,15 +149,6 @@ def test_the_end_of_an_image_is_told_once_and_a_later_pull_begins_anew() -> None
     assert stderr.getvalue().splitlines() == [*once, *once]
 
 
-def test_aggregate_leaves_the_layers_out() -> None:
-    views = [view(forty_layers(step), now=step) for step in range(60)]
-    lines = plain(*views, aggregate=True)
-    assert not [line for line in lines if re.search(r" 0{10}\d\d ", line)]
-    assert sum(" started" in line for line in lines) == 3
-    assert sum(" done: " in line for line in lines) == 3
-    assert sum(line.startswith("total ") for line in lines) == 5
-
-
 @pytest.mark.parametrize("text", ["\x1b[2J\x9b1m", "\u202eevil\u2066", "two\nlines\r\x85\u2028end"])
 def test_hostile_text_stays_one_printable_line(text: str) -> None:
     items = [
@@ -176,12 +167,12 @@ def test_hostile_text_stays_one_printable_line(text: str) -> None:
     assert max(map(len, lines)) < 1_000
 
 
-def objects(*views: View, aggregate: bool = False) -> list[dict[str, Any]]:
+def objects(*views: View) -> list[dict[str, Any]]:
     """Return the objects of a run that ends with the last of ``views``."""
     out, stderr = io.StringIO(), io.StringIO()
     times = iter(1_700_000_000.1234 + second for second in range(1000))
     env = Environment(stderr=stderr, wall_clock=lambda: next(times))
-    display = JsonLines(Outlet("json", env, out, True), aggregate=aggregate)
+    display = JsonLines(Outlet("json", env, out, True))
     for each in views:
         display.show(each)
         display.end([DEMO])  # no object of its own
@@ -228,7 +219,6 @@ def test_objects_have_what_is_known_of_their_image() -> None:
 
 def test_every_key_is_in_the_man_page() -> None:
     page = (Path(__file__).parents[3] / "man/prose/shared/json-of-pulls.md").read_text()
-    explained, _, aggregated = page.partition("With `--aggregate`")
     sums = Sums(
         progress=5 * MIB, total=9 * MIB, count=2, rate=1000.4, eta_s=12.345, extracted=5,
         extracted_total=9, is_estimated=True, share=0.5,
@@ -241,9 +231,5 @@ def test_every_key_is_in_the_man_page() -> None:
     failed = layer(2, Phase.FAILED, node="n1", error="E")
     stalled = layer(3, Phase.DOWNLOADING, 1, 9, node="n1", idle_s=42.0)
     whole = view([item, failed, stalled], now=100.0, images={f"{DEMO} on n1": sums})
-    for text, shown in (
-        ("\n".join(re.findall(r"^`.*$", explained, re.M)), objects(whole)),
-        (aggregated, objects(replace(whole, sums=sums), aggregate=True)),
-    ):
-        keys = {*re.findall(r"`(\w+)`", text)}
-        assert keys == {key for fields in shown for key in fields}
+    keys = {*re.findall(r"`(\w+)`", "\n".join(re.findall(r"^`.*$", page, re.M)))}
+    assert keys == {key for fields in objects(whole) for key in fields}
