@@ -22,8 +22,6 @@ NodeType = Literal["mapping", "list", "string", "number", "boolean", "null"]
 Scalar = str | int | float | bool | None
 
 MAX_NESTING: Final = 64
-MAX_DOCUMENTS: Final = 1000
-
 UNREAD: Final = "only its first document is used; another begins in line {}"
 
 _STRING_TAGS: Final = ("!", "tag:yaml.org,2002:str")
@@ -95,20 +93,11 @@ def parse(text: str) -> Node:
         Problem: neither JSON nor YAML; an alias, which could unfold to any size; or nested deeper
             than MAX_NESTING levels.
     """
-    return next(iter(_read(text, most=1)), Node("null", 1))
-
-
-def parse_all(text: str) -> list[Node]:
-    """Return the trees of all documents of a YAML stream, like ``parse``."""
-    return _read(text, most=MAX_DOCUMENTS)
-
-
-def _read(text: str, *, most: int) -> list[Node]:
     is_json = text.lstrip()[:1] in ("{", "[")
     source = _ONLY_IN_JSON.sub(_in_yaml, text) if is_json else text
     try:
         events = yaml.parse(source, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return _trees(events, most)
+        return _first(events)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, reason = mark.line + 1 if mark else 1, error.problem or "unreadable"
@@ -147,19 +136,17 @@ def _number(text: str) -> int | float:
     return float(text)
 
 
-def _trees(events: Iterator[yaml.Event], most: int) -> list[Node]:
-    roots: list[Node] = []
-    for event in events:
-        if not isinstance(event, yaml.NodeEvent):
-            continue
-        if len(roots) < most:
-            roots.append(_node(event, events, 1))
-        elif most > 1:
-            raise Problem(f"more than {most} documents", _line(event))
-        elif not isinstance(event, yaml.ScalarEvent) or event.value:
-            roots[0].next_line = _line(event)
+def _first(events: Iterator[yaml.Event]) -> Node:
+    """Return the first document, with the line of the next one that is not empty."""
+    nodes = (event for event in events if isinstance(event, yaml.NodeEvent))
+    if (event := next(nodes, None)) is None:
+        return Node("null", 1)
+    root = _node(event, events, 1)
+    for event in nodes:
+        if not isinstance(event, yaml.ScalarEvent) or event.value:
+            root.next_line = _line(event)
             break
-    return roots
+    return root
 
 
 def _line(event: yaml.Event) -> int:

@@ -175,13 +175,6 @@ ProgressInterval = Annotated[
     float | None,
     seconds_option("--interval", help="Polling interval (default: 0.25 for bars, else 1)."),
 ]
-NoManifest = Annotated[
-    bool,
-    typer.Option(
-        "--no-manifest",
-        help="On CRI-O, do not query the registry for layer sizes; show bytes without percentages.",
-    ),
-]
 
 PullTimeout = Annotated[
     float,

@@ -34,7 +34,6 @@ def pull_image(
     *,
     timeout_s: float,
     limit: SharedLimit | None = None,
-    wants_manifests: bool = True,
     keyring: Keyring | None = None,
     persona: Persona,
 ) -> str:
@@ -49,7 +48,7 @@ def pull_image(
         login = keyring.find(parse(request.image.image))
         if login is not None:
             request.auth.CopyFrom(login.credentials.auth())
-    show = shown(outlet, wants_manifests=wants_manifests)
+    show = shown(outlet)
     try:
         return pull(client, request, timeout_s=timeout_s or None, show=show, limit=limit)
     except RuntimeFault as error:
@@ -57,12 +56,7 @@ def pull_image(
         words = pull_words(error.details, image)
         if words is not None and words.kind == "unauthorized" and login is not None:
             words = words._replace(text=f"{words.text} with the credentials of {login.origin}")
-        if (
-            words is not None
-            and words.is_registrys
-            and wants_manifests
-            and _is_worded(error, persona)
-        ):
+        if words is not None and words.is_registrys and _is_worded(error, persona):
             if answers := answers_of_servers(client, request):
                 words = words._replace(text=f"{words.text}; asked again: {'; '.join(answers)}")
         raise worded(error, words, f"pulling {quote(image)}", persona) from None
@@ -148,10 +142,10 @@ def _ask_password(app: AppContext) -> str:
     return password
 
 
-def shown(outlet: Outlet, *, wants_manifests: bool = True) -> Show | None:
+def shown(outlet: Outlet) -> Show | None:
     if outlet.form == "none":
         return None
-    return Show(partial(open_display, outlet), outlet.interval_s, wants_manifests)
+    return Show(partial(open_display, outlet), outlet.interval_s)
 
 
 def worded(error: RuntimeFault, words: Words | None, what: str, persona: Persona) -> RuntimeFault:

@@ -19,7 +19,7 @@ from pycrictl.base.errors import ConfigError
 from pycrictl.base.units import format_duration
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries.credentials import Keyring, Login
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
+from pycrictl.pulls.registries.mirrors import Endpoint, RegistryAccess
 from pycrictl.pulls.registries.registry_client import (
     NO_ANSWER,
     RegistryAnswer,

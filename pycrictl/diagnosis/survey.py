@@ -25,8 +25,8 @@ from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
 from pycrictl.pulls.messages import pulls_in_line
 from pycrictl.pulls.reference import canonical
-from pycrictl.pulls.sources.failures import HISTORY_S, REASONS, Failure, Failures, as_text, cause
-from pycrictl.pulls.sources.pod_pulls import Pulls, from_proxy, watch_briefly
+from pycrictl.pulls.sources.endings import HISTORY_S, REASONS, Failure, Failures, as_text, cause
+from pycrictl.pulls.sources.node_watch import Pulls, from_proxy, watch_briefly
 from pycrictl.runtime.cri.inspection import statuses
 from pycrictl.runtime.cri.inspection.containerlog import container_log
 from pycrictl.runtime.cri.inspection.statuses import attempt_before, termination_message

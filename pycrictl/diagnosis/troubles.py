@@ -83,7 +83,7 @@ PULL_TROUBLES: Final = (
         elsewhere="change imagePullPolicy, or load the image onto the node"),
     Trouble(r"context canceled",
         "pull-failed", "the pull was cancelled before it finished",
-        "'pycrictl image-pull-progress --image IMAGE' shows whether data is arriving; containerd"
+        "'pycrictl image-pull-progress' shows whether data is arriving; containerd"
         " cancels a pull without data (image_pull_progress_timeout)",
         elsewhere="'kubectl image-pull-progress' shows whether data is arriving"),
 )

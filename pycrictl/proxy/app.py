@@ -78,7 +78,7 @@ class App:
         # Towards the runtime
         self.upstream = upstream = Upstream(settings.upstream)
         lookup = RuntimeLookup(upstream)
-        layers = LayerPoller(settings.upstream, log, notifier.notify, not settings.no_manifest)
+        layers = LayerPoller(settings.upstream, log, notifier.notify)
         # What is answered here
         self.tokens = Tokens()
         queue = PullQueue(

@@ -42,7 +42,6 @@ class ProxySettings:
     state_dir: str
     metrics_address: Address | None
     events: str
-    no_manifest: bool
 
     def __post_init__(self) -> None:
         if len({self.upstream, self.listen, self.admin_socket}) < 3:

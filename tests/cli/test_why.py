@@ -10,7 +10,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.diagnosis.survey import Sources, Survey
-from pycrictl.pulls.sources.pod_pulls import Pulls
+from pycrictl.pulls.sources.node_watch import Pulls
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.run import Run
 from tests.fakecri.server import FakeServer, Status

@@ -18,8 +18,7 @@ from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import Route, Trial
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.mirrors import ContainerdAccess
+from pycrictl.pulls.registries.mirrors import ContainerdAccess, Endpoint, RegistryAccess
 from pycrictl.runtime.containerd.daemon import CriSettings
 from tests.fakeregistry import fake_registry
 from tests.forwardproxy import forward_proxy

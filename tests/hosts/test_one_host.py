@@ -130,7 +130,7 @@ def test_a_list_of_images_is_this_machines(machines: Hosts, fake: FakeServer) ->
     fake.offer("ListImages", cri_pb2.ListImagesResponse())
     for words, stdin in (["--from", str(listed)], ""), (["--from=-"], "a:1\nb:2\n"):
         fake.calls.clear()
-        done = machines.run("-H", "n1", "pull", "--no-manifest", *words, stdin=stdin)
+        done = machines.run("-H", "n1", "pull", *words, stdin=stdin)
         assert [line.split()[0] for line in done.stdout.splitlines()] == ["IMAGE", "a:1", "b:2"]
         pulled = [call.request.image.image for call in fake.calls if call.method == "PullImage"]
         assert pulled == ["a:1", "b:2"]

@@ -161,7 +161,7 @@ def test_standard_input_goes_to_all_hosts(both: Hosts, fake: FakeServer) -> None
     fake.offer("PullImage", cri_pb2.PullImageResponse(image_ref="r"))
     fake.offer("ImageStatus", cri_pb2.ImageStatusResponse())
     fake.offer("ListImages", cri_pb2.ListImagesResponse())
-    done = both.run("-H", "n1,n2", "pull", "--no-manifest", "--from=-", stdin="a:1\n")
+    done = both.run("-H", "n1,n2", "pull", "--from=-", stdin="a:1\n")
     assert [row[:2] for row in rows(done.stdout)[1:]] == [["n1", "a:1"], ["n2", "a:1"]]
 
 

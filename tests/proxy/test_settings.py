@@ -38,7 +38,6 @@ KEYS: dict[str, tuple[str, str, object]] = {
     "state-dir": ('"/var/lib/x"', "state_dir", "/var/lib/x"),
     "metrics-listen": ('"0.0.0.0:9100"', "metrics_address", Address("0.0.0.0", 9100)),
     "events": ('"kubelet"', "events", "kubelet"),
-    "no-manifest": ("true", "no_manifest", True),
 }
 """For each key its value in the file, and the field and value of the setting."""
 

@@ -45,20 +45,10 @@ def image_pull_progress(
         ),
     ] = None,
     namespace: options.InNamespace = None,
-    image: Annotated[
-        str | None,
-        typer.Option(
-            "--image",
-            metavar="IMAGE",
-            autocompletion=complete.images,
-            help="Only pulls of this image.",
-        ),
-    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep watching when no pull is left, until Ctrl-C.")
     ] = False,
     progress: options.Progress = "auto",
-    no_manifest: options.NoManifest = False,
     credentials: CredentialOptions,
     no_kube: list_options.NoKube = False,
     admin_socket: AdminSocket = DEFAULT,
@@ -74,10 +64,7 @@ def image_pull_progress(
     app: AppContext = ctx.obj
     if namespace is not None and pod is None:
         raise UsageError("--namespace needs the name of a pod")
-    named_pod, named_container, named_image = (
-        options.named(name, kind)
-        for name, kind in ((pod, "pod"), (container, "container"), (image, "image"))
-    )
+    named_pod, named_container = options.named(pod, "pod"), options.named(container, "container")
     outlet = app.outlet(progress, stdout="progress")
     display = open_display(outlet)
     pace = Pace(interval_s=interval or outlet.interval_s, follow=follow)
@@ -93,8 +80,6 @@ def image_pull_progress(
             pace=pace,
             pod=options.qualified(named_pod, namespace=namespace),
             container=named_container,
-            image=named_image,
-            wants_manifests=not no_manifest,
             proxy=proxy,
             pods=None if no_kube else NodePods(root=root),
             read_journal=partial(journal.read, root=root),

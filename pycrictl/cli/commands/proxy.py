@@ -125,7 +125,6 @@ class ProxyOptions:
             " that of FILE (default: no Events).",
         ),
     ] = ""
-    no_manifest: options.NoManifest = False
 
 
 def _read_file(ctx: typer.Context, path: str) -> str:

@@ -50,7 +50,6 @@ def pull(
     pull_timeout: options.PullTimeout = 0.0,
     credentials: CredentialOptions,
     progress: options.Progress = "auto",
-    no_manifest: options.NoManifest = False,
     max_parallel_image_pulls: Annotated[
         int,
         options.int_option(
@@ -63,8 +62,7 @@ def pull(
         str,
         options.file_option(
             "--from",
-            help="Pull the images in FILE: one per line, or YAML that names them, such as a Pod or "
-            "a compose file; - is stdin.",
+            help="Pull the images in FILE, one per line; - is stdin.",
         ),
     ] = "",
     parallel: Annotated[
@@ -112,7 +110,6 @@ def pull(
         pull_image,
         timeout_s=pull_timeout,
         limit=_shared_limit(app, max_parallel_image_pulls),
-        wants_manifests=not no_manifest,
         keyring=keyring,
         persona=app.persona,
     )

@@ -26,7 +26,7 @@ from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.node import journal
 from pycrictl.pulls.messages import pulls_in_line
-from pycrictl.pulls.sources.pod_pulls import ContainerdPulls, Pulls, from_proxy
+from pycrictl.pulls.sources.node_watch import ContainerdPulls, Pulls, from_proxy
 from pycrictl.pulls.state import PullState
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show import render

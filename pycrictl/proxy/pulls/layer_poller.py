@@ -64,7 +64,6 @@ class LayerPoller:
     path: str
     log: Log
     on_look: Callable[[], None]
-    wants_manifests: bool = True
 
     def __post_init__(self) -> None:
         self._pulls: dict[int, Expected] = {}
@@ -220,7 +219,7 @@ class LayerPoller:
     def _open(self) -> _RuntimeWatch:
         client = CriClient(self.path, timeout_s=_TIMEOUT_S)
         try:
-            watcher = open_watcher(client, wants_manifests=self.wants_manifests)
+            watcher = open_watcher(client)
         except BaseException:
             client.close()
             raise

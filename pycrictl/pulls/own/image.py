@@ -56,7 +56,6 @@ class Show(NamedTuple):
 
     open_sink: Callable[[], ClosableSink]
     interval_s: float
-    wants_manifests: bool = True
 
 
 class SharedLimit(NamedTuple):
@@ -202,7 +201,7 @@ class PullDisplay:
         self._begun: set[str] = set()
         self._line: _Line | None = None
         try:
-            self._watcher = open_watcher(client, wants_manifests=show.wants_manifests)
+            self._watcher = open_watcher(client)
         except Unimplemented:
             sink.note("this runtime does not show the progress of a pull")
         except PycrictlError as exc:

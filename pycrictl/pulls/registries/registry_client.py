@@ -30,7 +30,7 @@ from pycrictl.base.foreign import parsed, text
 from pycrictl.base.tls import client_context, os_error_of
 from pycrictl.pulls.reference import DEFAULT_TAG, Reference
 from pycrictl.pulls.registries.credentials import Credentials, Keyring, Login
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, Scheme
+from pycrictl.pulls.registries.mirrors import Endpoint, RegistryAccess, Scheme
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     Index,

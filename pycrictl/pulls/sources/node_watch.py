@@ -7,8 +7,8 @@ forms:
    polls the leases that running pulls hold, unfinished blobs and snapshots. CRI-O has no API for
    this; ``crio.watcher`` reads the files that its process has open.
 2. *A source's own layer*, with what only this source needs: ``Layer`` (``layers``) or
-   ``FileLayer`` (``crio.file_layers``). ``pull_names`` finds the image and the pod,
-   ``failures`` the reason of a failure.
+   ``FileLayer`` (``crio.files``). ``pull_names`` finds the image and the pod, ``endings`` the
+   reason of a failure.
 3. *``LayerState``*, a part of the ``PullState`` of its image (``pulls.state``). Sources hand them
    to a ``Tracker`` (``pulls.tracker``), whose ``Course`` adds what time tells: rates, the time
    left, stalls. Displays (``show.displays``), ``why``, ``top``, the proxy's line, history, metrics
@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import (
@@ -44,9 +45,8 @@ from pycrictl.base.errors import (
     UpgradeRefused,
 )
 from pycrictl.base.units import quote
-from pycrictl.pulls.messages import WHOLE_NODE
-from pycrictl.pulls.reference import may_be
-from pycrictl.pulls.registries.endpoint import RegistryAccess
+from pycrictl.pulls.messages import WHOLE_NODE, pulls_in_line
+from pycrictl.pulls.reference import Match, match
 from pycrictl.pulls.registries.mirrors import access_of
 from pycrictl.pulls.registries.registry_client import ManifestRequest, find_digest
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
@@ -54,17 +54,20 @@ from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio
 from pycrictl.pulls.sources.endings import (
     REOPEN_PAUSES_S,
     SETTLE_S,
+    Causes,
     Endings,
+    Failures,
     Outcome,
     Pace,
     PollResult,
     Sink,
+    cause,
     conclude,
     failures_in,
 )
-from pycrictl.pulls.sources.failures import Causes, Failures
 from pycrictl.pulls.sources.pull_names import ImageOwners
 from pycrictl.pulls.sources.stream_watch import Unreachable, watch_stream
+from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import settings_of
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
@@ -103,8 +106,7 @@ class NodeWatch:
     """A watch of the pulls of a pod, of a container, or of the whole node.
 
     Attributes:
-        pod, container, image: what to watch, as the user names it; empty for all.
-        wants_manifests: registries may be asked for the sizes of layers.
+        pod, container: what to watch, as the user names it; empty for all.
         proxy: a client of the proxy in front of the runtime, if its admin socket tells of one.
         pods: what the API server knows of the node's pods; None if it is not asked.
     """
@@ -114,8 +116,6 @@ class NodeWatch:
     pace: Pace
     pod: str = ""
     container: str = ""
-    image: str = ""
-    wants_manifests: bool = True
     proxy: CriClient | None = None
     pods: PodsOfNode | None = None
     read_journal: Callable[[float], Sequence[JournalLine]] | None = None
@@ -131,20 +131,19 @@ class NodeWatch:
 
     def _run(self) -> Outcome:
         self._sandbox = Lookup(self.client).find_pod(self.pod) if self.pod else None
-        self._found = self._find_container()
-        own: list[str] = []
-        if self.container and self._found is None:
+        self._created = self._find_container()
+        images: list[str] = []
+        if self.container and self._created is None:
             if self._sandbox is None:
                 raise NotFound(
                     f'no container "{self.container}"',
                     hint="name its pod as well if the container does not exist yet",
                 )
-            own = self._images_of_container()
-            shown = ", ".join(map(quote_reference, own)) or "the whole pod"
+            images = self._images_of_container()
+            shown = ", ".join(map(quote_reference, images)) or "the whole pod"
             name = quote(self.container)
             self.sink.note(f"container {name} does not exist yet: showing the pulls of {shown}")
-        tracker = Tracker(_both(self.image, own or None))
-        timeout_s = self.client.timeout_s
+        tracker, timeout_s = Tracker(images or None), self.client.timeout_s
         try:
             return watch_stream(
                 self._open_stream, tracker, self.sink, timeout_s=timeout_s, pace=self.pace
@@ -154,7 +153,7 @@ class NodeWatch:
         except PycrictlError as exc:
             is_refused = isinstance(exc, UpgradeRefused) and exc.status in _NOT_OFFERED
             # A runtime that does not support WHOLE_NODE takes it for the ID of a pod.
-            is_named = self._sandbox is not None or self._found is not None
+            is_named = self._sandbox is not None or self._created is not None
             kinds = (Unimplemented,) if is_named else (Unimplemented, Invalid, NotFound)
             if not is_refused and not isinstance(exc, kinds):
                 raise
@@ -162,33 +161,30 @@ class NodeWatch:
         return self._watch_inside()
 
     def _open_stream(self) -> Target:
-        self._found = self._found or self._find_container()
-        container_id = self._found.id if self._found is not None else ""
+        self._created = self._created or self._find_container()
+        container_id = self._created.id if self._created is not None else ""
         pod_id = "" if container_id else WHOLE_NODE
         pod_id = self._sandbox.id if self._sandbox is not None else pod_id
         # The client may be connected to a proxy whose admin socket is not at the usual path.
         return open_stream(self.proxy or self.client, pod_id, container_id)
 
     def _watch_inside(self) -> Outcome:
-        image, references = self.image, self._images()
+        images = self._images()
         pods = self.pods.pods if self.pods is not None else tuple
-        owners = ImageOwners(pods, names_pods=references is None) if self.pods else None
-        watcher = open_watcher(
-            self.client, owners, wants_manifests=self.wants_manifests, keyring=self.keyring
-        )
-        if references is None and not image and (self._found or self._sandbox):
+        owners = ImageOwners(pods, names_pods=images is None) if self.pods else None
+        watcher = open_watcher(self.client, owners, keyring=self.keyring)
+        if images is None and (self._created or self._sandbox):
             is_crio = isinstance(watcher, CrioWatcher)
             shown = "every pull on the node" + ("; pycrictl proxy knows" if is_crio else "")
-            if self._found is not None:
-                image = self._found.image.user_specified_image or self._found.image.image
-                shown = f"pulls of {quote_reference(image)}"
+            if self._created is not None:
+                image = self._created.image.user_specified_image or self._created.image.image
+                images, shown = [image], f"pulls of {quote_reference(image)}"
             runtime = "CRI-O" if is_crio else "containerd"
             self.sink.note(f"{runtime} does not say which pod a pull is for: showing {shown}")
         causes = None
         if self.read_journal is not None:
             causes = Causes(Failures(self.read_journal, pods))
-        tracker = Tracker(_both(image, references))
-        return watch_runtime(watcher, tracker, self.sink, self.pace, causes)
+        return watch_runtime(watcher, Tracker(images), self.sink, self.pace, causes)
 
     def _find_container(self) -> cri_pb2.Container | None:
         pod_id = self._sandbox.id if self._sandbox is not None else ""
@@ -199,12 +195,12 @@ class NodeWatch:
         if (pod := self._spec()) is None:
             return None
         own = self._images_of_container()
-        return own if own or self._found is not None else [image.image for image in pod.images]
+        return own if own or self._created is not None else [image.image for image in pod.images]
 
     def _images_of_container(self) -> list[str]:
         pod, name = self._spec(), self.container.rpartition("/")[2]
-        if self._found is not None:
-            name = self._found.metadata.name
+        if self._created is not None:
+            name = self._created.metadata.name
         images = pod.images if pod is not None and name else ()
         return [image.image for image in images if image.container == name]
 
@@ -213,17 +209,6 @@ class NodeWatch:
             return None
         metadata = self._sandbox.metadata
         return self.pods.find(metadata.namespace, metadata.name, metadata.uid)
-
-
-def _both(image: str, references: Sequence[str] | None) -> Sequence[str] | None:
-    """Return those of the references that may be ``image``, if it is given; None for all images."""
-    if not image or references is None:
-        return [image] if image else references
-    return [
-        reference
-        for reference in references
-        if may_be(reference, image) or may_be(image, reference)
-    ]
 
 
 def watch_runtime(
@@ -282,7 +267,6 @@ def open_watcher(
     client: CriClient,
     owners: ImageOwners | None = None,
     *,
-    wants_manifests: bool = True,
     keyring: Keyring | None = None,
 ) -> ContentWatcher | CrioWatcher:
     """Return a watcher for containerd or CRI-O; raise ``Unimplemented`` for other runtimes."""
@@ -290,10 +274,16 @@ def open_watcher(
     try:
         version = native.version()
     except Unimplemented:
-        crio = open_crio(client, owners, wants_manifests=wants_manifests, keyring=keyring)
+        crio = open_crio(client, owners, keyring=keyring)
         if crio is None:
             raise
         return crio
+
+    access = cache(partial(access_of, client.endpoint, "containerd", version))
+
+    def find_in_registry(reference: str) -> str | None:
+        return find_digest(ManifestRequest(reference, access=access(), keyring=keyring))
+
     settings = settings_of(native)
     # containerd 1.x opens a layer only once its pull's limit admits it, so none waits unseen.
     is_first = version.removeprefix("v").startswith("1.")
@@ -302,20 +292,94 @@ def open_watcher(
         snapshotter=settings.snapshotter,
         max_concurrent_downloads=0 if is_first else settings.max_concurrent_downloads,
         owners=owners,
-        find_digest=_finder_of_digests(client.endpoint, version, keyring)
-        if wants_manifests
-        else None,
+        find_digest=find_in_registry,
     )
 
 
-def _finder_of_digests(
-    endpoint: str, version: str, keyring: Keyring | None
-) -> Callable[[str], str | None]:
-    access: list[RegistryAccess] = []
+# The pulls for a pod, as a diagnosis needs them
 
-    def find(reference: str) -> str | None:
-        if not access:  # found out only once it is needed
-            access.append(access_of(endpoint, "containerd", version))
-        return find_digest(ManifestRequest(reference, access=access[0], keyring=keyring))
 
-    return find
+class Pulls(NamedTuple):
+    """What is known of the pulls for a pod.
+
+    Attributes:
+        own: the pod's, by image.
+        node: the node's, by image: another pod's pull brings an image here, too.
+        failed: the errors of its last pulls, by image.
+    """
+
+    own: Mapping[str, PullState] = {}
+    node: Mapping[str, PullState] = {}
+    failed: Mapping[str, str] = {}
+
+
+def from_proxy(
+    status: Mapping[str, Any], owner: str, seen: Mapping[str, PullState] | None = None
+) -> Pulls:
+    """Return the pulls for the pod ``owner`` in a proxy's status, beside those seen elsewhere."""
+    own: dict[str, PullState] = {}
+    node: dict[str, PullState] = {}
+    for pull in pulls_in_line(status):
+        if pull.pod == owner:
+            own.setdefault(pull.image, pull)
+        node.setdefault(pull.image, pull)
+    failed = {
+        failure["image"]: cause(failure["error"])
+        for failure in status.get("failures", ())
+        if failure["pod"] == owner
+    }
+    return Pulls(own, {**node, **(seen or {})}, failed)
+
+
+class ContainerdPulls:
+    """The running pulls of a runtime, watched from outside.
+
+    Attributes:
+        is_measured: all rates were known at the last poll.
+    """
+
+    def __init__(self, client: CriClient, pods: PodsOfNode | None) -> None:
+        owners = ImageOwners(pods.pods) if pods is not None else None
+        self._watcher = open_watcher(client, owners)
+        self._tracker = Tracker()
+        self.is_measured = False
+
+    def poll(self, references: Sequence[str]) -> dict[str, PullState]:
+        """Return the pulls by the reference that each is for, or else by name."""
+        now = time.monotonic()
+        active = self._watcher.poll(self._tracker, now).active
+        view = self._tracker.view(now, time.time())
+        shown = [view.pulls.get(pull.image, pull) for pull in active]
+        self.is_measured = all(pull.sums.rate for pull in shown)
+        by_reference: dict[str, PullState] = {}
+        for pull in shown:
+            by_reference.setdefault(_reference(pull, references), pull)
+        return by_reference
+
+
+def _reference(pull: PullState, references: Sequence[str]) -> str:
+    if not pull.image:
+        return "an image that is not known yet"
+    matches = {reference: match(reference, pull) for reference in references}
+    sure = [reference for reference in references if matches[reference] is Match.YES]
+    if not sure and not pull.candidates:
+        sure = [reference for reference in references if matches[reference] is Match.MAYBE]
+    return sure[0] if sure else pull.image
+
+
+def watch_briefly(
+    client: CriClient,
+    references: Sequence[str],
+    pods: PodsOfNode | None,
+    *,
+    most_s: float = 2.0,
+    pause_s: float = 0.25,
+) -> dict[str, PullState]:
+    """Return the running pulls of a runtime, watched until their rates are known."""
+    pulls = ContainerdPulls(client, pods)
+    end_at = time.monotonic() + most_s
+    while True:
+        running = pulls.poll(references)
+        if pulls.is_measured or time.monotonic() >= end_at:
+            return running
+        time.sleep(pause_s)

@@ -30,9 +30,9 @@ from pycrictl.pulls.sources.endings import (
     Outcome,
     Pace,
     Sink,
+    cause,
     failures_in,
 )
-from pycrictl.pulls.sources.failures import cause
 from pycrictl.pulls.state import PullState, View
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streams.bytestream import ByteStream, dial

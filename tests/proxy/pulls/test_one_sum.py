@@ -28,7 +28,7 @@ from pycrictl.proxy.pulls.progress_streams import Reporter
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import PodKey, PullTarget
 from pycrictl.pulls.messages import MessageReader, MessageWriter
-from pycrictl.pulls.sources.pod_pulls import from_proxy
+from pycrictl.pulls.sources.node_watch import from_proxy
 from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.pulls.state import View
 from pycrictl.pulls.tracker import Tracker

@@ -11,8 +11,14 @@ from pycrictl.base import noderoot
 from pycrictl.base.processes import command_line, flags_in
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import mirrors
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess, certificates_in
-from pycrictl.pulls.registries.mirrors import access_of, bundle_of, crio_access
+from pycrictl.pulls.registries.mirrors import (
+    Endpoint,
+    RegistryAccess,
+    access_of,
+    bundle_of,
+    certificates_in,
+    crio_access,
+)
 from tests.processes import Listener
 
 URL = "https://a.test"

@@ -9,8 +9,7 @@ import pytest
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import mirrors
 from pycrictl.pulls.registries.credentials import Credentials, Login
-from pycrictl.pulls.registries.endpoint import Endpoint
-from pycrictl.pulls.registries.mirrors import ContainerdAccess
+from pycrictl.pulls.registries.mirrors import ContainerdAccess, Endpoint
 from pycrictl.runtime.containerd.daemon import read_settings
 
 HOSTS = """\

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from pycrictl.pulls.reference import parse
-from pycrictl.pulls.registries.endpoint import Endpoint
-from pycrictl.pulls.registries.mirrors import CrioAccess
+from pycrictl.pulls.registries.mirrors import CrioAccess, Endpoint
 
 CONF = """
 unqualified-search-registries = ["first.test", "docker.io"]

@@ -15,8 +15,7 @@ import pytest
 from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries import registry_client
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
-from pycrictl.pulls.registries.endpoint import Endpoint, RegistryAccess
-from pycrictl.pulls.registries.mirrors import CrioAccess
+from pycrictl.pulls.registries.mirrors import CrioAccess, Endpoint, RegistryAccess
 from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, answers, ask
 from pycrictl.runtime.containerd.store import Manifest
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry

@@ -10,13 +10,13 @@ import pytest
 
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.journal import JournalLine
-from pycrictl.pulls.sources.endings import PollResult
-from pycrictl.pulls.sources.failures import (
+from pycrictl.pulls.sources.endings import (
     JOURNAL_S,
     READ_AGAIN_S,
     Causes,
     Failure,
     Failures,
+    PollResult,
     cause,
     from_journal,
     from_pods,

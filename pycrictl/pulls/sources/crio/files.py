@@ -1,17 +1,23 @@
-"""The files that containers/image downloads layers to: CRI-O's, podman's, skopeo's.
+"""The files that containers/image downloads layers to, and the layers of one pull made of them.
 
-Each pull has a directory of its own, ``container_images_storage<digits>`` (before 2023
-``storage<digits>``), below ``big_files_temporary_dir`` or ``TMPDIR``, by default ``/var/tmp``. Each
-fetched blob becomes a file ``1``, ``2`` … in it, numbered in the order in which downloads begin.
-It is open while it grows, is closed at its exact compressed size, and stays until the image is
-committed. Nothing in it names the blob. ``/proc/PID/fd`` shows which directories a process uses,
-so no configuration has to be read.
-
-CRI-O's directories are those of the process behind its socket.
+*Files.* Each pull of CRI-O (podman, skopeo) has a directory of its own,
+``container_images_storage<digits>`` (before 2023 ``storage<digits>``), below
+``big_files_temporary_dir`` or ``TMPDIR``, by default ``/var/tmp``. Each fetched blob becomes a file
+``1``, ``2`` … in it, numbered in the order in which downloads begin. It is open while it grows, is
+closed at its exact compressed size, and stays until the image is committed. ``/proc/PID/fd`` of the
+process behind the socket shows which directories it uses, so no configuration has to be read.
 
 containers/storage keeps lists of layers and images, ``<driver>-layers/layers.json`` and
 ``<driver>-images/images.json`` below its root. Each is replaced as a whole, so they are read
 without its locks, and reread only when changed.
+
+*Layers.* No file names its layer. The manifest lists all layers and their sizes, and the storage
+those that are unpacked. A complete file is matched to a layer by size. Until then it is ``layer 3
+of 7``, and it keeps that name, which is a key for watchers; the digest is reported beside it. The
+other files are assigned to the remaining layers in order, or by descending size if a file is too
+large for its layer, so the sums are right from the beginning. Without a manifest, layers appear as
+their files do and have no totals, as a partial sum would be taken for the whole; none of them is
+done before the pull is.
 """
 
 from __future__ import annotations
@@ -19,7 +25,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,10 +34,10 @@ from typing import Any, Final, NamedTuple, TypeVar
 from pycrictl.base import processes
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import count, mapping, mappings, parse, text, texts
-from pycrictl.pulls.registries.endpoint import RegistryAccess
-from pycrictl.pulls.registries.mirrors import crio_access
+from pycrictl.pulls.registries.mirrors import RegistryAccess, crio_access
+from pycrictl.pulls.state import COMPLETE, LayerState, Phase
 from pycrictl.runtime.containerd.daemon import runtime_pid
-from pycrictl.runtime.containerd.store import is_digest
+from pycrictl.runtime.containerd.store import Descriptor, is_digest
 from pycrictl.runtime.cri.calls.errmap import Obstacle, connect_error, try_connect
 
 _BLOB: Final = re.compile(r"(/.*/(?:container_images_)?storage[0-9]+)/([1-9][0-9]{0,6})")
@@ -239,3 +245,149 @@ def children(pid: int) -> list[int]:
         for file in Path(f"/proc/{pid}/task").glob("*/children"):
             pids += map(int, file.read_text().split())
     return pids
+
+
+@dataclass(slots=True, eq=False)
+class FileLayer:
+    """One layer of one pull; its name never changes.
+
+    ``digest`` is empty until it is certain; until then, ``size_bytes`` (compressed) is a guess.
+    ``is_complete``: its file has been closed.
+    """
+
+    name: str
+    digest: str = ""
+    size_bytes: int = 0
+    progress: int = 0
+    phase: Phase = Phase.WAITING
+    is_complete: bool = False
+    idle_s: float = 0.0
+
+    def state(self, *, is_failed: bool = False) -> LayerState:
+        """Return the layer for readers; ``is_failed``: its pull has failed."""
+        is_broken = is_failed and self.phase not in COMPLETE
+        return LayerState(
+            name=self.name,
+            digest=self.digest if self.digest != self.name else "",
+            phase=Phase.FAILED if is_broken else self.phase,
+            progress=self.progress,
+            total=max(self.size_bytes, self.progress) if self.size_bytes else 0,
+            is_unpacked=self.phase is not Phase.PRESENT,
+            idle_s=self.idle_s,
+        )
+
+    def settle(self, phase: Phase) -> None:
+        self.phase, self.idle_s = phase, 0.0
+        self.progress = self.size_bytes = self.size_bytes or self.progress
+
+
+class FileLayers:
+    """All layers of one pull; ``manifest`` lists them lowest first, or is None if unavailable."""
+
+    def __init__(self, manifest: Sequence[Descriptor] | None) -> None:
+        self._sizes: dict[str, int] | None = None
+        if manifest is not None:
+            self._sizes = {layer.digest: layer.size_bytes for layer in manifest}
+        self._present: list[FileLayer] = []
+        self._fetched: dict[int, FileLayer] = {}
+        self._seen: set[int] | None = None
+
+    def __iter__(self) -> Iterator[FileLayer]:
+        yield from self._present
+        yield from self._fetched.values()
+
+    def __len__(self) -> int:
+        return len(self._present) + len(self._fetched)
+
+    @property
+    def unsettled(self) -> list[FileLayer]:
+        return [layer for layer in self if layer.phase not in COMPLETE]
+
+    def update(
+        self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer], wall_s: float
+    ) -> None:
+        if self._seen is None:
+            self._begin(files, stored)
+            self._seen = {file.number for file in files}
+        for file in files:
+            layer = self._fetched.get(file.number)
+            if layer is None and self._sizes is None:
+                layer = self._fetched[file.number] = FileLayer(f"layer {file.number}")
+            if layer is not None and layer.phase not in COMPLETE:
+                layer.progress = max(layer.progress, file.size_bytes)
+                # A new file may have been created after the open files were listed.
+                layer.is_complete = not file.is_open and file.number in self._seen
+                layer.idle_s = 0.0
+                if not layer.is_complete:
+                    layer.phase = Phase.DOWNLOADING
+                    layer.idle_s = max(wall_s - file.modified_s, 0.0)
+        self._seen = {file.number for file in files}
+        self._identify()
+        for layer in self.unsettled:
+            if layer.is_complete and layer.digest in stored:
+                layer.settle(Phase.DONE)
+        turn = self._next_digest()
+        for layer in self.unsettled:
+            if layer.is_complete:
+                layer.phase = Phase.EXTRACTING if turn in ("", layer.digest) else Phase.WAITING
+
+    def finish(self, stored: Mapping[str, StoredLayer]) -> None:
+        self._sizes = self._sizes or {
+            digest: stored_layer.size_bytes for digest, stored_layer in stored.items()
+        }
+        self._identify(is_over=True)
+        for layer in self.unsettled:
+            layer.settle(Phase.DONE if layer.progress else Phase.PRESENT)
+
+    def _begin(self, files: Sequence[BlobFile], stored: Mapping[str, StoredLayer]) -> None:
+        """Decide which layers are already stored; each of the others gets a file."""
+        if self._sizes is None:
+            return
+        closed = [file.size_bytes for file in files if not file.is_open]
+        present = []
+        for digest in sorted(self._sizes, key=stored.__contains__):
+            if self._sizes[digest] in closed:
+                closed.remove(self._sizes[digest])
+            elif digest in stored:
+                present.append(digest)
+        # One of two concurrent pulls may have stored what the other is still fetching.
+        present.sort(key=lambda digest: stored[digest].created)
+        count = len(self._sizes)
+        for digest in present[: max(count - len(files), 0)]:
+            layer = FileLayer(digest, digest, self._sizes[digest])
+            layer.settle(Phase.PRESENT)
+            self._present.append(layer)
+        left = list(self._left())
+        for number in range(1, len(left) + 1):
+            name = f"layer {len(self._present) + number} of {count}" if left[1:] else left[0]
+            self._fetched[number] = FileLayer(name)
+
+    def _identify(self, *, is_over: bool = False) -> None:
+        """Match complete files to digests; assign the remaining layers to the other files."""
+        left = self._left()
+        unknown = []
+        for layer in self._fetched.values():
+            if not layer.digest and layer.is_complete:
+                layer.digest = next(
+                    (digest for digest in left if left[digest] == layer.progress), ""
+                )
+                layer.size_bytes = left.pop(layer.digest, layer.size_bytes)
+            if not layer.digest:
+                unknown.append(layer)
+        pairs = list(zip(unknown, left, strict=False))
+        if any(layer.progress > left[digest] for layer, digest in pairs):
+            unknown.sort(key=lambda layer: -layer.progress)
+            pairs = list(zip(unknown, sorted(left, key=lambda digest: -left[digest]), strict=False))
+        for layer, digest in pairs:
+            layer.size_bytes = left[digest]
+            layer.digest = digest if is_over else ""
+
+    def _left(self) -> dict[str, int]:
+        known = {layer.digest for layer in self}
+        sizes = self._sizes or {}
+        return {digest: size for digest, size in sizes.items() if digest not in known}
+
+    def _next_digest(self) -> str:
+        """Return the digest of the layer to be unpacked next, in order; empty if unknown."""
+        settled = {layer.digest for layer in self if layer.phase in COMPLETE}
+        return next((digest for digest in self._sizes or () if digest not in settled), "")

@@ -28,8 +28,13 @@ from pycrictl.pulls.reference import is_among, may_be
 from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, ask
 from pycrictl.pulls.sources.crio import files
-from pycrictl.pulls.sources.crio.file_layers import FileLayers
-from pycrictl.pulls.sources.crio.files import DEFAULT_ROOT, CrioProcess, Downloader, StoredImage
+from pycrictl.pulls.sources.crio.files import (
+    DEFAULT_ROOT,
+    CrioProcess,
+    Downloader,
+    FileLayers,
+    StoredImage,
+)
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import PullState
@@ -104,7 +109,6 @@ class CrioWatcher:
 
     process: CrioProcess
     owners: ImageOwners | None = None
-    wants_manifests: bool = True
     find_manifest: Callable[[ManifestRequest], Manifest | None] = ask
     keyring: Keyring | None = None
     read_log: Callable[[float], Sequence[journal.JournalLine]] | None = None
@@ -173,10 +177,9 @@ class CrioWatcher:
             (known,) = candidates
             known.lease_id = pull.folder
             pull.image, pull.began_s = known.reference, known.since_s
-            if self.wants_manifests:
-                access = pull.owner.access
-                question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
-                pull.inquiry = Answers([question], self.find_manifest)
+            access = pull.owner.access
+            question = ManifestRequest(known.reference, known.credentials, access, self.keyring)
+            pull.inquiry = Answers([question], self.find_manifest)
         elif wall_s - pull.started_s >= PATIENCE_S:
             self._unnamed += 1
             pull.is_unknown = True
@@ -249,7 +252,6 @@ def open_crio(
     client: CriClient,
     owners: ImageOwners | None = None,
     *,
-    wants_manifests: bool = True,
     keyring: Keyring | None = None,
 ) -> CrioWatcher | None:
     try:
@@ -263,6 +265,6 @@ def open_crio(
         if images is not None and images.name.endswith("-images"):
             store = str(images.parent)
     process = CrioProcess(client.path, store)
-    watcher = CrioWatcher(process, owners, wants_manifests, keyring=keyring)
+    watcher = CrioWatcher(process, owners, keyring=keyring)
     watcher.check()
     return watcher

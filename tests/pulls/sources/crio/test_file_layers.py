@@ -11,8 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pycrictl.pulls.sources.crio.file_layers import FileLayer, FileLayers
-from pycrictl.pulls.sources.crio.files import BlobFile, Storage, StoredImage, StoredLayer
+from pycrictl.pulls.sources.crio.files import (
+    BlobFile,
+    FileLayer,
+    FileLayers,
+    Storage,
+    StoredImage,
+    StoredLayer,
+)
 from pycrictl.pulls.state import Phase
 from pycrictl.runtime.containerd.store import Descriptor
 

@@ -60,7 +60,6 @@ class Bench:
         self.watcher = CrioWatcher(
             CrioProcess(crio.path, str(crio.store)),
             owners=ImageOwners(lambda: pods),
-            wants_manifests=answers is not None,
             find_manifest=self._find,
             read_log=lambda since_s: crio.journal,
         )
@@ -204,7 +203,6 @@ def test_without_a_manifest_the_end_is_exact(crio: FakeCrio) -> None:
     assert [(item.digest, item.phase, item.progress) for item in bench.items] == [
         (digest("a"), Phase.DONE, 7), (digest("b"), Phase.DONE, 9),
     ]  # fmt: skip
-    assert not bench.questions
 
 
 def test_pulls_that_may_be_of_either_image_are_unknown(crio: FakeCrio) -> None:

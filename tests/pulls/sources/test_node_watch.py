@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pycrictl.pulls.messages import sums_json
-from pycrictl.pulls.sources.pod_pulls import from_proxy
+from pycrictl.pulls.sources.node_watch import from_proxy
 from pycrictl.pulls.state import PullState
 from tests.pulls.tracking import sums
 
