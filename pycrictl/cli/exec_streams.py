@@ -16,9 +16,9 @@ from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists.lookup import ObjectRef
 from pycrictl.runtime.cri.sessions import Outcome
 from pycrictl.streams.remote_command import (
-    Choice,
     CommandMissing,
     CommandRefused,
+    Transport,
     not_started,
     stream_all,
 )
@@ -36,7 +36,7 @@ def run_streams(
     *,
     stdin: bool,
     tty: bool,
-    transport: Choice,
+    transport: Transport,
     tls: TlsFiles | None,
 ) -> list[Outcome]:
     """Run a command in containers at the same time, connected to our own standard streams."""
@@ -46,7 +46,7 @@ def run_streams(
             app.env,
             [partial(ask, target.id, shown=target.shown) for target in targets],
             Streams(stdin=stdin, stderr=not tty, tty=tty),
-            choice=transport,
+            wanted=transport,
             timeout_s=client.timeout_s,
             tls=tls,
             spares=spares,

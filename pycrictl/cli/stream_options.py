@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from pycrictl.streams.target import TlsFiles
 
 StreamTransport = Annotated[
-    Literal["auto", "spdy", "websocket"],
-    typer.Option(
-        "--transport",
-        "-r",
-        help="Streaming protocol; auto takes SPDY for attach and for input, else either one.",
-    ),
+    Literal["spdy", "websocket"],
+    typer.Option("--transport", "-r", help="Streaming protocol."),
 ]
 
 

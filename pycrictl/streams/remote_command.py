@@ -75,21 +75,16 @@ def _check_spdy(target: Target, protocol: str, response: ResponseHead) -> None:
 SILENCE_S: Final = 30.0
 """How long a server may be silent when a response is known to be due."""
 
-Choice = Literal["auto", "spdy", "websocket"]
 
-
-def transports(choice: Choice, streams: Streams, *, is_attach: bool = False) -> list[Transport]:
-    """Return the transports to try, in order.
+def usable(wanted: Transport, streams: Streams, *, is_attach: bool = False) -> Transport:
+    """Return the wanted transport, or SPDY where WebSocket cannot do what is needed.
 
     WebSocket cannot end a standard input: a command that reads it to the end would never exit,
     unless a terminal ends it by a character. Nor can it leave out one: a server ends an input that
     was not requested, which may keep alive a container that we only attach to.
     """
-    if choice == "spdy" or (is_attach and not streams.stdin):
-        return ["spdy"]
-    if streams.stdin:
-        return ["websocket"] if choice == "websocket" and streams.tty else ["spdy"]
-    return ["websocket", "spdy"] if choice == "auto" else ["websocket"]
+    needs_spdy = (streams.stdin and not streams.tty) or (is_attach and not streams.stdin)
+    return "spdy" if needs_spdy else wanted
 
 
 async def run_command(
@@ -97,7 +92,7 @@ async def run_command(
     streams: Streams,
     ends: Ends,
     *,
-    choice: Choice = "auto",
+    wanted: Transport = "spdy",
     is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
@@ -106,16 +101,21 @@ async def run_command(
     """Run a command to its end; return its outcome, None if the user left with the detach keys.
 
     Args:
-        ask_url: requests a stream URL from the runtime. Called in a thread, once for each
-            transport that is tried, because a URL is valid for one request.
+        ask_url: requests a stream URL from the runtime. Called in a thread.
+        wanted: the transport to use if it can do what is needed.
         is_attach: the command runs already, and is not ours to end.
         silence_s: time for the server to open the streams; and how long it may be silent after it
             has ended the outputs of a command with input, before we ping it and again after that.
     """
-    tried = transports(choice, streams, is_attach=is_attach)
-    if choice == "websocket" and tried == ["spdy"]:
+    transport = usable(wanted, streams, is_attach=is_attach)
+    if transport != wanted:
         ends.note("WebSocket of this runtime cannot signal the end of standard input; using SPDY")
-    transport, connection = await _open(ask_url, tried, timeout_s, tls)
+    url = await in_thread(ask_url)
+    try:
+        connection = await open_transport(transport, url, PROTOCOL, timeout_s=timeout_s, tls=tls)
+    except UpgradeRefused as exc:
+        exc.hint = exc.hint or (None if transport == "spdy" else "use --transport spdy")
+        raise
     try:
         core = remote_command(transport, streams)
         outcome = await Pump(connection, core, ends, silence_s=silence_s).run()
@@ -127,22 +127,6 @@ async def run_command(
         connection.abort()
 
 
-async def _open(
-    ask_url: Callable[[], str], tried: Sequence[Transport], timeout_s: float, tls: TlsFiles | None
-) -> tuple[Transport, ByteStream]:
-    for transport in tried:
-        url = await in_thread(ask_url)
-        try:
-            opened = await open_transport(transport, url, PROTOCOL, timeout_s=timeout_s, tls=tls)
-        except UpgradeRefused as exc:
-            if transport == tried[-1]:
-                exc.hint = exc.hint or (None if transport == "spdy" else "use --transport spdy")
-                raise
-        else:
-            return transport, opened
-    raise AssertionError("nothing was tried")
-
-
 Outcome = ExitReported | PycrictlError | None
 """The outcome of a command; None if the user left it with the detach keys."""
 
@@ -152,7 +136,7 @@ def stream_all(
     ask_urls: Sequence[Callable[[], str]],
     streams: Streams,
     *,
-    choice: Choice = "auto",
+    wanted: Transport = "spdy",
     is_attach: bool = False,
     timeout_s: float,
     tls: TlsFiles | None = None,
@@ -177,7 +161,7 @@ def stream_all(
                 partial(ask, ask_url),
                 streams,
                 ends,
-                choice=choice,
+                wanted=wanted,
                 is_attach=is_attach,
                 timeout_s=timeout_s,
                 tls=tls,

@@ -23,9 +23,6 @@ ZERO = {"string": "", "bool": False, "int": 0, "int64": 0, "duration": "0s", "st
 
 OTHER_TYPE = {("update", "oom-score-adj"): "a text that is no number is refused, not taken for 0"}
 
-OTHER_DEFAULT = {"transport": "auto"}
-"""Deliberately different defaults: WebSocket works here and is tried before SPDY."""
-
 IN_THE_LIBRARY = {
     "config": "the default path is settled where the file is read",
     "max-retries": "the default is settled with the file",
@@ -70,7 +67,7 @@ def check(command: str, options: dict[str, TyperOption], flag: dict[str, Any]) -
     if (command, name) not in OTHER_TYPE:
         assert type_of(option) == kind.removesuffix("64"), f"{command} --{name}"
     if name != "output" or flag["default"]:  # the default format may have a name here
-        default = OTHER_DEFAULT.get(name, flag["default"])
+        default = flag["default"]
         assert default_of(option, kind) == default, f"{command} --{name}"
     assert ([option.envvar] if option.envvar else []) == flag["env"]
 

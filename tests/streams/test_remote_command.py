@@ -16,7 +16,7 @@ import pytest
 
 from pycrictl.base.errors import RemoteProtocolError, StreamError, UpgradeRefused
 from pycrictl.streams.pump import Ends, Input, Output
-from pycrictl.streams.remote_command import Choice, Transport, run_command, transports
+from pycrictl.streams.remote_command import Transport, run_command, usable
 from pycrictl.streams.wire.command import ExitReported, OutcomeUnknown, Streams
 from tests.streams.servers import accept_upgrade, read_head, run, serve, write
 from tests.streams.wire.frames import BINARY, PING, close_frame, frame
@@ -60,18 +60,18 @@ class Scene:
             await self._talk(reader, writer)
 
     def websocket(
-        self, streams: Streams = OUTPUT_ONLY, *, choice: Choice = "websocket", **terms: Any
+        self, streams: Streams = OUTPUT_ONLY, *, wanted: Transport = "websocket", **terms: Any
     ) -> ExitReported | None:
-        return self._run(streams, choice=choice, **terms)
+        return self._run(streams, wanted=wanted, **terms)
 
     def spdy(self, streams: Streams = PIPED, **terms: Any) -> ExitReported | None:
-        return self._run(streams, choice="spdy", **terms)
+        return self._run(streams, wanted="spdy", **terms)
 
     def _run(
         self,
         streams: Streams,
         *,
-        choice: Choice,
+        wanted: Transport,
         is_attach: bool = False,
         stdin: bytes = b"",
         silence_s: float = 10,
@@ -91,7 +91,7 @@ class Scene:
                         lambda: f"http://{address}/exec/secret",
                         streams,
                         ends,
-                        choice=choice,
+                        wanted=wanted,
                         is_attach=is_attach,
                         timeout_s=30,
                         silence_s=silence_s,
@@ -173,31 +173,24 @@ def test_memory_stays_small(pieces: list[bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "streams", "is_attach", "tried"),
+    ("streams", "is_attach", "used"),
     [
-        ("auto", OUTPUT_ONLY, False, ["websocket", "spdy"]),
-        ("auto", PIPED, False, ["spdy"]),
-        ("auto", TERMINAL, False, ["spdy"]),
-        ("websocket", OUTPUT_ONLY, False, ["websocket"]),
-        ("websocket", PIPED, True, ["spdy"]),
-        ("websocket", TERMINAL, True, ["websocket"]),
-        ("spdy", OUTPUT_ONLY, False, ["spdy"]),
+        (OUTPUT_ONLY, False, "websocket"),
+        (PIPED, True, "spdy"),
+        (TERMINAL, True, "websocket"),
         # A server ends an input that was not requested: attaching must not end that of a running
         # container.
-        ("auto", OUTPUT_ONLY, True, ["spdy"]),
-        ("websocket", OUTPUT_ONLY, True, ["spdy"]),
+        (OUTPUT_ONLY, True, "spdy"),
     ],
 )
-def test_what_is_tried(
-    choice: Choice, streams: Streams, is_attach: bool, tried: list[Transport]
-) -> None:
-    assert transports(choice, streams, is_attach=is_attach) == tried
+def test_what_is_used_for_websocket(streams: Streams, is_attach: bool, used: Transport) -> None:
+    assert usable("websocket", streams, is_attach=is_attach) == used
 
 
-@pytest.mark.parametrize("choice", ["websocket", "spdy"])
-def test_what_was_not_offered(choice: Choice) -> None:
+@pytest.mark.parametrize("wanted", ["websocket", "spdy"])
+def test_what_was_not_offered(wanted: Transport) -> None:
     with pytest.raises(RemoteProtocolError, match=r"not offered|unsupported subprotocol"):
-        Scene(say(), protocol="v3.channel.k8s.io").websocket(choice=choice)
+        Scene(say(), protocol="v3.channel.k8s.io").websocket(wanted=wanted)
 
 
 def test_a_refused_websocket_is_told_with_what_helps() -> None:
@@ -206,13 +199,6 @@ def test_a_refused_websocket_is_told_with_what_helps() -> None:
         scene.websocket()
     assert caught.value.hint == "use --transport spdy"
     assert [head["sec-websocket-protocol"] for head in scene.heads] == ["v4.channel.k8s.io"]
-
-
-def test_auto_goes_on_to_spdy() -> None:
-    scene = Scene(say(), refuses=2)
-    with pytest.raises(UpgradeRefused):
-        scene.websocket(choice="auto")
-    assert [head["upgrade"] for head in scene.heads] == ["websocket", "SPDY/3.1"]
 
 
 # SPDY

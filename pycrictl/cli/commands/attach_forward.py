@@ -29,7 +29,7 @@ def attach(
         bool, typer.Option("--stdin", "-i", help="Forward standard input to the container.")
     ] = False,
     tls: stream_options.TlsOptions,
-    transport: stream_options.StreamTransport = "auto",
+    transport: stream_options.StreamTransport = "spdy",
     tty: Annotated[
         bool,
         typer.Option(
@@ -61,7 +61,7 @@ def attach(
             app.env,
             [ask_url],
             wanted,
-            choice=transport,
+            wanted=transport,
             is_attach=True,
             timeout_s=client.timeout_s,
             tls=tls_files,
@@ -95,13 +95,13 @@ def port_forward(
     namespace: options.InNamespace = None,
     tls: stream_options.TlsOptions,
     transport: Annotated[
-        Literal["auto", "spdy", "websocket"],
+        Literal["spdy", "websocket"],
         typer.Option(
             "--transport",
             "-r",
             help="Stream protocol; always spdy, which can close one direction alone.",
         ),
-    ] = "auto",
+    ] = "spdy",
 ) -> None:
     """Forward local ports to a pod sandbox.
 

@@ -88,7 +88,7 @@ def exec_(
         ),
     ] = 0,
     tls: stream_options.TlsOptions,
-    transport: stream_options.StreamTransport = "auto",
+    transport: stream_options.StreamTransport = "spdy",
     tty: Annotated[
         bool, typer.Option("--tty", "-t", help="Allocate a terminal; detach with Ctrl-P Ctrl-Q.")
     ] = False,

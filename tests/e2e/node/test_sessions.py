@@ -18,7 +18,7 @@ from .kubelet import Pod
 from .lab import MIB, Lab
 from .programs import Session
 
-TRANSPORTS = [["-r", "spdy"], ["-r", "websocket"], ["-r", "auto"], ["-s"]]
+TRANSPORTS = [["-r", "spdy"], ["-r", "websocket"], ["-s"]]
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +58,8 @@ def test_status_and_output_are_the_commands(
     assert ended == (0, every, every.decode("utf-8", "surrogateescape"))
 
 
-@pytest.mark.parametrize("transport", ["auto", "spdy"])
-def test_piped_input_ends_with_all_its_output(
-    crictl: Program, container: str, transport: str
-) -> None:
-    words = ("exec", "-i", "-r", transport, container)
+def test_piped_input_ends_with_all_its_output(crictl: Program, container: str) -> None:
+    words = ("exec", "-i", container)
     assert crictl.run(*words, "cat", stdin=b"x\n") == (0, b"x\n", "")
     assert crictl.run(*words, "true", stdin=b"unread") == (0, b"", "")
 
