@@ -17,7 +17,7 @@ from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
 from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
-from pycrictl.pulls.own.image import SharedLimit, Show, answers_of_servers, check_name, pull
+from pycrictl.pulls.own.image import SharedLimit, Show, check_name, pull
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries.credentials import Keyring
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -56,9 +56,6 @@ def pull_image(
         words = pull_words(error.details, image)
         if words is not None and words.kind == "unauthorized" and login is not None:
             words = words._replace(text=f"{words.text} with the credentials of {login.origin}")
-        if words is not None and words.is_registrys and _is_worded(error, persona):
-            if answers := answers_of_servers(client, request):
-                words = words._replace(text=f"{words.text}; asked again: {'; '.join(answers)}")
         raise worded(error, words, f"pulling {quote(image)}", persona) from None
 
 

@@ -88,7 +88,6 @@ PULL_TROUBLES: Final = (
         elsewhere="'kubectl image-pull-progress' shows whether data is arriving"),
 )
 # fmt: on
-_OF_REGISTRIES: Final = "plain-http x509 unauthorized registry-down rate-limited not-found".split()
 _FAILED: Final = PULL_TROUBLES[-1]._replace(
     text="its pull fails",
     advice="'pycrictl pull IMAGE' tries it",
@@ -108,11 +107,6 @@ class Words(NamedTuple):
     text: str
     advice: str
     kind: str = ""
-
-    @property
-    def is_registrys(self) -> bool:
-        """Whether a registry or the way to it failed."""
-        return self.kind in _OF_REGISTRIES
 
 
 def words_of(

@@ -77,17 +77,9 @@ class Flaw(NamedTuple):
 
 def flaw(text: str) -> Flaw | None:
     """Return what is wrong with a reference; None if runtimes accept it."""
-    if text != (stripped := text.strip()):
-        return Flaw("it begins or ends with a blank", _corrected("leave it out", stripped))
     if (scheme := _SCHEME.match(text)) is not None:
-        rest = text[scheme.end() :]
-        return Flaw(f"it begins with {quote(scheme[0])}", _corrected("leave that out", rest))
-    if "$" in text or "{{" in text:
-        return Flaw("it contains a variable", "name the image with the variable's value")
-    return _flaw_of_end(text) or _flaw_of_name(text)
-
-
-def _flaw_of_end(text: str) -> Flaw | None:
+        advice = f"leave that out: {text[scheme.end() :]}"
+        return Flaw(f"it begins with {quote(scheme[0])}", advice)
     name, has_digest, digest = text.partition("@")
     if has_digest:
         parts = _DIGEST.fullmatch(digest)
@@ -99,30 +91,21 @@ def _flaw_of_end(text: str) -> Flaw | None:
     if has_tag and not _TAG.fullmatch(tag):
         advice = "a tag has up to 128 letters, digits, '_', '.' and '-', first a letter or digit"
         return Flaw(f"its tag {quote(tag)} is invalid", advice)
-    return None
-
-
-def _flaw_of_name(text: str) -> Flaw | None:
     host, path, _, _ = parse(text)
     if not _HOST.fullmatch(host):
         return Flaw(f"its registry {quote(host)} is invalid", "a registry is HOST or HOST:PORT")
-    if _ID.fullmatch(text):
-        return Flaw("it is an ID, which no registry knows", "name the image's repository")
     name = path if path in text else path.removeprefix("library/")
     wrong = next((part for part in path.split("/") if not _COMPONENT.fullmatch(part)), None)
     if wrong is not None and _COMPONENT.fullmatch(wrong.lower()):
-        lower = text.replace(name, name.lower(), 1)
-        return Flaw(f"{quote(wrong)} has upper-case letters", _corrected("use lower case", lower))
-    if wrong is not None:
-        advice = "its parts have lower-case letters and digits, and single '.', '_' and '-' between"
+        advice = f"use lower case: {text.replace(name, name.lower(), 1)}"
+        return Flaw(f"{quote(wrong)} has upper-case letters", advice)
+    if wrong is not None or _ID.fullmatch(text) or len(path) > MAX_PATH_CHARS:
+        advice = (
+            f"it has at most {MAX_PATH_CHARS} characters, lower-case letters and digits, with"
+            " single '.', '_' and '-' between them, and is no ID"
+        )
         return Flaw(f"its repository {quote(name)} is invalid", advice)
-    if len(path) > MAX_PATH_CHARS:
-        return Flaw("it is too long", f"a repository has at most {MAX_PATH_CHARS} characters")
     return None
-
-
-def _corrected(advice: str, text: str) -> str:
-    return f"{advice}: {text}" if text and flaw(text) is None else advice
 
 
 def canonical(text: str) -> str:

@@ -19,8 +19,6 @@ HTTP1_ANSWER = (
 )
 HTTP2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 HTTP2_SETTINGS_ACK = b"\x00\x00\x00\x04\x01\x00\x00\x00\x00"
-# HEADERS on stream 1 with END_STREAM and END_HEADERS; 0x8d is `:status: 404` of HPACK's table.
-HTTP2_NOT_FOUND = b"\x00\x00\x01\x01\x05\x00\x00\x00\x01\x8d"
 
 
 def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
@@ -152,15 +150,6 @@ def http1(connection: socket.socket) -> None:
     """A web server."""
     connection.recv(65536)
     connection.sendall(HTTP1_ANSWER)
-
-
-@_listening
-def http2_without_grpc(connection: socket.socket) -> None:
-    """An HTTP/2 server that responds 404 to every path."""
-    if _asks(connection):
-        connection.sendall(HTTP2_NOT_FOUND)
-        while connection.recv(65536):
-            pass
 
 
 @_listening

@@ -25,8 +25,6 @@ from pycrictl.base.errors import (
 from pycrictl.pulls.own.slots import pull_slot
 from pycrictl.pulls.reference import Match, flaw, match, may_be
 from pycrictl.pulls.registries.credentials import credentials_of
-from pycrictl.pulls.registries.mirrors import access_of
-from pycrictl.pulls.registries.registry_client import ManifestRequest, answers
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher
 from pycrictl.pulls.sources.endings import Endings, Pace, Sink
@@ -145,19 +143,6 @@ def _pull(
             f"the runtime pulled {quote_reference(reference)} but named no image"
         )
     return image_ref
-
-
-def answers_of_servers(client: CriClient, request: cri_pb2.PullImageRequest) -> list[str]:
-    """Ask each server that the runtime asks for an image; return what each of them answers.
-
-    The runtime's error is that of one server alone.
-    """
-    with suppress(PycrictlError):
-        runtime = client.call("Version", cri_pb2.VersionRequest())
-        access = access_of(client.endpoint, runtime.runtime_name, runtime.runtime_version)
-        credentials = credentials_of(request.auth)
-        return answers(ManifestRequest(request.image.image, credentials, access))
-    return []
 
 
 class _Line:

@@ -16,7 +16,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -331,7 +330,7 @@ def _body(question: ManifestRequest, reference: Reference, until: float) -> byte
     absent = None
     for endpoint in question.access.endpoints(reference):
         with suppress(OSError):
-            _, answer = _fetch(question, reference, endpoint, until)
+            answer = _fetch(question, reference, endpoint, until)
             if answer.status == HTTPStatus.OK and len(answer.body) <= DOCUMENT_LIMIT_BYTES:
                 return answer.body
             if answer.status == HTTPStatus.NOT_FOUND:
@@ -341,8 +340,7 @@ def _body(question: ManifestRequest, reference: Reference, until: float) -> byte
 
 def _fetch(
     question: ManifestRequest, reference: Reference, endpoint: Endpoint, until: float
-) -> tuple[Scheme, RegistryAnswer]:
-    """Ask one server; return its answer, and by which scheme it came."""
+) -> RegistryAnswer:
     given = None
     if question.credentials is not None:
         given = Login(question.credentials, "")
@@ -352,42 +350,4 @@ def _fetch(
     login = question.access.login_for(endpoint, reference, given)
     client = RegistryClient(endpoint, question.access, login.credentials if login else None)
     version = reference.digest or reference.tag or DEFAULT_TAG
-    answer = client.fetch(f"manifests/{version}", until=until)
-    return client.scheme, answer
-
-
-# Why no server has it
-
-_STATUS_WORDS: Final = {
-    HTTPStatus.OK: "has it",
-    HTTPStatus.UNAUTHORIZED: "refuses access",
-    HTTPStatus.FORBIDDEN: "refuses access",
-    HTTPStatus.NOT_FOUND: "does not have it",
-    HTTPStatus.TOO_MANY_REQUESTS: "limits requests",
-}
-
-
-def answers(question: ManifestRequest) -> list[str]:
-    """Ask all servers for an image at once; return each with its answer, in the runtime's order.
-
-    Empty if there is only one, as the runtime's own error says it all then.
-    """
-    until = time.monotonic() + question.timeout_s
-
-    def ask_one(reference: Reference, endpoint: Endpoint) -> str:
-        try:
-            scheme, answer = _fetch(question, reference, endpoint, until)
-        except OSError as exc:
-            return f"{endpoint.url()}: {reason_of(exc)}"
-        words = _STATUS_WORDS.get(HTTPStatus(answer.status), "fails")
-        return f"{endpoint.url(scheme)}: {words} ({answer.status})"
-
-    pairs = [
-        (reference, endpoint)
-        for reference in question.access.meanings(question.reference)
-        for endpoint in question.access.endpoints(reference)
-    ]
-    if len(pairs) < 2:
-        return []
-    with ThreadPoolExecutor(len(pairs)) as pool:
-        return list(pool.map(ask_one, *zip(*pairs, strict=True)))
+    return client.fetch(f"manifests/{version}", until=until)

@@ -16,7 +16,7 @@ from pycrictl.pulls.reference import Reference
 from pycrictl.pulls.registries import registry_client
 from pycrictl.pulls.registries.credentials import Credentials, Keyring
 from pycrictl.pulls.registries.mirrors import CrioAccess, Endpoint, RegistryAccess
-from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, answers, ask
+from pycrictl.pulls.registries.registry_client import Answers, ManifestRequest, ask
 from pycrictl.runtime.containerd.store import Manifest
 from tests.fakeregistry import LAYER, MANIFEST, FakeRegistry, fake_registry
 from tests.forwardproxy import forward_proxy
@@ -233,22 +233,3 @@ def test_without_the_credentials_of_the_pull_those_of_the_node_are_used(
     request = replace(crio(f"{server.host}/b:1", root), keyring=keyring)
     assert sizes(ask(request)) == [1000]
     assert ask(replace(request, credentials=Credentials("you"))) is None
-
-
-# What each server answers
-
-
-def test_the_answers_of_all_servers(server: FakeRegistry, tmp_path: Path) -> None:
-    mirrors = "".join(
-        f'[[registry.mirror]]\nlocation = "{host}"\ninsecure = true\n'
-        for host in (f"{server.host}/none", "127.0.0.1:1", server.host)
-    )
-    root = files(tmp_path, f'[[registry]]\nlocation = "no.invalid"\n{mirrors}')
-    *known, last = answers(crio("no.invalid/b:1", root))
-    assert known == [
-        f"http://{server.host}/none: does not have it (404)",
-        "https://127.0.0.1:1: connection refused",
-        f"http://{server.host}: has it (200)",
-    ]
-    assert last.startswith("https://no.invalid: ")
-    assert answers(question(server)) == []

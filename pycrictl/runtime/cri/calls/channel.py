@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
@@ -20,7 +19,7 @@ from pycrictl.base import limits
 from pycrictl.base.errors import ConnectError, reason_of
 from pycrictl.base.signals import left_to_main_thread, undisturbed
 from pycrictl.base.units import quote
-from pycrictl.runtime.cri.calls.errmap import Obstacle, Status, probe, web_server
+from pycrictl.runtime.cri.calls.errmap import Obstacle, Status, probe
 from pycrictl.streams.wire import codes
 
 if TYPE_CHECKING:
@@ -45,8 +44,6 @@ _LONGEST_S: Final = 1e9
 """Thirty years; gRPC's clock cannot represent all deadlines that callers may set."""
 
 _UNREACHED: Final = (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED)
-_HTTP_STATUS: Final = r"Received http2 header with status: (\d+)"
-_OVERSIZE: Final = r"larger than max \(\d+ vs\. (\d+)\)"
 
 
 class GrpcChannel:
@@ -190,15 +187,11 @@ class GrpcCall:
             self.status = Status(codes.CANCELLED)
             return
         code, details = self._call.code().value[0], self._call.details() or ""
-        # Only gRPC's text distinguishes a status of the server from an unreachable server.
         obstacle = None
-        if http := re.search(_HTTP_STATUS, details):
-            obstacle = web_server(http[1])
-        elif code in _UNREACHED:
+        if code in _UNREACHED:
             left_s = self._give_up_at - time.monotonic()
             obstacle = self._channel.probe(min(max(left_s, LAST_PROBE_S), _PROBE_S))
-        match = re.search(_OVERSIZE, details) if code == codes.RESOURCE_EXHAUSTED else None
-        self.status = Status(code, details, obstacle, int(match[1]) if match else 0)
+        self.status = Status(code, details, obstacle)
 
 
 def _library() -> Any:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from pycrictl.base import errors
 from pycrictl.base.errors import ConnectError, PycrictlError, RuntimeFault
-from pycrictl.base.units import escape, format_bytes, format_duration, quote
+from pycrictl.base.units import escape, format_duration, quote
 from pycrictl.runtime.cri.calls.redact import redact_text
 from pycrictl.streams.wire import codes
 
@@ -100,13 +100,6 @@ def probe(path: str, timeout_s: float) -> Obstacle | None:
     return Obstacle(f'it is not a gRPC server: it answers "{escape(line)}"', _NAME_HINT)
 
 
-def web_server(status: str) -> Obstacle:
-    """Return the obstacle of a server that speaks HTTP/2 but not gRPC, by its HTTP status."""
-    return Obstacle(
-        f"it is not a gRPC server: it answers with the HTTP status {status}", _NAME_HINT
-    )
-
-
 def _obstacle(path: str, error: OSError) -> Obstacle:
     match error.errno:
         case errno.ENOENT:
@@ -125,8 +118,6 @@ def _obstacle(path: str, error: OSError) -> Obstacle:
             return Obstacle(
                 "its queue of connections is full", f"the runtime hangs; {_SERVICE_HINT}"
             )
-        case errno.EPROTOTYPE:
-            return Obstacle("it is a socket of another type", SOCKET_HINT)
         case _:
             return Obstacle(escape(error.strerror or str(error)), SOCKET_HINT)
 
@@ -153,13 +144,11 @@ class Status(NamedTuple):
 
     Attributes:
         obstacle: why the server was not reached or is not a gRPC server, else None.
-        limit_bytes: the largest response message that is allowed, if it was exceeded, else 0.
     """
 
     code: int
     details: str = ""
     obstacle: Obstacle | None = None
-    limit_bytes: int = 0
 
 
 MEANINGS: Final[dict[int, tuple[type[RuntimeFault], str]]] = {
@@ -221,12 +210,6 @@ def to_error(
     elif code == codes.UNAVAILABLE:
         message = f"{what}: {who} is unavailable: {text or 'no reason given'}"
         hint = "it may be restarting: try again, and check its service"
-    elif status.limit_bytes:
-        limit = format_bytes(status.limit_bytes)
-        message = f"{what}: the answer is larger than the limit of {limit}"
-        hint = "ask for less, with filters or by ID"
-        if method == "ExecSync":
-            hint = "without --sync, the output has no limit"
     else:
         message = _joined(what, phrase, text)
     return error(message, code=codes.name_of(code), details=status.details, hint=hint)

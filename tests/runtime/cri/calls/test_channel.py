@@ -103,18 +103,9 @@ for _ in GrpcCall(channel, {IMAGES!r}, b"", timeout_s=30).messages():
     assert [mask & ending for mask in masks].count(0) == 1  # the main thread's
 
 
-@contextmanager
-def datagram() -> Iterator[str]:
-    with hostile.dead() as path, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
-        Path(path).unlink()
-        other.bind(path)
-        yield path
-
-
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [
-        (datagram, "it is a socket of another type"),
         (lambda: nullcontext("/" + "x" * 107), "AF_UNIX path too long"),
         (hostile.forbidden, "permission denied"),
     ],

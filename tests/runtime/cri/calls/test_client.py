@@ -65,11 +65,8 @@ class TestAnswers:
 
     def test_17_mib(self, fake: FakeServer, client: CriClient) -> None:
         fake.prepare("ListImages", images_of(17 * MIB), EMPTY)
-        with pytest.raises(errors.Exhausted) as caught:
+        with pytest.raises(errors.Exhausted, match=r"^listing images: a limit is reached: .*max"):
             client.call("ListImages", LIST, what="listing images")
-        assert caught.value.message == (
-            "listing images: the answer is larger than the limit of 16.0 MiB"
-        )
         assert client.call("ListImages", LIST) == EMPTY
 
     def test_garbage_in_a_valid_frame(
@@ -158,10 +155,6 @@ class TestHostilePeers:
             (
                 lambda: hostile.answering(b"\x1b[2J\xff\xfe" + b"y" * 5000),
                 'it is not a gRPC server: it answers "\\x1b[2J\ufffd\ufffd' + "y" * 54 + '"',
-            ),
-            (
-                hostile.http2_without_grpc,
-                "it is not a gRPC server: it answers with the HTTP status 404",
             ),
             (hostile.dead, "connection refused: nothing listens there"),
         ],
