@@ -181,8 +181,9 @@ def whole_seconds(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[objec
     }
 
 
-def since_1970(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
-    return {path: (row[0], max(int(row[1]), 0), *row[2:]) for path, row in found.items()}  # type: ignore[call-overload]
+def timeless(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:
+    """Return a listing without times: BusyBox keeps those of files only."""
+    return {path: (mode, *rest) for path, (mode, _, *rest) in found.items()}
 
 
 def plain(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

@@ -21,7 +21,7 @@ from pycrictl.streams.wire.tar.header import END_OF_ARCHIVE
 from tests.copy.trees import check_wildcards, contents, listing, stages_in
 from tests.waiting import WAIT_S, wait_until
 
-from .copying import METHODS, Cp, Start, make_tree, plain, since_1970, whole_seconds
+from .copying import METHODS, Cp, Start, make_tree, plain, timeless, whole_seconds
 from .lab import MIB
 
 
@@ -40,14 +40,11 @@ def test_a_tree_there_and_back(cp: Cp, folder: Path) -> None:
     make_tree(folder / "tree")
     told = cp.ok(*cp.keep, folder / "tree", "C:/root")
     assert re.fullmatch(r"copied 9 files, 4 directories, 2 links \(4\.0 MiB\) in [0-9.]+ s\n", told)
-    back_told = cp.ok("-a", "C:/root/tree", folder / "back")
+    cp.ok("-a", "C:/root/tree", folder / "back")
     expected = listing(folder / "tree", ids=True)
     there, back = (listing(path, ids=True) for path in (cp.root / "root/tree", folder / "back"))
     if cp.method == "exec":
-        expected, there, back = map(whole_seconds, (expected, there, back))
-        assert there == expected
-        assert "2 entries have the time 1970-01-01, to which BusyBox moves earlier" in back_told
-        expected = there = since_1970(there)
+        expected, there, back = map(timeless, (expected, there, back))
     if cp.method == "rpc":
         assert back == there
         expected, there, back = map(plain, (expected, there, back))
@@ -137,7 +134,7 @@ def test_the_rules_of_the_destination(cp: Cp, folder: Path, direction: str) -> N
             continue
         assert cp.refused(*words), (before, source, destination)
         found = contents(top)
-        # With exec, data that had arrived stays.
+        # With exec, what had arrived stays.
         assert (old.items() <= found.items()) if cp.method == "exec" else (found == old)
     assert stages_in(folder, cp.root / "tmp") == []
 
@@ -156,16 +153,15 @@ def test_archives_on_the_standard_streams(cp: Cp, folder: Path) -> None:
     assert len(members) == 15
     assert members["tree/sub/hard"].islnk() != members["tree/f"].islnk()
     assert members["tree/link"].linkname == "sub/deeper"
-    form = plain if cp.method == "rpc" else whole_seconds  # tarfile rounds times
+    form = {"rpc": plain, "node": whole_seconds, "exec": timeless}[cp.method]  # tarfile rounds
     there, expected = (listing(top / "tree", ids=True) for top in (cp.root / "root", folder))
     assert form(there) == form(expected)
-    # Input that is cut off or not an archive changes nothing, but exec keeps what had arrived.
+    # Input that is cut off or not an archive changes nothing.
     before = contents(cp.root / "root")
-    cut_off = archive[: 5000 if cp.method == "exec" else -9000]
-    for data in (cut_off, archive[:5000], b"", b"x" * 5000):
+    for data in (archive[:-9000], archive[:5000], b"", b"x" * 5000):
         assert cp.refused("-", "C:/root", stdin=data)
     assert "no directory" in cp.refused("-", "C:/nowhere", stdin=archive)
-    assert "not a directory" in cp.refused("C:/root/tree/f/", "-")
+    assert "not a directory" in cp.refused("C:/root/tree/f/", "-").lower()
     assert cp.ok("-", "C:/root", stdin=END_OF_ARCHIVE).startswith("copied 0 files in ")
     assert contents(cp.root / "root") == before
     assert stages_in(cp.root / "root") == []
@@ -191,7 +187,7 @@ def test_links_and_what_is_left_out(cp: Cp, folder: Path) -> None:
     assert not (folder / "x").exists()
     cp.ok("C:/root/way", folder / "link")
     assert (folder / "link").readlink() == Path("tree")
-    if cp.method == "rpc":
+    if cp.method != "node":
         assert "cannot follow" in cp.refused("-L", "C:/root/way", folder)
         return
     cp("-L", "-q", "C:/root/way", folder)
@@ -242,8 +238,8 @@ def test_file_systems_that_are_not_written(cp: Cp, start_container: Start, folde
     )
     for path in ("/f", "/closed/f"):
         told = closed(folder / "f", f"C:{path}").stderr
-        assert f'cannot copy to "{path}": read-only file system' in told
-        assert "copy to a writable volume" in told
+        assert "read-only file system" in told.lower()
+        assert is_exec or "copy to a writable volume" in told
     closed.ok(folder / "f", "C:/volume/f")
     assert (volume / "f").read_text() == "new"
     assert (volume / "f").stat().st_uid == (0 if is_exec else 1234)
@@ -330,24 +326,23 @@ def test_links_of_the_container_stay_in_it(cp: Cp, folder: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signal.Signals) -> None:
     """``kills`` does the same with SIGKILL."""
-    for source, top, words in (
+    in_place = cp.method == "exec"
+    ways = [
         (folder / "d", cp.root / "tmp", (folder / "d", "C:/tmp/new")),
         (cp.root / "root/d", folder, ("C:/root/d", folder / "new")),
-    ):
+    ]
+    for source, top, words in ways[:1] if in_place else ways:
         source.mkdir()
         (source / "big").touch()
-        os.truncate(source / "big", (4096 if cp.method == "exec" else 512) * MIB)
-        in_place = cp.method == "exec" and top != folder
+        os.truncate(source / "big", (4096 if in_place else 512) * MIB)
         with cp.start(*words) as process:
-            wait_until((top / "new").exists if in_place else partial(stages_in, top))
+            wait_until((top / "new/big").exists if in_place else partial(stages_in, top))
             process.send_signal(number)
             _, stderr = process.communicate(timeout=WAIT_S)
         assert process.returncode == 128 + number, stderr
         if in_place:
-            assert (
-                b'the copy is incomplete: anything that had arrived was left in "/tmp/new"'
-                in stderr
-            )
+            left = b'the copy is incomplete: anything that had arrived was left in "/tmp/new"'
+            assert left in stderr
             continue
         assert stderr == (b"pycrictl: interrupted\n" if number == signal.SIGINT else b"")
         assert not (top / "new").exists()
@@ -365,7 +360,7 @@ def test_a_disk_that_is_full(cp: Cp, start_container: Start, folder: Path) -> No
         (full.root / "root/big").write_bytes(big.read_bytes())
         (small / "old").write_text("old")
         told = full.refused(big, "C:/small/old")
-        assert 'cannot copy to "/small/old": no space left on device' in told
+        assert "no space left on device" in told.lower()
         if cp.method != "exec":
             assert contents(small) == {"old": "old"}
         (small / "old").write_text("old")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from pycrictl.copy.archive.archives import Spool
 from pycrictl.copy.archive.pack import pack
-from pycrictl.copy.over_exec import Cleaner
+from pycrictl.copy.over_exec import CleanArchive
 from pycrictl.copy.tree.places import THIS_MACHINE, open_source
 from pycrictl.streams.wire.tar.header import Entry, EntryType
 from tests.copy.trees import KEEP, UNWATCHED, Archive, ignore, listing, put_at
@@ -95,10 +96,14 @@ def test_programs_read_what_is_written(
     command: list[str],
     form: Callable[[Listing], Listing],
 ) -> None:
-    cleaner = Cleaner(KEEP, UNWATCHED, name=None, top=b".", unpacks=True)
     with open_source(THIS_MACHINE, os.fsencode(tree)) as source:
-        pieces = pack(source, on_skip=ignore)
-        archive = b"".join(map(bytes, cleaner.clean(pieces) if is_cleaned else pieces))
+        archive = b"".join(map(bytes, pack(source, on_skip=ignore)))
+    if is_cleaned:
+        with Spool(str(tmp_path)) as spool:
+            cleaned = CleanArchive(spool, KEEP, UNWATCHED, None, b"")
+            cleaned.receive(archive)
+            cleaned.finish()
+            archive = b"".join(map(bytes, spool.pieces()))
     (tmp_path / "read").mkdir()
     subprocess.run([*command, "-C", tmp_path / "read", "-xpf", "-"], input=archive, check=True)
     assert form(listing(tmp_path / "read/d")) == form(listing(tree))
