@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias, TypeVa
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import raise_file_limit
 from pycrictl.base.errors import Unimplemented
-from pycrictl.copy.archive.archives import Archive, BeginAnew, Outgoing, StreamArchive, TreeArchive
+from pycrictl.copy.archive.archives import Archive, Outgoing, StreamArchive, TreeArchive
 from pycrictl.copy.archive.arrival import put
 from pycrictl.copy.archive.pack import Census
 from pycrictl.copy.rules.outcome import Summary
@@ -115,7 +115,7 @@ def on_this_node(
     if "exec" in names:
         from pycrictl.copy import over_exec  # noqa: PLC0415 (only when tried)
 
-        yield over_exec.OverExec(over_exec.Remote(client, container_id, tls=options.tls))
+        yield over_exec.OverExec(client, container_id, tls=options.tls)
 
 
 def _find(client: CriClient, path: ContainerPath) -> str:
@@ -135,11 +135,7 @@ def copy_from(
     ):
         if archive.tree is None:  # ``pieces`` counts the bytes
             watch = watch._replace(on_bytes=lambda _: None)
-        while True:
-            try:
-                return put(archive, destination, rules, watch, check=archive.check)
-            except BeginAnew as exc:
-                watch.note(f"{exc.message}: starting over")
+        return put(archive, destination, rules, watch, check=archive.check)
 
 
 def copy_to(

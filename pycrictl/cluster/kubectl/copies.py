@@ -13,7 +13,8 @@
 4. Into a container, the agent stages the archive while it arrives, and the commit verifies it and
    makes it visible at once. Out of one, the pieces are unpacked beside the destination.
 
-A session is in the agent's memory and ends with the agent; the copy then starts over with a note.
+A session is in the agent's memory. It does not survive a restart of the agent: the copy then fails,
+and leaves nothing on either side.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch
 from pycrictl.cluster.kubectl.pod_selection import check_name, namespace_of
 from pycrictl.cluster.kubectl.program import Kubectl
-from pycrictl.copy.archive.archives import Archive, BeginAnew, Outgoing, from_server
+from pycrictl.copy.archive.archives import Archive, Outgoing, from_server
 from pycrictl.copy.rules import outcome
 from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import Rules
@@ -94,10 +95,6 @@ T = TypeVar("T")
 
 class Lost(CopyError):
     """The session of a copy or its container no longer exists."""
-
-
-class Forgotten(Lost):
-    """The agent no longer has the session, for example after a restart."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         return Exhausted(message or "try again later", code="ResourceExhausted", details=message)
     if is_ours and message:
         if status in (404, 410):
-            return Forgotten(message) if status == 404 else Lost(message)
+            return Lost(message)
         if status == 501:
             return CopyError(message, hint=api_errors.INSTALL_COPIES)
         if status < 500:
@@ -236,16 +233,13 @@ POLL_S: Final = 0.2
 FINISH_RETRIES: Final = 5
 """Retries to end a complete copy at an agent that does not answer: for some 6 s."""
 
-MAX_SESSIONS: Final = 10
-"""Maximum number of sessions for one copy: agents may end or lose them."""
-
 ABANDON_S: Final = 5.0
 """Time limit for abandoning the session at the end of the program."""
 
 
 @dataclass(eq=False)
 class OverApi:
-    """A ``Method`` for one copy of one pod, with its session at the agent, or successive ones.
+    """A ``Method`` for one copy of one pod, with its session at the agent.
 
     Attributes:
         container: empty for the pod's default.
@@ -256,12 +250,9 @@ class OverApi:
     retry_policy: RetryPolicy
     name = "cluster"
     _session: str = ""
-    _sessions: int = 0
-    _spec: dict[str, Any] = field(default_factory=dict)
     _watch: Watch = field(init=False)
     _expected_bytes: int = 0
     _reached: int = 0
-    _shown: int = 0
     _has_bytes: int = 0
 
     @contextmanager
@@ -271,13 +262,8 @@ class OverApi:
         options = {"archive": rules.archive, "followLinks": follow}
 
         def pieces() -> Generator[memoryview, None, None]:
-            if not self._session:
-                self._begin_anew()
             try:
                 yield from self._received()
-            except Forgotten as exc:
-                self._session = ""
-                raise BeginAnew(exc.message) from None
             except StreamError as exc:
                 raise ConnectError(exc.message, hint=exc.hint) from exc
             self._finish()
@@ -289,55 +275,40 @@ class OverApi:
                 raise CopyError(exc.message, hint=exc.hint) from exc
 
     def write(self, archive: Archive, path: bytes, rules: Rules, watch: Watch) -> Summary:
-        done, sent = None, archive.measured(rules, watch)
+        sent = archive.measured(rules, watch)
         options = {"archive": rules.archive, "overwrite": not rules.no_clobber}
         asked = {"direction": "To", "size": sent.size_bytes, "checksum": sent.crc32}
         path = address(path, archive.kind)
         with self._begun(path, {**asked, "options": options}, watch):
             if watch.on_total is not None:
                 watch.on_total(sent.size_bytes)
-            while done is None:
-                try:
-                    self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
-                    done = self._committed()
-                except Forgotten as exc:
-                    watch.note(f"{exc.message}: starting over")
-                    self._begin_anew()
+            self.retry_policy.call(partial(self._send, archive, sent.size_bytes))
+            done = self._committed()
         return _report(done, watch) or sent.summary
 
     @contextmanager
     def _begun(self, path: bytes, asked: dict[str, Any], watch: Watch) -> Iterator[None]:
         """Begin a session, and abandon it if the copy fails."""
         self._watch = watch
-        self._spec = {"container": self.container, **asked, "path": os.fsdecode(path)}
-        self._begin()
+        self._session = os.urandom(16).hex()
+        spec = {"container": self.container, **asked, "path": os.fsdecode(path)}
+        try:
+            status = _status(self.api.begin(spec, self._session))
+            self._expected_bytes = count(status.get("size", status.get("expectedSize")))
+        except _REFUSALS:
+            raise
+        except BaseException:
+            self._abandon()
+            raise
         try:
             yield
         except BaseException:
             self._abandon()
             raise
 
-    def _begin(self) -> None:
-        self._session, self._reached = os.urandom(16).hex(), 0
-        self._sessions += 1
-        try:
-            status = _status(self.api.begin(self._spec, self._session))
-        except _REFUSALS:
-            raise
-        except BaseException:
-            self._abandon()
-            raise
-        self._expected_bytes = count(status.get("size", status.get("expectedSize")))
-
-    def _begin_anew(self) -> None:
-        if self._sessions == MAX_SESSIONS:
-            raise CopyError(f"the agent has lost the copy {MAX_SESSIONS} times")
-        self.retry_policy.call(self._begin)  # a restarted agent may not be reachable yet
-
     def _abandon(self) -> None:
-        if self._session:
-            with suppress(PycrictlError):
-                self.api.abandon(self._session, timeout_s=ABANDON_S)
+        with suppress(PycrictlError):
+            self.api.abandon(self._session, timeout_s=ABANDON_S)
 
     def _send(self, archive: Archive, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
@@ -378,38 +349,22 @@ class OverApi:
 
     def _progressed(self, offset: int) -> None:
         if offset > self._reached:
-            self._reached = offset
             self.retry_policy.renew()
-        if offset > self._shown:
-            self._watch.on_bytes(offset - self._shown)
-            self._shown = offset
+            self._watch.on_bytes(offset - self._reached)
+            self._reached = offset
 
     # The end of the copy
 
     def _committed(self) -> dict[str, Any]:
         """Make the node move the copy into place, and wait until it has."""
-        is_asked = False
         while True:
-            try:
-                answer = self.api.commit(self._session)
-            except Forgotten:
-                if not is_asked:
-                    raise
-                raise CopyError(
-                    "the agent was restarted while it was moving the copy into place:"
-                    " see whether it is there before you copy again"
-                ) from None
-            except PycrictlError as exc:
-                is_asked = True
-                self.retry_policy.back_off(exc)
-                continue
+            answer = self.retry_policy.call(lambda: self.api.commit(self._session))
             status = _status(answer)
             if status.get("phase") == "Failed":
                 message = text(status.get("message")) or "the agent does not say why"
                 raise Lost(message) if status.get("code") == 410 else CopyError(message)
             if status.get("phase") != "Committing":
                 return answer
-            is_asked = True
             self.retry_policy.renew()
             time.sleep(POLL_S)
 

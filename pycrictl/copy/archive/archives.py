@@ -42,7 +42,7 @@ class Archive:
     def pieces(self, offset: int = 0) -> Generator[memoryview, None, None]:
         """Yield it from an offset, each piece valid until the next is requested.
 
-        Unless ``measured`` was called before, this works only once, except after ``BeginAnew``.
+        Unless ``measured`` was called before, this works only once.
         """
         raise NotImplementedError
 
@@ -52,10 +52,6 @@ class Archive:
 
     def check(self) -> object:
         """Raise an error if it was cut off; called after the last piece or the whole tree."""
-
-
-class BeginAnew(CopyError):
-    """The pieces yielded so far are void; the message says why."""
 
 
 @dataclass(eq=False)

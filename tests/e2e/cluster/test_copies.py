@@ -22,11 +22,11 @@ from tests.support.cluster_copies import Container, assert_equal, workstation
 from tests.waiting import settled, wait_until
 
 from .agents import Agents
-from .cluster import ADDRESS, NODE, Cluster
+from .cluster import ADDRESS, Cluster
 from .cluster import PORT as API_PORT
 
 SIZE_BYTES = int(os.environ.get("COPY_MIB", "256")) * MIB
-"""The size of the copies through five cuts, in each direction."""
+"""The size of the copies through four cuts, in each direction."""
 
 LINK_BYTES_PER_S = 20_000_000
 AWAY_S = 30.0
@@ -95,7 +95,7 @@ def sleep(copies: Sequence[Copying]) -> None:
 
 
 @pytest.mark.timeout(1800)
-def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
+def test_four_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
     """Each cut hits two running copies, one in each direction."""
     cluster.run_pod("web", cluster.lab.reference(cluster.image("web:1", 1200, 1)))
     root, here = Container(cluster, "web").root, tmp_path / "there"
@@ -107,12 +107,11 @@ def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
     ):
         copies = (to, back)
         cuts: tuple[Callable[[], object], ...] = (
-            lambda: restart_api(cluster), lambda: agents.restart(NODE, ADDRESS),
-            lambda: kill(copies), away, lambda: sleep(copies),
+            lambda: restart_api(cluster), lambda: kill(copies), away, lambda: sleep(copies),
         )  # fmt: skip
         for number, cut in enumerate(cuts):
 
-            def is_due(share: float = (number + 0.5) / 6) -> bool:
+            def is_due(share: float = (number + 0.5) / 5) -> bool:
                 return min(copy.link.passed for copy in copies) >= SIZE_BYTES * share
 
             assert settled(is_due, limit_s=PATIENCE_S), [copy.link.passed for copy in copies]
@@ -123,10 +122,9 @@ def test_five_cuts(cluster: Cluster, agents: Agents, tmp_path: Path) -> None:
             _, stderr = copy.process.communicate(timeout=PATIENCE_S)
             assert copy.process.returncode == 0, stderr
             # Cuts with nothing copied in between count once, and not all break a connection.
-            notes = (b"; retrying", b"starting over")
-            assert sum(map(stderr.count, notes)) >= 2, stderr
-            # Sent again: bytes in flight at each cut, and all those before the agent's restart.
-            assert SIZE_BYTES < copy.link.passed < SIZE_BYTES * 1.35 + 5 * 40 * MIB
+            assert stderr.count(b"; retrying") >= 2, stderr
+            # Bytes in flight at each cut are sent again.
+            assert SIZE_BYTES < copy.link.passed < SIZE_BYTES + 4 * 40 * MIB
     assert_equal(root / "there", here)
     assert_equal(root / "tmp/back", tmp_path / "other/back")
     assert stages_in(tmp_path, root / "tmp") == []
