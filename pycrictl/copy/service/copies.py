@@ -252,11 +252,6 @@ class Copies(ABC, Generic[D]):
             await asyncio.wait([copy.task], timeout=STOP_S)
         self._forget(copy)
 
-    def fail(self, copy: Copy[D], exc: Exception) -> None:
-        """End a copy at once, as its container is gone; its threads end later."""
-        self._happened(copy, Event.FAILED, self.explain(exc))
-        copy.transfer.cancel(GivenUp(Event.FAILED, str(exc)))
-
     async def stop(self) -> None:
         """End all copies, except for those that are being moved into place, if that is soon."""
         if self._sweeper is not None:

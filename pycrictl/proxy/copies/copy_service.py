@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from pycrictl._proto import cri_pb2
-from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError, reason_of
+from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
@@ -103,8 +103,6 @@ class CopyService(Copies[CallCopy]):
     def explain(self, exc: Exception) -> PycrictlError:
         if isinstance(exc, PycrictlError):
             return exc
-        if isinstance(exc, OSError):
-            return CopyError(f"the proxy cannot copy: {reason_of(exc)}")
         return CopyError(f"the proxy failed: {type(exc).__name__}: {exc}")
 
     def last_word(self, copy: Copy[CallCopy], error: Exception | None) -> bytes:
@@ -132,21 +130,19 @@ class CopyService(Copies[CallCopy]):
         return await self._answer(request, cri_pb2.CopyFromContainerRequest)
 
     async def _answer(self, request: CallRequest, kind: type[Asked]) -> Answer:
+        copy = None
         try:
             copy = await self._begun(kind.FromString(request.message))
+            url = self._tokens.issue(COPY_PATH, partial(self._serve, copy), now=self.loop.time())
         except (PycrictlError, DecodeError) as exc:
+            if copy is not None:  # there are too many URLs
+                await self.give_up(copy, Event.REFUSED, str(exc))
             return _refusal(exc)
-        try:
-            serve = partial(self._serve, copy)
-            url = self._tokens.issue(COPY_PATH, serve, now=self.loop.time())
-        except PycrictlError as exc:
-            await self.give_up(copy, Event.REFUSED, str(exc))
-            return _refusal(exc)
-        response: Message = cri_pb2.CopyToContainerResponse(url=url)
-        if not copy.is_to:
-            response = cri_pb2.CopyFromContainerResponse(
-                url=url, size=copy.size_bytes, checksum=copy.crc32
-            )
+        if copy.is_to:
+            return Answer(response=cri_pb2.CopyToContainerResponse(url=url).SerializeToString())
+        response = cri_pb2.CopyFromContainerResponse(
+            url=url, size=copy.size_bytes, checksum=copy.crc32
+        )
         return Answer(response=response.SerializeToString())
 
     async def _serve(self, copy: Copy[CallCopy], sock: socket.socket, opening: bytes) -> None:

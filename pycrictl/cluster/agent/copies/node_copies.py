@@ -11,14 +11,14 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base.environ import raise_file_limit
-from pycrictl.base.errors import FailedPrecondition, NotFound, PycrictlError
+from pycrictl.base.errors import NotFound, PycrictlError
 from pycrictl.base.units import format_moment, quote
 from pycrictl.cluster.agent.copies.requests import (
     Audit,
@@ -29,7 +29,6 @@ from pycrictl.cluster.agent.copies.requests import (
     Refused,
     lasting,
     parse_request,
-    phase_of,
     refused,
 )
 from pycrictl.copy import on_node
@@ -107,9 +106,18 @@ class NodeCopies(Copies[NodeCopy]):
         spec, copy = CopySpec(), None
         try:
             name, spec = parse_request(body)
-            copy = await self._made(owner, pod, spec)
+            container = await asyncio.to_thread(self._find_container, pod, spec)
+            protocol = ResumableProtocol(is_client=False, is_sender=not spec.is_to)
+            transfer: Upload | Download = Download(protocol, self._folder)
+            if spec.is_to:
+                transfer = Upload(protocol, spec.size_bytes, spec.crc32)
+            created = format_moment(time.time())
+            target = spec.container or pod.container
+            about = NodeCopy(owner, pod, spec, target, container.id, created)
+            sizes = spec.size_bytes, spec.crc32
+            copy = Copy(about, transfer, container.pod_sandbox_id, owner, *sizes)
             copy.name = name or copy.name
-            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=copy.about.expect)
+            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=about.expect)
             await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)
         except Exception as exc:
             why = refused(exc)
@@ -123,47 +131,26 @@ class NodeCopies(Copies[NodeCopy]):
         what = owner, _whole(pod), spec.container or pod.container, spec
         self.audit(CopyEnded(*what, State.REFUSED, spec.size_bytes, error=why))
 
-    async def _made(self, owner: CopyOwner, pod: Pod, spec: CopySpec) -> Copy[NodeCopy]:
-        name = spec.container or pod.container
-        container = await asyncio.to_thread(self._find_container, pod, name)
-        protocol = ResumableProtocol(is_client=False, is_sender=spec.direction == "From")
-        transfer = (
-            Download(protocol, self._folder)
-            if protocol.is_sender
-            else Upload(protocol, spec.size_bytes, spec.crc32)
-        )
-        about = NodeCopy(owner, pod, spec, name, container.id, format_moment(time.time()))
-        sizes = spec.size_bytes, spec.crc32
-        return Copy(about, transfer, container.pod_sandbox_id, owner, *sizes)
-
     def find(self, name: str, owner: CopyOwner, pod: Pod) -> Copy[NodeCopy]:
         """Return a copy, and count this as activity; another user's copy is refused as unknown."""
         copy = self.current.get(name)
-        if copy is not None and (copy.owner, _whole(copy.about.pod)) == (owner, _whole(pod)):
-            if copy.about.pod.uid != pod.uid:
-                raise refused(_replaced(copy.about))
-            copy.heard_s = self.clock()
-            return copy
-        raise Refused(
-            404,
-            f"copy {quote(name[:32])} is not known on the node of"
-            f" pod {quote(_whole(pod))}: the agent was restarted, there was no request"
-            " about it for 15 minutes, or the pod was replaced; start the copy again",
-        )
+        key = owner, _whole(pod), pod.uid
+        if copy is None or (copy.owner, _whole(copy.about.pod), copy.about.pod.uid) != key:
+            raise Refused(
+                404,
+                f"copy {quote(name[:32])} is not known on the node of"
+                f" pod {quote(_whole(pod))}: the agent was restarted, there was no request"
+                " about it for 15 minutes, or the pod was replaced; start the copy again",
+            )
+        copy.heard_s = self.clock()
+        return copy
 
-    def expires(self, copy: Copy[NodeCopy]) -> str:
-        return format_moment(time.time() + copy.heard_s + self.lifetime_s - self.clock())
-
-    async def check_moving(self, copy: Copy[NodeCopy], offset: int) -> None:
-        """Require that a copy can continue to transfer bytes at an offset."""
-        await self._check(copy)
-        _check_not_failed(copy)  # it may have failed meanwhile
-        if copy.state is State.STOPPING:
-            raise Refused(503, "the agent is stopping")
+    def check_moving(self, copy: Copy[NodeCopy]) -> None:
+        """Require that a copy can continue to transfer bytes."""
+        if isinstance(copy.error, Refused):
+            raise lasting(copy.error)
         if copy.state not in (State.MEASURING, State.WAITING, State.COPYING):
-            raise Refused(409, f"the copy is {phase_of(copy).lower()}: no bytes are wanted")
-        if copy.state is not State.MEASURING and offset > copy.size_bytes:
-            raise Refused(422, f"the archive has {copy.size_bytes} bytes")
+            raise Refused(409, f"the copy is {copy.state}: no bytes are wanted")
 
     async def finish(self, copy: Copy[NodeCopy]) -> None:
         """Move an archive that has arrived into place, or end a copy that the client has whole.
@@ -173,10 +160,9 @@ class NodeCopies(Copies[NodeCopy]):
         """
         if copy.state is State.MEASURING:
             raise Refused(409, "the archive is still being made")
-        if copy.is_to and copy.state in (State.WAITING, State.COPYING):
-            if copy.offset != copy.size_bytes:
-                raise Refused(409, f"only {copy.offset} of {copy.size_bytes} bytes have arrived")
-            await self._check(copy)
+        is_open = copy.state in (State.WAITING, State.COPYING)
+        if copy.is_to and is_open and copy.offset != copy.size_bytes:
+            raise Refused(409, f"only {copy.offset} of {copy.size_bytes} bytes have arrived")
         if not copy.state.is_over:
             await self.commit(copy, PATIENCE_S)
 
@@ -184,62 +170,39 @@ class NodeCopies(Copies[NodeCopy]):
         """Abandon a copy: nothing of it is left, unless it is already in place."""
         await self.give_up(copy, Event.ABANDONED, "it was given up", limit_s=PATIENCE_S)
 
-    async def _check(self, copy: Copy[NodeCopy]) -> None:
-        """Require that a copy can continue: it has not failed, and its container still runs."""
-        _check_not_failed(copy)
-        try:
-            await asyncio.to_thread(self._check_runs, copy.about)
-        except PycrictlError as exc:
-            if isinstance(exc, FailedPrecondition):
-                self.fail(copy, exc)
-            raise refused(exc) from exc
-
     # In threads
 
     def work(self, copy: Copy[NodeCopy], watch: Watch) -> Summary:
         """Read or write the archive of a copy."""
-        about, spec = copy.about, copy.about.spec
+        spec = copy.about.spec
         raise_file_limit()
-        try:
-            with self._open_client() as client:
-                locate = partial(on_node.locate_here, client, about.container_id)
-                method = on_node.OnNode(locate)
-                if isinstance(copy.transfer, Upload):
-                    return method.write(copy.transfer, spec.path, spec.rules, watch)
-                return copy.transfer.fill(method, spec.path, watch, follow=spec.follow_links)
-        except (FailedPrecondition, NotFound):
-            self._check_runs(about)
-            raise
+        with self._open_client() as client:
+            locate = partial(on_node.locate_here, client, copy.about.container_id)
+            method = on_node.OnNode(locate)
+            if isinstance(copy.transfer, Upload):
+                return method.write(copy.transfer, spec.path, spec.rules, watch)
+            return copy.transfer.fill(method, spec.path, watch, follow=spec.follow_links)
 
-    def _find_container(self, pod: Pod, name: str) -> cri_pb2.Container:
+    def _find_container(self, pod: Pod, spec: CopySpec) -> cri_pb2.Container:
         """Return the running container of a pod."""
-        containers = self._containers(label_selector={POD_UID: pod.uid, CONTAINER_NAME: name})
+        name = spec.container or pod.container
+        labels = {POD_UID: pod.uid, CONTAINER_NAME: name}
+        wanted = cri_pb2.ContainerFilter(label_selector=labels)
+        with self._open_client() as client:
+            request = cri_pb2.ListContainersRequest(filter=wanted)
+            containers = client.call("ListContainers", request).containers
         running = [
             container for container in containers if container.state == cri_pb2.CONTAINER_RUNNING
         ]
         if not running:
-            shown, names = (
-                quote(_whole(pod)),
-                [image.container for image in pod.images if not image.is_volume],
-            )
-            state = "is not running" if containers else "has not been made yet"
-            message = f"container {quote(name)} of pod {shown} {state}"
+            shown = quote(_whole(pod))
+            names = [image.container for image in pod.images if not image.is_volume]
+            what = f"container {quote(name)} of pod {shown} is not running"
             if names and name not in names:
-                message = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
-            raise NotFound(message, code="NotFound")
-        return max(running, key=lambda container: container.created_at)
-
-    def _check_runs(self, about: NodeCopy) -> None:
-        """Require that a container still runs; raise ``FailedPrecondition`` if not."""
-        containers = self._containers(id=about.container_id)
-        if not any(container.state == cri_pb2.CONTAINER_RUNNING for container in containers):
-            raise _replaced(about)
-
-    def _containers(self, **wanted: Any) -> Sequence[cri_pb2.Container]:
-        request = cri_pb2.ListContainersRequest(filter=cri_pb2.ContainerFilter(**wanted))
-        with self._open_client() as client:
-            listed: Sequence[cri_pb2.Container] = client.call("ListContainers", request).containers
-        return listed
+                what = f"pod {shown} has no container {quote(name)}, only {', '.join(names)}"
+            raise NotFound(what, code="NotFound")
+        latest: cri_pb2.Container = max(running, key=lambda container: container.created_at)
+        return latest
 
     def _sweep_stages(self) -> None:
         with suppress(PycrictlError, OSError), self._open_client() as client:
@@ -248,17 +211,3 @@ class NodeCopies(Copies[NodeCopy]):
 
 def _whole(pod: Pod) -> str:
     return f"{pod.namespace}/{pod.name}"
-
-
-def _check_not_failed(copy: Copy[NodeCopy]) -> None:
-    if isinstance(copy.error, Refused):
-        raise lasting(copy.error)
-
-
-def _replaced(about: NodeCopy) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"container {quote(about.container)} of pod {quote(_whole(about.pod))} was stopped or"
-        " replaced since the copy began: the copy cannot be resumed",
-        code="FailedPrecondition",
-        hint="start the copy again",
-    )

@@ -69,6 +69,10 @@ class CopySpec(NamedTuple):
     overwrite: bool = True
 
     @property
+    def is_to(self) -> bool:
+        return self.direction == "To"
+
+    @property
     def rules(self) -> Rules:
         return Rules(archive=self.archive, no_clobber=not self.overwrite)
 
@@ -166,7 +170,7 @@ def phase_of(copy: Copy[NodeCopy]) -> str:
     return _PHASES.get(copy.state, other)
 
 
-def document_of(copy: Copy[NodeCopy], expires: str) -> dict[str, Any]:
+def document_of(copy: Copy[NodeCopy]) -> dict[str, Any]:
     about, spec, phase = copy.about, copy.about.spec, phase_of(copy)
     status: dict[str, Any] = {"phase": phase, "offset": copy.offset}
     if copy.state is not State.MEASURING:
@@ -192,7 +196,7 @@ def document_of(copy: Copy[NodeCopy], expires: str) -> dict[str, Any]:
             **({"size": spec.size_bytes, "checksum": spec.crc32} if copy.is_to else {}),
             "options": {key: getattr(spec, name) for key, name in _OPTIONS.items()},
         },
-        "status": {**status, "expiresAt": expires},
+        "status": status,
     }
 
 

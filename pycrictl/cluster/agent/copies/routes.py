@@ -309,13 +309,13 @@ async def answer_here(
             await copies.abandon(copy)
         case "GET", [name, "data"]:
             moved, offset = copies.find(name, owner, pod), _offset(asked.given)
-            await copies.check_moving(moved, offset)
+            copies.check_moving(moved)
             return await serve_link(asked.http, lambda link: copies.attach(moved, link, offset))
         case _, [] | [_] | [_, "commit" | "abandon" | "data"]:
             raise Refused(405, f"{asked.http.method[:20]} is not served here")
         case _:
             raise Refused(404, "the server could not find the requested resource")
-    return respond(document_of(copy, copies.expires(copy)), status=status)
+    return respond(document_of(copy), status=status)
 
 
 def _offset(given: Mapping[str, str]) -> int:
