@@ -327,7 +327,7 @@ def test_links_of_the_container_stay_in_it(cp: Cp, folder: Path) -> None:
 def test_a_copy_that_is_ended_leaves_nothing(cp: Cp, folder: Path, number: signal.Signals) -> None:
     """``kills`` does the same with SIGKILL."""
     in_place = cp.method == "exec"
-    ways = [
+    ways: list[tuple[Path, Path, tuple[Path | str, Path | str]]] = [
         (folder / "d", cp.root / "tmp", (folder / "d", "C:/tmp/new")),
         (cp.root / "root/d", folder, ("C:/root/d", folder / "new")),
     ]
