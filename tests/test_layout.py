@@ -63,7 +63,7 @@ THIRD_PARTY: Final = {
     "tqdm": ("show.displays.meters",),
     "typer": ("cli",),
     "urllib3": ("base.tls", "kube.apiclient", "pulls.registries"),
-    "websockets": ("streams.wire", "proxy.serve.stream_server"),
+    "websockets": ("streams", "proxy"),
     "yaml": ("show", "base.yamltree"),
 }
 """The packages and modules that may import each library."""

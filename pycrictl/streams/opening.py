@@ -7,9 +7,12 @@ import socket
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from http import HTTPStatus
 from typing import Final
 
 import h11
+from websockets.datastructures import Headers
+from websockets.http11 import Response
 
 from pycrictl.base.errors import (
     ConnectError,
@@ -21,7 +24,6 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import quote
 from pycrictl.streams.bytestream import ByteStream
 from pycrictl.streams.target import Target, TlsFiles, cannot_connect, connection_broke, tls_of
-from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead, headers_of
 from pycrictl.streams.wire.websocket import ClientHandshake
 
 REFUSAL_S: Final = 1.0
@@ -55,7 +57,7 @@ class Opening:
             self._http.send(h11.EndOfMessage())
         except (h11.LocalProtocolError, UnicodeError):
             raise LocalProtocolError("an HTTP request with invalid characters") from None
-        self.response: ResponseHead | None = None
+        self.response: Response | None = None
         self.body = b""
         self.is_complete = False
 
@@ -93,8 +95,9 @@ class Opening:
         match event:
             case h11.Response() | h11.InformationalResponse(status_code=101):
                 reason = event.reason.decode("latin-1")
-                self.response = ResponseHead(event.status_code, reason, headers_of(event))
-                self.is_complete = event.status_code == SWITCHING_PROTOCOLS
+                fields = [(n.decode("latin-1"), v.decode("latin-1")) for n, v in event.headers]
+                self.response = Response(event.status_code, reason, Headers(fields))
+                self.is_complete = event.status_code == HTTPStatus.SWITCHING_PROTOCOLS
             case h11.Data():
                 self.body += event.data
             case h11.EndOfMessage():
@@ -109,8 +112,8 @@ class Opening:
         assert self.response is not None
         body = self.body[:MAX_REFUSAL_BYTES]
         text = body.decode(errors="replace").strip()
-        text = text[:_MAX_REFUSAL_CHARACTERS] or self.response.reason
-        status = self.response.status
+        text = text[:_MAX_REFUSAL_CHARACTERS] or self.response.reason_phrase
+        status = self.response.status_code
         said = f"{status}: {quote(text, _MAX_REFUSAL_CHARACTERS)}" if text else f"{status}"
         message = f'"{self._label}" answered with status {said}'
         return UpgradeRefused(message, status=status, body=body)
@@ -130,7 +133,7 @@ class Exchange(Opening):
         super().__init__(target, method, headers, body)
         self._connection = connection
 
-    async def request(self, *, timeout_s: float) -> ResponseHead:
+    async def request(self, *, timeout_s: float) -> Response:
         """Send the request; return the response's head. Push back the bytes after a 101."""
         try:
             async with asyncio.timeout(timeout_s):
@@ -181,7 +184,7 @@ def open_websocket(
         handshake = ClientHandshake(protocol)
         opening = Opening(target, "GET", handshake.headers)
         _exchange(sock, target, opening, timeout_s)
-        if opening.response is None or opening.response.status != 101:
+        if opening.response is None or opening.response.status_code != 101:
             raise opening.refusal()
         handshake.check(opening.response)
         stack.pop_all()

@@ -7,7 +7,10 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
+from http import HTTPStatus
 from typing import Final, Literal
+
+from websockets.http11 import Response
 
 from pycrictl.base.environ import Environment
 from pycrictl.base.errors import (
@@ -23,7 +26,6 @@ from pycrictl.streams.pump import Ends, Input, Output, Pump
 from pycrictl.streams.target import Target, TlsFiles, parse_url
 from pycrictl.streams.terminal import Terminal
 from pycrictl.streams.wire.command import PROTOCOL, ExitReported, Streams, remote_command
-from pycrictl.streams.wire.http1 import ResponseHead, tokens
 from pycrictl.streams.wire.websocket import ClientHandshake
 
 Transport = Literal["spdy", "websocket"]
@@ -57,7 +59,7 @@ async def open_transport(
     try:
         exchange = Exchange(connection, target, method, fields)
         response = await exchange.request(timeout_s=timeout_s)
-        if response.status != 101:
+        if response.status_code != HTTPStatus.SWITCHING_PROTOCOLS:
             raise await exchange.refused()
         check(response)
         return connection
@@ -66,9 +68,10 @@ async def open_transport(
         raise
 
 
-def _check_spdy(target: Target, protocol: str, response: ResponseHead) -> None:
-    is_spdy = _SPDY_UPGRADE.lower() in tokens(response.headers, "Upgrade")
-    if not is_spdy or response.headers.get_all(_PROTOCOL_FIELD) != [protocol]:
+def _check_spdy(target: Target, protocol: str, response: Response) -> None:
+    upgrades = [name.upper() for name in response.headers.get_all("Upgrade")]
+    protocols = response.headers.get_all(_PROTOCOL_FIELD)
+    if (upgrades, protocols) != ([_SPDY_UPGRADE], [protocol]):
         raise RemoteProtocolError(f'"{target.label}" chose a protocol that was not offered')
 
 

@@ -117,7 +117,7 @@ async def read(
     try:
         exchange = Exchange(connection, target, method, headers, body)
         response = await exchange.request(timeout_s=timeout_s)
-        if response.status >= 300:
+        if response.status_code >= 300:
             raise await exchange.refused()
         while data := await exchange.read():
             yield data

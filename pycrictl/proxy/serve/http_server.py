@@ -1,5 +1,8 @@
 """HTTP servers for one request a connection, which clients in excess cannot lock anybody out of.
 
+Requests are read, and responses made, by ``websockets`` without IO: the connection of a copy is
+passed on as a socket, to threads.
+
 Any user of the node can connect. If there are too many connections, the one that has waited longest
 for the head of its request is dropped: the newest, which may be about to send, are kept, and so are
 those whose request was accepted.
@@ -12,54 +15,66 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
+from websockets.typing import Subprotocol
+
 from pycrictl.base import limits
 from pycrictl.base.address import Address
-from pycrictl.base.errors import ConfigError, RemoteProtocolError
+from pycrictl.base.errors import ConfigError
 from pycrictl.base.servicelog import Log, Seldom
 from pycrictl.base.units import quote
+from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.streams.loop import end_tasks
-from pycrictl.streams.wire.http1 import MAX_HEAD_BYTES, Exchange, Request
 
 PAGE_S: Final = 30.0
 """Timeout for making and sending a page."""
 
+MAX_HEAD_BYTES: Final = 16384
+"""The longest request head accepted."""
+
+MAX_MESSAGE_BYTES: Final = 4096
+"""The longest message accepted on a progress stream, where the content is ignored."""
+
+LAST: Final = {"Cache-Control": "no-store", "Connection": "close"}
+"""Header fields of each response, after which its connection is closed."""
+
+_HEAD_END: Final = b"\r\n\r\n"
 _RETRY_S: Final = 0.1
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: reset; nothing stays in the kernel
 
 
-class Page(NamedTuple):
-    """A small response, after which its connection is closed."""
+class Connection(NamedTuple):
+    """A connection whose request was read; ``early`` are the bytes that came after the request."""
 
-    status: int
-    body: bytes
-    content_type: str = "text/plain; charset=utf-8"
+    sock: socket.socket
+    protocol: ServerProtocol
+    early: bytes
 
-    def response(self, http: Exchange, *, has_body: bool = True) -> bytes:
-        size = str(len(self.body))
-        headers = [("Content-Type", self.content_type), ("Content-Length", size)]
-        if self.status == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers.append(("Allow", "GET"))
-        return http.head(HTTPStatus(self.status), headers) + (
-            http.body(self.body) if has_body else b""
-        )
+
+MakePage: TypeAlias = Callable[[], Awaitable[Response]]
+Work: TypeAlias = Coroutine[Any, Any, None]
 
 
 class RequestRefused(Exception):
     def __init__(self, status: HTTPStatus) -> None:
         super().__init__(status.phrase)
-        self.page = Page(status, f"{status.phrase.lower()}\n".encode())
+        self.status = status
 
 
-MakePage: TypeAlias = Callable[[], Awaitable[Page]]
-Work: TypeAlias = Coroutine[Any, Any, None]
+def page(status: int, body: bytes, content_type: str = "text/plain; charset=utf-8") -> Response:
+    fields = {"Content-Type": content_type, "Content-Length": str(len(body)), **LAST}
+    return Response(status, HTTPStatus(status).phrase, Headers(fields), body)
 
 
 class HttpServer:
@@ -79,8 +94,8 @@ class HttpServer:
         listener.listen(limits.BACKLOG)
         self._listeners[listener] = self._loop.create_task(self._accept(listener))
 
-    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
-        """Return the coroutine that serves a request on ``sock`` and closes it.
+    def _route(self, request: Request, connection: Connection) -> Work:
+        """Return the coroutine that serves a GET request and closes its socket.
 
         Raises ``RequestRefused``.
         """
@@ -143,38 +158,60 @@ class HttpServer:
             sock.setblocking(False)
             if sock.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            http, request = Exchange(), None
             try:
                 async with asyncio.timeout(limits.HEAD_S):
-                    request = await self._request(sock, http)
-                work = self._route(request, http, sock)
+                    head, early = await self._head(sock)
             except TimeoutError:
                 self.dropped(why="no request")
                 return
-            except RemoteProtocolError:
-                page = RequestRefused(HTTPStatus.BAD_REQUEST).page
+            try:
+                protocol, request = _parsed(head)
+                work = self._route(request, Connection(sock, protocol, early))
             except RequestRefused as refused:
-                page = refused.page
-            else:
-                task = asyncio.current_task()
-                assert task is not None
-                del self._waiting[task]
-                await work
+                await self._refuse(sock, refused.status)
                 return
-            has_body = request is None or request.method != "HEAD"
-            async with asyncio.timeout(limits.HEAD_S):
-                await self._loop.sock_sendall(sock, page.response(http, has_body=has_body))
-                # Closing now would make the kernel drop the response if the client still sends.
-                sock.shutdown(socket.SHUT_WR)
-                while await self._loop.sock_recv(sock, MAX_HEAD_BYTES):
-                    pass
-                sock.close()
+            task = asyncio.current_task()
+            assert task is not None
+            del self._waiting[task]
+            await work
 
-    async def _request(self, sock: socket.socket, http: Exchange) -> Request:
-        while data := await self._loop.sock_recv(sock, MAX_HEAD_BYTES):
-            if (request := http.receive(data)) is not None:
-                return request
-        raise ConnectionResetError
+    async def _head(self, sock: socket.socket) -> tuple[bytes, bytes]:
+        """Return the head of the request, cut off if it is too long, and the bytes after it."""
+        received = b""
+        while _HEAD_END not in received and len(received) <= MAX_HEAD_BYTES:
+            if not (data := await self._loop.sock_recv(sock, MAX_HEAD_BYTES)):
+                raise ConnectionResetError
+            received += data
+        head, end, early = received.partition(_HEAD_END)
+        return head + end, early
+
+    async def _refuse(self, sock: socket.socket, status: HTTPStatus) -> None:
+        refusal = page(status, f"{status.phrase.lower()}\n".encode())
+        if status == HTTPStatus.METHOD_NOT_ALLOWED:
+            refusal.headers["Allow"] = "GET"
+        async with asyncio.timeout(limits.HEAD_S):
+            await self._loop.sock_sendall(sock, refusal.serialize())
+            # Closing now would make the kernel drop the response if the client still sends.
+            sock.shutdown(socket.SHUT_WR)
+            while await self._loop.sock_recv(sock, MAX_HEAD_BYTES):
+                pass
+            sock.close()
+
+
+def _parsed(head: bytes) -> tuple[ServerProtocol, Request]:
+    if re.match(rb"(?!GET )[A-Z]+ /", head):
+        raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
+    protocol = ServerProtocol(select_subprotocol=_channels, max_size=MAX_MESSAGE_BYTES)
+    protocol.receive_data(head)
+    for event in protocol.events_received():
+        if isinstance(event, Request) and len(event.headers.get_all("Host")) == 1:
+            return protocol, event
+    raise RequestRefused(HTTPStatus.BAD_REQUEST)
+
+
+def _channels(protocol: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+    """Choose the protocol of copies; progress streams have none."""
+    return Subprotocol(STREAM_PROTOCOL) if STREAM_PROTOCOL in offered else None
 
 
 def _reset(sock: socket.socket) -> None:
@@ -195,19 +232,16 @@ class PageServer(HttpServer):
         self.listen(listener)
         return Address(address.host, listener.getsockname()[1])
 
-    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
-        make = self._pages.get(request.target.partition("?")[0])
-        if make is None:
+    def _route(self, request: Request, connection: Connection) -> Work:
+        if (make := self._pages.get(request.path.partition("?")[0])) is None:
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        if request.method != "GET":
-            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
-        return _send(sock, http, make)
+        return _send(connection.sock, make)
 
 
-async def _send(sock: socket.socket, http: Exchange, make: MakePage) -> None:
+async def _send(sock: socket.socket, make: MakePage) -> None:
     with sock, suppress(OSError):  # the client has disconnected or does not read
         async with asyncio.timeout(PAGE_S):
-            data = (await make()).response(http)
+            data = (await make()).serialize()
             await asyncio.get_running_loop().sock_sendall(sock, data)
 
 

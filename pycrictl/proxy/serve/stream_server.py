@@ -25,10 +25,12 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
 
-from websockets import protocol
+from websockets.datastructures import Headers
 from websockets.frames import CloseCode
+from websockets.http11 import Request, Response
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
 
 from pycrictl.base import limits
 from pycrictl.base.address import Address
@@ -37,10 +39,17 @@ from pycrictl.base.servicelog import Log
 from pycrictl.base.units import format_duration
 from pycrictl.copy.transfer.messages import STREAM_PROTOCOL
 from pycrictl.proxy.events import Emit, StreamEnded
-from pycrictl.proxy.serve.http_server import HttpServer, RequestRefused, Work, listening, places
+from pycrictl.proxy.serve.http_server import (
+    LAST,
+    MAX_MESSAGE_BYTES,
+    Connection,
+    HttpServer,
+    RequestRefused,
+    Work,
+    listening,
+    places,
+)
 from pycrictl.streams.loop import end_tasks
-from pycrictl.streams.wire.http1 import Exchange, Request
-from pycrictl.streams.wire.websocket import accepted
 
 PROGRESS_PATH: Final = "/progress/"
 COPY_PATH: Final = "/copy/"
@@ -53,7 +62,6 @@ STUCK_S: Final = 60.0
 """Timeout of one write to a client."""
 
 _GOODBYE_S: Final = 1.0
-_MAX_MESSAGE_BYTES: Final = 4096  # the content is ignored
 
 ServeCopy: TypeAlias = Callable[[socket.socket, bytes], Coroutine[Any, Any, None]]
 """Serves a copy on a connection, after it has sent the end of the handshake."""
@@ -102,37 +110,35 @@ class StreamServer(HttpServer):
             if is_elsewhere(target):
                 task.cancel()
 
-    def _route(self, request: Request, http: Exchange, sock: socket.socket) -> Work:
+    def _route(self, request: Request, connection: Connection) -> Work:
         """Redeem the token of a valid request, and return the coroutine that serves it."""
         self._check(request)
-        target, now = request.target, self._loop.time()
+        target, now = request.path, self._loop.time()
         if not self._tokens.is_valid(target, now=now):
             raise RequestRefused(HTTPStatus.NOT_FOUND)
-        form: _Lines | _Messages = _Lines(http)
-        if target.startswith(COPY_PATH):
-            answer = _handshake(request, STREAM_PROTOCOL)
-            if http.early:
+        sock, protocol, early = connection
+        is_copy = target.startswith(COPY_PATH)
+        form: _Lines | _Messages = _Lines()
+        if is_copy or request.headers.get_all("Upgrade"):
+            form = _Messages(protocol)
+            accepted = protocol.accept(request)
+            if accepted.status_code != HTTPStatus.SWITCHING_PROTOCOLS or (
+                is_copy and (early or protocol.subprotocol != STREAM_PROTOCOL)
+            ):
                 raise RequestRefused(HTTPStatus.BAD_REQUEST)
-            serve: ServeCopy = self._tokens.redeem(target, now=now)
-            return serve(sock, answer)
-        if request.wants_websocket:
-            form = _Messages(_handshake(request))
-        return self._serve(sock, form, self._tokens.redeem(target, now=now), http.early)
+            protocol.send_response(accepted)
+        payload = self._tokens.redeem(target, now=now)
+        if is_copy:
+            serve: ServeCopy = payload
+            return serve(sock, b"".join(protocol.data_to_send()))
+        return self._serve(sock, form, payload, early)
 
     def _check(self, request: Request) -> None:
         """Refuse requests that another site's page could cause, directly or by DNS rebinding."""
         names = {self.address.authority, f"localhost:{self.address.port}"}
-        if (request.headers.get("Host") or "").lower() not in names:
+        origins = {origin.lower() for origin in request.headers.get_all("Origin")}
+        if request.headers["Host"].lower() not in names or origins - {f"http://{n}" for n in names}:
             raise RequestRefused(HTTPStatus.FORBIDDEN)
-        for origin in request.headers.get_all("Origin"):
-            try:
-                netloc = urlsplit(origin).netloc.lower()
-            except ValueError:
-                netloc = ""
-            if netloc not in names:
-                raise RequestRefused(HTTPStatus.FORBIDDEN)
-        if request.method != "GET":
-            raise RequestRefused(HTTPStatus.METHOD_NOT_ALLOWED)
 
     async def _serve(
         self, sock: socket.socket, form: _Lines | _Messages, target: Any, early: bytes
@@ -167,7 +173,7 @@ class StreamServer(HttpServer):
                 while True:
                     if answer := form.receive(data):
                         await send(answer)
-                    if form.is_over or not (data := await loop.sock_recv(sock, _MAX_MESSAGE_BYTES)):
+                    if form.is_over or not (data := await loop.sock_recv(sock, MAX_MESSAGE_BYTES)):
                         break
 
         sender, listener = loop.create_task(send_records()), loop.create_task(listen())
@@ -269,29 +275,23 @@ def _digest(target: str) -> bytes:
 # The two forms of a progress stream
 
 
-def _handshake(request: Request, *protocols: str) -> bytes:
-    answer = accepted(request.headers.raw_items(), *protocols)
-    if answer is None:
-        raise RequestRefused(HTTPStatus.BAD_REQUEST)
-    return answer
-
-
 class _Lines:
+    """Records as lines of a chunked body."""
+
     kind = "http"
     is_over = is_answered = False
 
-    def __init__(self, http: Exchange) -> None:
-        self._http = http
-
     def head(self) -> bytes:
-        return self._http.head(HTTPStatus.OK, [("Content-Type", "application/x-ndjson")])
+        fields = {"Content-Type": "application/x-ndjson", "Transfer-Encoding": "chunked", **LAST}
+        return Response(HTTPStatus.OK, "OK", Headers(fields)).serialize()
 
     def record(self, text: str) -> bytes:
-        return self._http.body(text.encode() + b"\n")
+        line = text.encode() + b"\n"
+        return b"%x\r\n%b\r\n" % (len(line), line)
 
     def end(self, *, is_whole: bool) -> bytes:
         """Return the end of the body, or nothing if the body is cut short."""
-        return self._http.end() if is_whole else b""
+        return b"0\r\n\r\n" if is_whole else b""
 
     def receive(self, data: bytes) -> bytes:
         return b""
@@ -303,20 +303,19 @@ class _Messages:
     kind = "websocket"
     is_answered = True  # the client answers a close frame
 
-    def __init__(self, accepted: bytes) -> None:
-        self._accepted = accepted
-        self._protocol = protocol.Protocol(protocol.SERVER, max_size=_MAX_MESSAGE_BYTES)
+    def __init__(self, protocol: ServerProtocol) -> None:
+        self._protocol = protocol
 
     def head(self) -> bytes:
-        return self._accepted
+        return self._output()
 
     def record(self, text: str) -> bytes:
-        if self._protocol.state is protocol.OPEN:
+        if self._protocol.state is OPEN:
             self._protocol.send_text(text.encode())
         return self._output()
 
     def end(self, *, is_whole: bool) -> bytes:
-        if self._protocol.state is protocol.OPEN:
+        if self._protocol.state is OPEN:
             code = CloseCode.NORMAL_CLOSURE if is_whole else CloseCode.GOING_AWAY
             self._protocol.send_close(code)
         return self._output()

@@ -12,6 +12,7 @@ from collections import Counter as Counter_
 from typing import Final
 
 from prometheus_client import Gauge, Histogram, ProcessCollector
+from websockets.http11 import Response
 
 from pycrictl import __version__
 from pycrictl.base.metricspage import CONTENT_TYPE, MetricsPage
@@ -28,7 +29,7 @@ from pycrictl.proxy.events import (
 )
 from pycrictl.proxy.pulls.queue import PullQueue
 from pycrictl.proxy.runtime_lookup import version
-from pycrictl.proxy.serve.http_server import MakePage, Page
+from pycrictl.proxy.serve.http_server import MakePage, page
 from pycrictl.proxy.serve.stream_server import StreamServer, Tokens
 from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
 from pycrictl.proxy.upstream import Upstream, ends
@@ -204,18 +205,18 @@ class Metrics:
     def pages(self) -> dict[str, MakePage]:
         return {"/metrics": self._metrics, "/livez": self._live, "/readyz": self._ready}
 
-    async def _metrics(self) -> Page:
+    async def _metrics(self) -> Response:
         self._up.set(not await self._problem())
         # Takes some milliseconds, which must not delay calls.
         body = await asyncio.to_thread(self._page.text)
-        return Page(200, body, CONTENT_TYPE)
+        return page(200, body, CONTENT_TYPE)
 
-    async def _live(self) -> Page:
-        return Page(200, b"ok\n")
+    async def _live(self) -> Response:
+        return page(200, b"ok\n")
 
-    async def _ready(self) -> Page:
+    async def _ready(self) -> Response:
         problem = await self._problem()
-        return Page(503, f"{problem}\n".encode()) if problem else Page(200, b"ok\n")
+        return page(503, f"{problem}\n".encode()) if problem else page(200, b"ok\n")
 
     async def _problem(self) -> str:
         """Return why the runtime does not answer; empty if it does."""

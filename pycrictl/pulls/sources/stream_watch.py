@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import Final
 
 from pycrictl.base.errors import (
@@ -39,7 +40,6 @@ from pycrictl.streams.bytestream import ByteStream, dial
 from pycrictl.streams.loop import in_thread, run_in_loop
 from pycrictl.streams.opening import Exchange
 from pycrictl.streams.target import Target, parse_url
-from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS
 from pycrictl.streams.wire.websocket import CLIENT, ClientHandshake, Messages
 
 RESUME_S: Final = 60.0
@@ -47,7 +47,6 @@ RESUME_S: Final = 60.0
 cancelled with its proxy, after 10 s at first."""
 
 _LOST: Final = "it did not go on after the connection was lost"
-_OK: Final = 200
 
 # One stream
 
@@ -81,10 +80,10 @@ async def follow(
         headers = [("Accept", "application/json")] if is_plain else handshake.headers
         exchange = Exchange(connection, target, "GET", headers)
         response = await exchange.request(timeout_s=timeout_s)
-        if response.status == SWITCHING_PROTOCOLS:
+        if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             handshake.check(response)
             batches = _messages(connection, reader)
-        elif response.status == _OK:
+        elif response.status_code == HTTPStatus.OK:
             batches = _lines(exchange, reader)
         else:
             raise await exchange.refused()

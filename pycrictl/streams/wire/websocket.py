@@ -2,14 +2,12 @@
 
 The byte streams of Kubernetes (exec, attach, port-forward, copies) are binary messages whose first
 byte is the number of a channel. No extension is negotiated: the size of compressed data is not
-known before it is decompressed. The HTTP heads around the handshake's fields are read and written
-elsewhere (``http1``; aiohttp in the agent), since a server may decline the upgrade with a plain
-response or serve other URLs.
+known before it is decompressed. HTTP heads are read and written elsewhere (``opening``; aiohttp in
+the agent), since a server may decline the upgrade with a plain response or serve other URLs.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
@@ -17,16 +15,14 @@ from websockets.client import ClientProtocol
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHandshake, PayloadTooBig, ProtocolError
 from websockets.frames import DATA_OPCODES, CloseCode, Frame, Opcode
-from websockets.http11 import Request, Response
+from websockets.http11 import Response
 from websockets.protocol import CLIENT, OPEN, SERVER, Protocol, Side
-from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI
 
 from pycrictl.base import limits
 from pycrictl.base.errors import RemoteProtocolError, StreamError
 from pycrictl.base.units import escape
-from pycrictl.streams.wire.http1 import SWITCHING_PROTOCOLS, ResponseHead
 
 __all__ = [
     "CLIENT",
@@ -35,7 +31,6 @@ __all__ = [
     "ClientHandshake",
     "Messages",
     "Side",
-    "accepted",
     "by_channel",
 ]
 
@@ -238,10 +233,9 @@ def by_channel(messages: Iterable[memoryview]) -> Iterator[ChannelMessage]:
             yield ChannelMessage(message[0], message[1:])
 
 
-# The handshake, on both sides; the library makes and checks its fields
+# A client's handshake; the library makes and checks its fields
 
 
-_NAME: Final = re.compile("connection|upgrade|sec-websocket-.*", re.IGNORECASE)
 _ANYWHERE: Final = WebSocketURI(
     secure=False, host="localhost", port=80, path="/", query="", username=None, password=None
 )
@@ -261,35 +255,18 @@ class ClientHandshake:
         fields = self._protocol.connect().headers
         return [(name, value) for name, value in fields.raw_items() if name != "Host"]
 
-    def check(self, response: ResponseHead) -> None:
+    def check(self, response: Response) -> None:
         """Require that a 101 accepts the handshake (RFC 6455, 4.1) and the subprotocol."""
         try:
-            fields = _of_handshake(response.headers.raw_items())
-            self._protocol.process_response(Response(response.status, response.reason, fields))
+            # The runtimes' server sends an empty Sec-WebSocket-Protocol.
+            fields = Headers(
+                [(name, value) for name, value in response.headers.raw_items() if value]
+            )
+            status, reason = response.status_code, response.reason_phrase
+            self._protocol.process_response(Response(status, reason, fields))
         except InvalidHandshake as exc:
             raise RemoteProtocolError(
                 f"the server's WebSocket handshake is wrong: {escape(str(exc))}"
             ) from exc
         if (self._protocol.subprotocol or "") != self._wanted:
             raise RemoteProtocolError(f"the server does not speak {self._wanted}")
-
-
-def accepted(fields: Iterable[tuple[str, str]], protocol: str = "") -> bytes | None:
-    """Return the response head that accepts a WebSocket; None if the request is invalid.
-
-    The client must have offered ``protocol``, unless it is empty.
-    """
-    server = ServerProtocol(subprotocols=[Subprotocol(protocol)] if protocol else None)
-    try:
-        response = server.accept(Request("/", _of_handshake(fields)))
-    except InvalidHandshake:
-        return None
-    return response.serialize() if response.status_code == SWITCHING_PROTOCOLS else None
-
-
-def _of_handshake(fields: Iterable[tuple[str, str]]) -> Headers:
-    """Return the fields that the library needs.
-
-    Empty ones are dropped, as the runtimes' server sends an empty Sec-WebSocket-Protocol.
-    """
-    return Headers([(name, value) for name, value in fields if value and _NAME.fullmatch(name)])
