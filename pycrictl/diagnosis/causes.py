@@ -246,11 +246,6 @@ CAUSES: Final = (
     Cause("keeps-ending", Topic.CONTAINER, _SERIOUS, c.ends_with_zero,
         "{is} {container} keeps ending with exit code 0, and its restartPolicy is Always:"
         " {restarts}{evidence}", "let it run on, or make it a Job; {last_log}"),
-    Cause("maybe-debug", Topic.CONTAINER, _WARNING, c.may_be_debugger,
-        "may be well: {container} has ended ({exit}{evidence}), but may be one that 'kubectl debug'"
-        " added, which the runtime does not tell",
-        "run as root on the node, so that the kubelet's credential tells them apart",
-        side=Side.NODE),
     Cause("crash-loop", Topic.CONTAINER, _SERIOUS, c.keeps_crashing,
         "{is} {container} keeps crashing: {exit}{evidence}", "{last_log}"),
     Cause("crashed", Topic.CONTAINER, _SERIOUS, c.has_failed,

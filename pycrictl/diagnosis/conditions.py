@@ -309,17 +309,6 @@ def ends_with_zero(facts: PodFacts, container: Container) -> object:
     return is_kept or container.role == "sidecar" or (is_always and container.role == "app")
 
 
-def may_be_debugger(facts: PodFacts, container: Container) -> object:
-    """Return whether ``kubectl debug`` may have added a container, which never restarts.
-
-    It is newer than all others, and they are running. Nothing else in the runtime tells.
-    """
-    others = [other for other in facts.containers if other is not container]
-    older = [other for other in running(facts) if other.started_s + 1 < container.started_s]
-    is_open = not container.role and not container.restarts and not container.waiting
-    return is_open and others == older != [] and has_failed(facts, container)
-
-
 def keeps_crashing(facts: PodFacts, container: Container) -> object:
     is_again = (
         container.waiting == "CrashLoopBackOff"

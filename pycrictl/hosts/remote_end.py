@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SILENCE_S = 4.0
 _GRACE_S = 0.5
+_IGNORED = (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE)
+"""They end the command, which this process outlives to clean up."""
 
 
 def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
@@ -38,17 +40,17 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
 
     Args:
         run: runs the command line in ``sys.argv``, in a child process.
-        words: the start in hex, and if it is not in the environment, ``SSH_CONNECTION``.
+        words: the start in hex, and the client's and the host's address and port.
     """
-    start = unpack(bytes.fromhex(words[0]))
-    connection = "".join(words[1:]) or os.environ.get("SSH_CONNECTION", "")
+    start, connection = unpack(bytes.fromhex(words[0])), words[1]
     has_terminal = os.isatty(0) and os.isatty(1)
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU, signal.SIGPIPE):
+    for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     os.write(1, MARK)
     if not has_terminal:
         os.write(2, MARK)
-    scratch = _take_files(start) if "files" in start else ""
+    if "files" in start:
+        _take_files(start)
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     pid = os.fork()
     if not pid:
@@ -58,10 +60,10 @@ def serve(run: Callable[[], NoReturn], words: Sequence[str]) -> NoReturn:
                 os.tcsetpgrp(0, os.getpid())
         _become(start, run)
     code = os.waitstatus_to_exitcode(_watched(pid, connection))
-    if scratch:
+    for folder in (*start.get("files", ()), *start.get("scratch", ())):
         import shutil
 
-        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -132,8 +134,8 @@ def _signal(pid: int, number: int) -> None:
 
 def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoReturn:
     """Turn this process into the command."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTTOU):
-        signal.signal(number, signal.SIG_DFL)
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGPIPE else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
     for name in (*SENT_VARIABLES, *CREDENTIALS, HOST_VARIABLE):
         os.environ.pop(name, None)
@@ -151,7 +153,7 @@ def _become(start: dict[str, list[str]], run: Callable[[], NoReturn]) -> NoRetur
     run()
 
 
-def _take_files(start: dict[str, list[str]]) -> str:
+def _take_files(start: dict[str, list[str]]) -> None:
     """Write the client's files beside what they came in, and name them in the command line."""
     import json
     from pathlib import Path
@@ -162,6 +164,5 @@ def _take_files(start: dict[str, list[str]]) -> str:
     for place, text in sent["files"]:
         path = Path(scratch, f"{place}", Path(start["argv"][1 + place]).name)
         path.parent.mkdir()
-        path.write_bytes(text.encode("latin-1"))
+        path.write_text(text, "utf-8")
         start["argv"][1 + place] = str(path)
-    return scratch

@@ -14,14 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import select
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from types import FrameType
 from typing import Final, TextIO, TypeVar
 
 from pycrictl.base.environ import Environment, is_dumb, terminal_size
@@ -51,9 +47,6 @@ class TerminalBlock:
     frame that a signal, such as that of Ctrl-C, interrupted, so the cursor is never lost. If the
     terminal is closed (with its session), this is not an error; nothing more is drawn.
 
-    Ctrl-Z removes the block from the screen before the process stops, so the shell's prompt does
-    not appear in the middle of it.
-
     Args:
         start: what moves the cursor to the start of the first line.
     """
@@ -67,12 +60,6 @@ class TerminalBlock:
         self._lines: list[str] = []
         self._size = (0, 0)
         self._start = start
-        self._catches_stop = (
-            threading.current_thread() is threading.main_thread()
-            and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
-        )
-        if self._catches_stop:
-            signal.signal(signal.SIGTSTP, self._stop)
 
     def draw(self, lines: Sequence[str], *, size: tuple[int, int], whole: bool = False) -> None:
         """Replace the block with ``lines``, none of which is wider than the screen.
@@ -116,9 +103,6 @@ class TerminalBlock:
 
     def close(self, lines: Iterable[str] = ()) -> None:
         """Replace the block with lines, which may wrap, and put the cursor below them."""
-        if self._catches_stop:
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            self._catches_stop = False
         self._erase("".join(f"{line}\r\n" for line in lines))
 
     def _erase(self, successor: str = "") -> None:
@@ -127,12 +111,6 @@ class TerminalBlock:
             successor = f"{WRAP_ON}{self._start}{ERASE_BELOW_FIRST}{successor}"
         self._send(successor)
         self._lines = []
-
-    def _stop(self, signum: int, frame: FrameType | None) -> None:
-        with contextlib.suppress(RuntimeError):  # a frame is being written: leave it
-            self._erase()
-        os.kill(os.getpid(), signal.SIGSTOP)
-        self._lines = []  # on resuming: the shell may have overwritten the block
 
     def _send(self, text: str) -> None:
         if self._out.closed:

@@ -1,11 +1,8 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from types import FrameType
 
@@ -173,42 +170,3 @@ def test_a_terminal_that_went_away_is_no_error() -> None:
         block.draw(["two"], size=SIZE)
         block.print_above("note")
         block.close(["done"])
-
-
-def _read_until(outer: int, screen: Screen, lines: list[str]) -> None:
-    deadline = time.monotonic() + 60
-    while screen.lines != lines:
-        assert time.monotonic() < deadline, screen.lines
-        if select.select([outer], [], [], 0.1)[0]:
-            screen.feed(os.read(outer, 65536))
-
-
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-def test_ctrl_z_removes_the_block_and_going_on_draws_it_again() -> None:
-    screen = Screen(*SIZE)
-    drawn, tell_drawn = os.pipe()
-    child, outer = pty.fork()
-    if child == 0:
-        try:
-            with os.fdopen(2, "w", closefd=False) as stderr:
-                block = TerminalBlock(stderr)
-                for _ in range(6000):
-                    block.draw(["a", "total"], size=SIZE)
-                    os.write(tell_drawn, b".")
-                    time.sleep(0.02)
-        finally:
-            os._exit(1)
-    try:
-        os.read(drawn, 1)
-        _read_until(outer, screen, ["a", "total"])
-        # A key would also make the terminal drop output that has not been read yet.
-        os.kill(child, signal.SIGTSTP)
-        assert os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1])
-        _read_until(outer, screen, [])
-        os.kill(child, signal.SIGCONT)
-        _read_until(outer, screen, ["a", "total"])
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        for descriptor in (outer, drawn, tell_drawn):
-            os.close(descriptor)
