@@ -9,10 +9,10 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from pycrictl.base.units import age_in_words, plural, quote, readable
+from pycrictl.diagnosis.error_causes import exit_words, last_reason
 from pycrictl.diagnosis.facts import Container, PodFacts
 from pycrictl.diagnosis.findings import Finding, plain
 from pycrictl.diagnosis.pod import Report
-from pycrictl.diagnosis.troubles import exit_words, last_reason
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.words import document, far, standing
 from pycrictl.show.displays.phrases import clean, cut, cut_middle, cut_name, fill, width
@@ -238,7 +238,7 @@ def _pull_row(pod: str, container: str, image: str, pull: PullState) -> BoardRow
 
 
 def _words(facts: PodFacts, cause: Finding) -> tuple[str, str, str]:
-    """Return the trouble in a word or two, its most important detail, and the image.
+    """Return the cause in a word or two, its most important detail, and the image.
 
     The image is empty unless it could not be pulled; the row shows it after the detail.
     """

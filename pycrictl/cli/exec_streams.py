@@ -10,7 +10,7 @@ from pycrictl.base.errors import PycrictlError
 from pycrictl.cli import stream_options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
-from pycrictl.diagnosis.troubles import shortened
+from pycrictl.diagnosis.error_causes import shortened
 from pycrictl.runtime.cri import sessions
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists.lookup import ObjectRef

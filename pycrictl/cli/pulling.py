@@ -16,7 +16,7 @@ from pycrictl.base.units import quote
 from pycrictl.cli import options
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
-from pycrictl.diagnosis.troubles import Words, pull_words, sandbox_words
+from pycrictl.diagnosis.error_causes import Words, pull_words, sandbox_words
 from pycrictl.pulls.own.image import SharedLimit, Show, check_name, pull
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries.credentials import Keyring

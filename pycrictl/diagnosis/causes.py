@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final, NamedTuple
 
-from pycrictl.diagnosis import conditions as c
-from pycrictl.diagnosis.conditions import Condition
+from pycrictl.diagnosis import checks as c
+from pycrictl.diagnosis.checks import Check
+from pycrictl.diagnosis.error_causes import BAD_COMMAND, FREE_SPACE, NO_SPACE
 from pycrictl.diagnosis.facts import Source
 from pycrictl.diagnosis.findings import Weight
-from pycrictl.diagnosis.troubles import BAD_COMMAND, FREE_SPACE, NO_SPACE
 
-# What a condition is asked about. DELETION: a pod that is being deleted, for which the rows below
+# What a check is about. DELETION: a pod that is being deleted, for which the rows below
 # it do not count; UNKNOWN: a pod that is not well, for which no row says why; CALM: one with which
 # nothing is wrong; DEBUG: its containers of ``kubectl debug``.
 Topic = Enum(
@@ -36,17 +36,17 @@ class Cause(NamedTuple):
 
     Attributes:
         kind: a keyword for scripts.
-        holds: the condition; unless it returns True, the result is ``{detail}`` in the texts.
-        text: what is said of the pod, node, workload or claim, with words of ``wording.py``; some
+        holds: the check; unless it returns True, the result is ``{detail}`` in the texts.
+        text: what is said of the pod, node, workload or claim, with words of ``pod.Wording``; some
             words differ between the node and a workstation.
         advice: what to do next; of several, that whose pattern is found first in the detail.
-        needs: the sources without which the condition cannot be judged.
+        needs: the sources without which that cannot be judged.
     """
 
     kind: str
     topic: Topic
     weight: Weight
-    holds: Condition
+    holds: Check
     text: str
     advice: str | Mapping[str, str] = ""
     needs: tuple[Source, ...] = ()
@@ -220,7 +220,7 @@ CAUSES: Final = (
         _REFUSED + " what the pull secret {detail} has ({error}){next_try}",
         "correct the secret: its credential may be for another registry, or have expired", _API),
     Cause("{kind}", Topic.IMAGE, _SERIOUS, lambda f, image: image.failure,
-        "is not running: image {image}: {trouble} ({error}){next_try}", "{remedy}"),
+        "is not running: image {image}: {cause} ({error}){next_try}", "{remedy}"),
 
     Cause("post-start", Topic.CONTAINER, _SERIOUS, c.post_start_fails,
         "{is} {container} keeps being killed, as its postStart hook fails{detail}: {exit}",
@@ -275,7 +275,7 @@ CAUSES: Final = (
     Cause("healthy", Topic.CALM, _NOTE, c.age_of_running, "is running: {detail}"),
     Cause("finished", Topic.CALM, _NOTE, lambda f, _: True, "has finished: exit code 0{ended}"),
     Cause("debug", Topic.DEBUG, _NOTE, lambda f, one: one.waiting in c.REASONS,
-        "has a debug {container} that cannot start: {trouble} ({error})", "{remedy}"),
+        "has a debug {container} that cannot start: {cause} ({error})", "{remedy}"),
 )
 # fmt: on
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,10 +12,19 @@ from typing import TYPE_CHECKING, Any, Final
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import ConnectError, DeadlineExceeded
-from pycrictl.diagnosis.asking import OTHERS, USUAL, Asking, disk_at, once_each, places_of, unmet
+from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import Missing
 from pycrictl.diagnosis.node_findings import NodeFacts
 from pycrictl.diagnosis.registry import Trial
+from pycrictl.diagnosis.sources import (
+    OTHERS,
+    USUAL,
+    Collector,
+    disk_at,
+    once_each,
+    places_of,
+    unmet,
+)
 from pycrictl.node.kubelet import configuration, find_kubelet, find_kubelet_config
 from pycrictl.pulls.reference import Reference, parse
 from pycrictl.pulls.registries.credentials import Keyring
@@ -36,7 +47,7 @@ CALL_S: Final = 1.5
 """Time limit of one call to the runtime."""
 
 
-class NodeCollector(Asking):
+class NodeCollector(Collector):
     """Collects facts within seconds.
 
     ``registries`` are HOST, or references to images; by default those of the node's images.
@@ -50,6 +61,7 @@ class NodeCollector(Asking):
         keyring: Keyring | None = None,
     ) -> None:
         super().__init__()
+        self._jobs: list[tuple[str, threading.Thread]] = []
         self._keyring = keyring
         self._registries = [_registry(text) for text in registries]
         self._are_named = bool(self._registries)
@@ -149,6 +161,26 @@ class NodeCollector(Asking):
         runtime = kubelet.runtime_endpoint or settings.get("containerRuntimeEndpoint") or ""
         images = kubelet.image_endpoint or settings.get("imageServiceEndpoint") or runtime
         self._known["kubelet_endpoints"] = (str(runtime), str(images))
+
+    def _begin(self, source: str, ask: Callable[[], object]) -> None:
+        """Query a source in a daemon thread of its own."""
+
+        def run() -> None:
+            with self._optional(source):
+                ask()
+
+        thread = threading.Thread(target=run, daemon=True)
+        self._jobs.append((source, thread))
+        thread.start()
+
+    def _end(self, within_s: float) -> None:
+        """Wait for all queries, including those they begin; record any that take longer."""
+        until = time.monotonic() + within_s
+        for source, thread in self._jobs:  # may grow meanwhile
+            thread.join(max(until - time.monotonic(), 0.0))
+            if thread.is_alive():
+                reason = f"no answer within {format_duration(within_s)}"
+                self._missing.append(Missing(source, reason))
 
     def _is_kubelets(self, known: Mapping[str, Any]) -> bool | None:
         runtime, used = known.get("kubelet_endpoints", ("",))[0], known.get("endpoint", "")

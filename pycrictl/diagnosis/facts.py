@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
 from pycrictl.kube.cluster_objects import Claim, Node
 from pycrictl.kube.kubelet_log import Sign
 from pycrictl.kube.pods import Pod
@@ -97,7 +97,7 @@ class PodFacts:
     closed: tuple[Node, ...] = ()
     unbound: tuple[Claim, ...] = ()
     disks: tuple[Disk, ...] = ()
-    problems: tuple[Condition, ...] = ()
+    problems: tuple[RuntimeCondition, ...] = ()
     signs: tuple[Sign, ...] = ()
     journal: tuple[JournalLine, ...] = ()
     missing: tuple[Missing, ...] = ()

@@ -67,7 +67,7 @@ class Missing(NamedTuple):
     reason: str
 
 
-class Condition(NamedTuple):
+class RuntimeCondition(NamedTuple):
     """A condition of the runtime that does not hold, and why."""
 
     condition: str

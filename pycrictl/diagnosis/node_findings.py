@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from pycrictl.base.units import format_duration
 from pycrictl.diagnosis.findings import (
-    Condition,
     Disk,
     Finding,
     Missing,
+    RuntimeCondition,
     Weight,
     disk_findings,
     document_with,
@@ -45,7 +45,7 @@ class NodeFacts:
     silent: tuple[str, ...] = ()
     runtime: str = ""
     missing_sandbox_image: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[RuntimeCondition, ...] = ()
     disks: tuple[Disk, ...] = ()
     is_kubelets: bool | None = None
     kubelet_config: str = ""
@@ -176,7 +176,7 @@ def _registries(facts: NodeFacts) -> Iterator[Finding]:
         advice = f'set config_path = "{first}" in its configuration, and restart it'
         yield Finding("config-path", Weight.WARNING, text, advice)
     for place, route in enumerate(facts.routes):
-        if (step := route.trouble) is None:
+        if (step := route.failure) is None:
             continue
         same = [
             (n, other) for n, other in enumerate(facts.routes) if other.registry == route.registry

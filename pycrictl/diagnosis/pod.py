@@ -9,7 +9,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pycrictl.base.units import age_in_words, plural, quote, readable, short_id, shorten
 from pycrictl.diagnosis.causes import ROWS, Cause, Side, Topic
-from pycrictl.diagnosis.conditions import MISSING_OBJECT, NOT_STARTED, noun
+from pycrictl.diagnosis.checks import MISSING_OBJECT, NOT_STARTED, noun
+from pycrictl.diagnosis.error_causes import exit_words, pull_cause, shortened, words_of
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Source
 from pycrictl.diagnosis.findings import (
     Disk,
@@ -20,7 +21,6 @@ from pycrictl.diagnosis.findings import (
     document_with,
     ranked,
 )
-from pycrictl.diagnosis.troubles import exit_words, pull_trouble, shortened, words_of
 from pycrictl.kube.cluster_objects import Claim, Node, Workload
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.sources import endings
@@ -147,10 +147,10 @@ def _evidence(container: Container) -> str:
 
 
 def _of_failure(error: str, image: str, is_on_node: bool) -> dict[str, str]:
-    trouble = pull_trouble(error)
-    words = words_of(trouble, image, is_on_node=is_on_node)
+    cause = pull_cause(error)
+    words = words_of(cause, image, is_on_node=is_on_node)
     error = shortened(error)
-    return {"kind": trouble.kind, "trouble": words.text, "error": error, "remedy": words.advice}
+    return {"kind": cause.kind, "cause": words.text, "error": error, "remedy": words.advice}
 
 
 def _of_image(image: Image, is_on_node: bool) -> dict[str, str]:

@@ -66,12 +66,12 @@ class Route(NamedTuple):
     origin: str = ""
 
     @property
-    def trouble(self) -> Step | None:
+    def failure(self) -> Step | None:
         return next((step for step in self.steps if step.is_good is False), None)
 
     @property
     def works(self) -> bool:
-        return self.trouble is None and any(step.is_good for step in self.steps)
+        return self.failure is None and any(step.is_good for step in self.steps)
 
 
 class Trial:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pycrictl._proto import cri_pb2
 from pycrictl.base.errors import ConnectError, NotFound
 from pycrictl.diagnosis import facts
-from pycrictl.diagnosis.asking import Asking, disks_of, unmet
 from pycrictl.diagnosis.facts import Source
-from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing, no_sandbox_image
+from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition, no_sandbox_image
 from pycrictl.diagnosis.pod import Overview, report
+from pycrictl.diagnosis.sources import Collector, disks_of, unmet
 from pycrictl.kube.kubelet_log import about, signs_in, waiting_in, whole
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.node.logs.log_reader import LogReader, Selection
@@ -66,7 +66,7 @@ class Sources(NamedTuple):
     ask_proxy: Callable[[], dict[str, Any]] | None = None
 
 
-class Survey(Asking):
+class Survey(Collector):
     def __init__(
         self,
         client: CriClient,
@@ -86,7 +86,7 @@ class Survey(Asking):
         self._slow_at = -KEEP_S
         self._lines: list[JournalLine] = []
         self._probes: list[JournalLine] = []
-        self._conditions: tuple[Condition, ...] = ()
+        self._conditions: tuple[RuntimeCondition, ...] = ()
         self._filesystems: tuple[Disk, ...] = ()
         self._findings: tuple[Finding, ...] = ()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
 from pycrictl.diagnosis.node_findings import NodeFacts, document, examine
 from pycrictl.diagnosis.registry import Route, Step
 from pycrictl.pulls.registries.registry_client import NO_ANSWER
@@ -133,7 +133,7 @@ def test_a_node_with_which_nothing_is_wrong() -> None:
 def test_findings_are_ordered_by_weight() -> None:
     facts = NodeFacts(
         **WELL | {"kubelet_limit": 0},
-        conditions=(Condition("NetworkReady", "no network config"),),
+        conditions=(RuntimeCondition("NetworkReady", "no network config"),),
         routes=(route(GOOD, BAD),),
         missing=(Missing("proxy", "it does not answer"),),
     )
@@ -161,7 +161,7 @@ def test_a_node_of_which_not_all_was_seen_is_not_called_well() -> None:
 
 def test_the_weight_of_a_finding_is_coloured_on_a_terminal() -> None:
     facts = NodeFacts(
-        **WELL | {"kubelet_limit": 0}, conditions=(Condition("NetworkReady", "no CNI"),)
+        **WELL | {"kubelet_limit": 0}, conditions=(RuntimeCondition("NetworkReady", "no CNI"),)
     )
     out = io.StringIO()
     write_node(document(facts), out, 60, is_coloured=True)

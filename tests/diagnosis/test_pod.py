@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from pycrictl.diagnosis.error_causes import pull_cause
 from pycrictl.diagnosis.facts import Container, Image, PodFacts, Sandbox, Source
-from pycrictl.diagnosis.findings import Condition, Disk, Finding, Missing
+from pycrictl.diagnosis.findings import Disk, Finding, Missing, RuntimeCondition
 from pycrictl.diagnosis.pod import document, report
-from pycrictl.diagnosis.troubles import pull_trouble
 from pycrictl.kube.kubelet_log import signs_in
 from pycrictl.kube.pods import Pod
 from pycrictl.node.journal import JournalLine as Line
@@ -232,7 +232,7 @@ OTHERS: dict[str, tuple[PodFacts, str, str]] = {
         "the registry does not have it",
     ),
     "no network at all": (
-        bare(problems=(Condition("NetworkReady", "cni plugin not initialized"),)),
+        bare(problems=(RuntimeCondition("NetworkReady", "cni plugin not initialized"),)),
         "cni",
         "cni plugin not initialized",
     ),
@@ -278,7 +278,7 @@ def test_sources_that_are_missing_are_named() -> None:
     ],
 )
 def test_errors_of_pulls(error: str, kind: str) -> None:
-    assert pull_trouble(error).kind == kind
+    assert pull_cause(error).kind == kind
 
 
 def shown(found: PodFacts, columns: int = 0) -> list[str]:

@@ -13,10 +13,10 @@ import pytest
 
 from pycrictl.cluster.kubectl.cluster_state import PARSERS, ClusterState
 from pycrictl.diagnosis.causes import CAUSES, Side
+from pycrictl.diagnosis.error_causes import PULL_CAUSES
 from pycrictl.diagnosis.facts import PodFacts
 from pycrictl.diagnosis.findings import Weight
 from pycrictl.diagnosis.pod import Overview, document_of, report, survey_document
-from pycrictl.diagnosis.troubles import PULL_TROUBLES
 from pycrictl.kube.cluster_objects import parse_node
 from pycrictl.kube.node_pods import NodePods
 from pycrictl.kube.pods import parse_pod
@@ -350,7 +350,7 @@ def test_the_manual_has_each_kind_of_cause() -> None:
     kinds = {cause.kind for cause in CAUSES} - {"{kind}"}
     images = (re.search(r"of images\n: (.*?)\n\n", page, re.DOTALL) or page)[1]
     assert kinds == {kind for kind in kinds if f"`{kind}`" in page}
-    troubles = {one.kind for one in PULL_TROUBLES} - {"disk-full"}
+    troubles = {one.kind for one in PULL_CAUSES} - {"disk-full"}
     assert troubles == {kind for kind in troubles if f"`{kind}`" in images}
 
 

@@ -99,7 +99,7 @@ GOOD = {"dns": True, "tcp": True, "tls": None, "auth": True, "first byte": True}
 def test_the_way(mode: str, repository: str, trouble: str, said: str) -> None:
     with registry(mode) as url:
         route = try_route(url, repository, step_s=2.0 if mode == "silent" else 30.0)
-    assert (route.trouble.name if route.trouble else "") == trouble
+    assert (route.failure.name if route.failure else "") == trouble
     assert any(said in step.text for step in route.steps)
     if mode in ("open", "token") and not trouble:
         assert verdicts(route) == GOOD
@@ -171,8 +171,8 @@ def test_the_way_through_a_proxy(tmp_path: Path) -> None:
     assert route.proxy.endswith(f"@{proxy.url.removeprefix('http://')}")
     assert {method for method, _, _ in proxy.requests} == {"CONNECT"}
     assert {known for _, _, known in proxy.requests} == {"Basic bWU6c2VjcmV0"}
-    assert lost.trouble is not None
-    assert (lost.trouble.name, lost.trouble.text) == (
+    assert lost.failure is not None
+    assert (lost.failure.name, lost.failure.text) == (
         "tls",
         "Tunnel connection failed: 502 Bad Gateway",
     )
@@ -196,7 +196,7 @@ def test_an_invalid_address_does_not_keep_others_from_being_tested(
             monkeypatch.setattr(collect_node, "access_of", lambda *_: known)
         collector = NodeCollector([*([] if is_mirror else ["r:abc"]), f"{host}/a/b"])
         found = collector.collect(connect, tmp_path, dict)
-    assert [(one.url, one.trouble) for one in found.routes] == [(url, None)]
+    assert [(one.url, one.failure) for one in found.routes] == [(url, None)]
     (missing,) = (one for one in found.missing if one.source.startswith("registry"))
     assert missing.source == "registry https://r:abc"
     assert "abc" in missing.reason
@@ -209,10 +209,10 @@ def test_certificates(certificates: Certificates) -> None:
         trusted = try_route(url, access=RegistryAccess(bundle=str(certificates.ca)))
         unchecked = try_route(url, verifies=False)
         missing = try_route(url, authorities=("/no/such.pem",))
-    assert unknown.trouble is not None
-    assert unknown.trouble.name == "tls"
-    assert unknown.trouble.text.startswith("x509: ")
+    assert unknown.failure is not None
+    assert unknown.failure.name == "tls"
+    assert unknown.failure.text.startswith("x509: ")
     assert verdicts(known)["auth"] is verdicts(trusted)["auth"] is True
     assert verdicts(unchecked)["auth"] is True
-    assert missing.trouble is not None
-    assert missing.trouble.name == "tls"
+    assert missing.failure is not None
+    assert missing.failure.name == "tls"

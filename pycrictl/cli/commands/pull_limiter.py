@@ -16,7 +16,7 @@ from pycrictl.base.units import escape, quote
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
-from pycrictl.diagnosis.troubles import pull_words
+from pycrictl.diagnosis.error_causes import pull_words
 from pycrictl.proxy import admin
 from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
 from pycrictl.pulls.sources.endings import cause

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from pycrictl.pulls.reference import flaw, parse
 
 
-class Trouble(NamedTuple):
+class PullCause(NamedTuple):
     """The meaning of an error.
 
     ``text`` follows the image's name. In the advice, IMAGE stands for the image, HOST for its
@@ -36,73 +36,71 @@ _TRUST: Final = "put the registry's CA into certs.d"
 _CHECK_NAME: Final = "check its name and tag"
 
 # fmt: off
-PULL_TROUBLES: Final = (
-    Trouble(NO_SPACE, "disk-full", "there is no space left for it", FREE_SPACE,
+PULL_CAUSES: Final = (
+    PullCause(NO_SPACE, "disk-full", "there is no space left for it", FREE_SPACE,
         elsewhere="free space on the node, or give it a larger disk"),
-    Trouble(r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
+    PullCause(r"server gave HTTP response to HTTPS client|first record does not look like a TLS",
         "plain-http", "its registry speaks plain HTTP, and the node expects TLS",
         "allow that in certs.d/HOST/hosts.toml, or have the registry serve TLS"),
-    Trouble(r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
+    PullCause(r"certificate is (?:valid for|not valid for)|doesn't contain any IP SANs|Common Name",
         "x509", "the certificate of the registry is for another name",
         "correct the image's name, or have the registry's certificate made for HOST"),
-    Trouble(r"certificate has expired|not yet valid",
+    PullCause(r"certificate has expired|not yet valid",
         "x509", "the certificate of the registry is not valid now",
         "'date' shows whether the clock is right; else renew the registry's certificate",
         elsewhere="renew the registry's certificate, unless the node's clock is wrong"),
-    Trouble(r"x509:|certificate|tls: (?!handshake timeout)",
+    PullCause(r"x509:|certificate|tls: (?!handshake timeout)",
         "x509", "the node does not trust the certificate of the registry",
         f"{_TRUST}, then 'pycrictl doctor --registry REPOSITORY'",
         elsewhere=f"{_TRUST} on the nodes"),
-    Trouble(
+    PullCause(
         r"\b40[13]\b|unauthorized|authorization failed|forbidden|denied|no basic auth credentials",
         "unauthorized", "the registry refuses access to it",
         "check the pod's imagePullSecrets; 'pycrictl pull --creds USER IMAGE' tries others",
         "'pycrictl pull --creds USER IMAGE' takes other credentials, --authfile a file of them",
         "check the pod's imagePullSecrets"),
-    Trouble(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
+    PullCause(r"no such host|connection refused|no route to host|network is unreachable|i/o timeout"
         r"|dial tcp|connection reset|handshake timeout|deadline exceeded|\b50[0234]\b|: EOF$"
         r"|server misbehaving|RegistryUnavailable",
         "registry-down", "it could not be fetched from its registry or a mirror of it",
         "'pycrictl doctor --registry REPOSITORY' tests it and its mirrors",
         elsewhere="check that the registry HOST is up, and that the nodes reach it"),
-    Trouble(r"\b429\b|toomanyrequests|too many requests",
+    PullCause(r"\b429\b|toomanyrequests|too many requests",
         "rate-limited", "the registry has answered too many requests of this node",
         "pull with credentials, or from a mirror"),
-    Trouble(r"no match for platform",
+    PullCause(r"no match for platform",
         "wrong-platform", "it does not exist for this machine's platform",
         "build it for this platform, or schedule the pod elsewhere"),
-    Trouble(r"not found|manifest unknown|name unknown|\b404\b|does not exist",
+    PullCause(r"not found|manifest unknown|name unknown|\b404\b|does not exist",
         "not-found", "the registry does not have it",
         f"{_CHECK_NAME}; 'pycrictl pull IMAGE' tries it at once",
         f"{_CHECK_NAME}, in upper and lower case", _CHECK_NAME),
-    Trouble(r"InvalidImageName|invalid reference format|couldn't parse image",
+    PullCause(r"InvalidImageName|invalid reference format|couldn't parse image",
         "invalid-name", "its name is invalid", "correct the name in the pod", "correct the name"),
-    Trouble(r"ErrImageNeverPull|is not present with pull policy of Never",
+    PullCause(r"ErrImageNeverPull|is not present with pull policy of Never",
         "never-pulled", "it is not on the node, and its pull policy is Never",
         "'pycrictl pull IMAGE', or change imagePullPolicy",
         elsewhere="change imagePullPolicy, or load the image onto the node"),
-    Trouble(r"context canceled",
+    PullCause(r"context canceled",
         "pull-failed", "the pull was cancelled before it finished",
         "'pycrictl image-pull-progress' shows whether data is arriving; containerd"
         " cancels a pull without data (image_pull_progress_timeout)",
         elsewhere="'kubectl image-pull-progress' shows whether data is arriving"),
 )
 # fmt: on
-_FAILED: Final = PULL_TROUBLES[-1]._replace(
+_FAILED: Final = PULL_CAUSES[-1]._replace(
     text="its pull fails",
     advice="'pycrictl pull IMAGE' tries it",
     elsewhere="'kubectl describe pod' shows each try",
 )
 
 
-def pull_trouble(cause: str) -> Trouble:
-    return next(
-        (trouble for trouble in PULL_TROUBLES if re.search(trouble.pattern, cause, re.I)), _FAILED
-    )
+def pull_cause(error: str) -> PullCause:
+    return next((cause for cause in PULL_CAUSES if re.search(cause.pattern, error, re.I)), _FAILED)
 
 
 class Words(NamedTuple):
-    """What happened and what to do; ``kind`` is the trouble's, where one is the reason."""
+    """What happened and what to do; ``kind`` is that of the cause, where it is known."""
 
     text: str
     advice: str
@@ -110,30 +108,30 @@ class Words(NamedTuple):
 
 
 def words_of(
-    trouble: Trouble, image: str, *, is_own: bool = False, is_on_node: bool = True
+    cause: PullCause, image: str, *, is_own: bool = False, is_on_node: bool = True
 ) -> Words:
-    """Word a trouble of an image; ``is_own`` is for a user's own failed pull.
+    """Word the cause of an error of an image; ``is_own`` is for a user's own failed pull.
 
     Commands in the advice name what the image's reference means, not how it is spelled.
     """
-    special = trouble.retry if is_own else "" if is_on_node else trouble.elsewhere
-    advice = special or trouble.advice
-    if trouble.kind == "invalid-name" and (wrong := flaw(image)) is not None:
-        return Words(f"{trouble.text}: {wrong.text}", f"{advice}: {wrong.advice}")
+    special = cause.retry if is_own else "" if is_on_node else cause.elsewhere
+    advice = special or cause.advice
+    if cause.kind == "invalid-name" and (wrong := flaw(image)) is not None:
+        return Words(f"{cause.text}: {wrong.text}", f"{advice}: {wrong.advice}")
     reference = parse(image)
     values = {"IMAGE": image, "HOST": reference.host, "REPOSITORY": reference.name}
     pattern = rf"\b(?:{'|'.join(values)})\b"
     advice = re.sub(pattern, lambda match: shlex.quote(values[match[0]]), advice)
-    return Words(trouble.text, advice, trouble.kind)
+    return Words(cause.text, advice, cause.kind)
 
 
-def pull_words(cause: str, image: str) -> Words | None:
+def pull_words(error: str, image: str) -> Words | None:
     """Explain the error of a user's own pull; None if there is no explanation."""
-    trouble = pull_trouble(cause)
-    if trouble is _FAILED:
+    cause = pull_cause(error)
+    if cause is _FAILED:
         return None
-    words, reason = words_of(trouble, image, is_own=True), last_reason(cause)
-    if trouble.kind in ("registry-down", "x509", "plain-http", "disk-full") and reason:
+    words, reason = words_of(cause, image, is_own=True), last_reason(error)
+    if cause.kind in ("registry-down", "x509", "plain-http", "disk-full") and reason:
         return words._replace(text=f"{words.text} ({reason})")
     return words
 
@@ -141,24 +139,24 @@ def pull_words(cause: str, image: str) -> Words | None:
 _SANDBOX_IMAGE: Final = r'get sandbox image \\?"(?P<image>[^"\\]+)\\?"(?P<why>.*)'
 
 
-def sandbox_words(cause: str) -> Words | None:
+def sandbox_words(error: str) -> Words | None:
     """Explain a sandbox error about a missing image or a full disk; None for other errors."""
-    if NO_SPACE in cause:
-        return Words(f"there is no space left to make it ({shortened(cause)})", FREE_SPACE)
-    if (match := re.search(_SANDBOX_IMAGE, cause, re.DOTALL)) is None:
+    if NO_SPACE in error:
+        return Words(f"there is no space left to make it ({shortened(error)})", FREE_SPACE)
+    if (match := re.search(_SANDBOX_IMAGE, error, re.DOTALL)) is None:
         return None
     image = match["image"]
-    trouble = pull_trouble(match["why"])
+    cause = pull_cause(match["why"])
     advice = (
         f"'pycrictl pull {image}' tries it; or name another one in the runtime's configuration"
         " (sandbox_image, in containerd 2 pinned_images.sandbox; in CRI-O pause_image)"
     )
-    text = f'the image of every pod sandbox (pause), "{image}", is not on the node: {trouble.text}'
+    text = f'the image of every pod sandbox (pause), "{image}", is not on the node: {cause.text}'
     return Words(text, advice)
 
 
-def last_reason(cause: str) -> str:
-    chain = " ".join(cause.split()).removesuffix(": unknown")
+def last_reason(error: str) -> str:
+    chain = " ".join(error.split()).removesuffix(": unknown")
     _, colon, reason = chain.rpartition(": ")
     return reason if colon and len(reason) <= _REASON_CHARS else ""
 

@@ -1,19 +1,16 @@
-"""Code shared by collectors: it records sources that fail, and measures file systems."""
+"""What collectors share: sources that fail are recorded, and file systems measured."""
 
 from __future__ import annotations
 
 import os
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError
-from pycrictl.base.units import format_duration
-from pycrictl.diagnosis.findings import Condition, Disk, Missing
+from pycrictl.diagnosis.findings import Disk, Missing, RuntimeCondition
 
 if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
@@ -28,10 +25,9 @@ USUAL: Final = (
 """The usual directories, for when the runtime does not report its own."""
 
 
-class Asking:
+class Collector:
     def __init__(self) -> None:
         self._missing: list[Missing] = []
-        self._jobs: list[tuple[str, threading.Thread]] = []
 
     @contextmanager
     def _optional(self, source: str, *, but: type[Exception] | tuple[()] = ()) -> Iterator[None]:
@@ -44,30 +40,10 @@ class Asking:
             reason = exc.message if isinstance(exc, PycrictlError) else (exc.strerror or str(exc))
             self._missing.append(Missing(source, reason))
 
-    def _begin(self, source: str, ask: Callable[[], object]) -> None:
-        """Query a source in a daemon thread of its own."""
 
-        def run() -> None:
-            with self._optional(source):
-                ask()
-
-        thread = threading.Thread(target=run, daemon=True)
-        self._jobs.append((source, thread))
-        thread.start()
-
-    def _end(self, within_s: float) -> None:
-        """Wait for all queries, including those they begin; record any that take longer."""
-        until = time.monotonic() + within_s
-        for source, thread in self._jobs:  # may grow meanwhile
-            thread.join(max(until - time.monotonic(), 0.0))
-            if thread.is_alive():
-                reason = f"no answer within {format_duration(within_s)}"
-                self._missing.append(Missing(source, reason))
-
-
-def unmet(status: cri_pb2.RuntimeStatus) -> tuple[Condition, ...]:
+def unmet(status: cri_pb2.RuntimeStatus) -> tuple[RuntimeCondition, ...]:
     return tuple(
-        Condition(condition.type, condition.message or condition.reason)
+        RuntimeCondition(condition.type, condition.message or condition.reason)
         for condition in status.conditions
         if not condition.status
     )

@@ -1,6 +1,6 @@
-"""The conditions of causes: each tells from the facts whether it holds. Pure.
+"""The checks of causes: each tells from the facts whether a cause holds. Pure.
 
-A condition takes the facts of a pod and the item in question (a container, an image, the pod), or
+A check takes the facts of a pod and the item in question (a container, an image, the pod), or
 another subject and nothing. It returns a detail for the cause's sentence, or whether it holds.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pycrictl.base.units import age_in_words, format_duration, plural, quote
+from pycrictl.diagnosis.error_causes import BAD_COMMAND, pull_cause, sandbox_words, shortened
 from pycrictl.diagnosis.facts import Container, Image, PodFacts
-from pycrictl.diagnosis.troubles import BAD_COMMAND, pull_trouble, sandbox_words, shortened
 from pycrictl.kube.kubelet_log import Sign
 from pycrictl.pulls.sources.endings import REASONS as REASONS
 
-Condition = Callable[[Any, Any], object]
+Check = Callable[[Any, Any], object]
 
 RESTART_S: Final = 600.0
 """A container running for this long since its last crash is healthy, as it is for the kubelet."""
@@ -39,7 +39,7 @@ _KILLED: Final = (137, 143, 255)
 """Exit codes of containers that the kubelet killed, or whose sandbox was removed."""
 
 
-def said(kind: str) -> Condition:
+def said(kind: str) -> Check:
     """Return the text of the last sign of a kind, with the container that it is about."""
 
     def holds(facts: PodFacts, _: object) -> object:
@@ -102,8 +102,8 @@ REJECTIONS: Final = (
 """The kubelet's reasons for rejecting a pod (``lifecycle.PodAdmitHandler``)."""
 
 
-def kubelet_ended_it(*reasons: str) -> Condition:
-    """Return the condition that the kubelet ended the pod for a reason that begins so.
+def kubelet_ended_it(*reasons: str) -> Check:
+    """Return the check whether the kubelet ended the pod for a reason that begins so.
 
     Its value is the kubelet's message.
     """
@@ -138,7 +138,7 @@ def _sandbox_error(facts: PodFacts) -> str:
     return error
 
 
-def sandbox_fails(pattern: str) -> Condition:
+def sandbox_fails(pattern: str) -> Check:
     def holds(facts: PodFacts, _: object) -> object:
         error = _sandbox_error(facts)
         return re.search(pattern, error) and shortened(error)
@@ -191,7 +191,7 @@ def pull_is_stalled(facts: PodFacts, image: Image) -> object:
 
 
 def is_refused(image: Image) -> bool:
-    return bool(image.failure) and pull_trouble(image.failure).kind == "unauthorized"
+    return bool(image.failure) and pull_cause(image.failure).kind == "unauthorized"
 
 
 # Containers
@@ -251,7 +251,7 @@ def probe_kills(facts: PodFacts, container: Container) -> object:
     return sign is not None and facts.now_s - sign.at_s < PROBE_KILLS_S and _failure(sign)
 
 
-def probe_fails(probe: str) -> Condition:
+def probe_fails(probe: str) -> Check:
     """Return the last failure of a probe during this run, if the kubelet's view allows for one.
 
     If the kubelet says that the container has not started or is not ready, the failure may be old:
@@ -281,7 +281,7 @@ def liveness_fails(facts: PodFacts, container: Container) -> object:
     return sign is not None and sign.at_s > since_s and _failure(sign, container)
 
 
-def cannot_start(pattern: str) -> Condition:
+def cannot_start(pattern: str) -> Check:
     def holds(facts: PodFacts, container: Container) -> object:
         is_error = container.reason in NOT_STARTED
         is_error |= re.search(BAD_COMMAND, container.message) is not None
