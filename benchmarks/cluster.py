@@ -27,7 +27,7 @@ from aiohttp import web
 from benchmarks.harness import Benchmark, CannotRunError, Goal, Measured
 from benchmarks.programs import cpu_clock
 from tests.cluster.agent.standing import OWN, pod, token_of
-from tests.kube.apiserver import make_node_certificates
+from tests.kube.apiserver import agent_flags, make_node_certificates
 from tests.processes import peak_bytes
 from tests.streams.servers import Certificates
 
@@ -57,6 +57,7 @@ class Fakes:
 
     certificates: Certificates
     front_proxy: Certificates
+    agents: Certificates
     ports: list[int] = field(default_factory=list)
 
     def pending(self) -> list[dict[str, Any]]:
@@ -153,23 +154,23 @@ def _object(number: int, node: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def _served(fakes: Fakes) -> AsyncIterator[int]:
-    context = fakes.certificates.server_context()
     runners = []
 
-    async def serve(handler: Any) -> int:
+    async def serve(handler: Any, certificates: Certificates) -> int:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", handler)
         runner = web.AppRunner(application, access_log=None)
         runners.append(runner)
         await runner.setup()
+        context = certificates.server_context()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context, shutdown_timeout=0.1)
         await site.start()
         return int(runner.addresses[0][1])
 
     try:
         for number in range(AGENTS):
-            fakes.ports.append(await serve(fakes.agent_of(number)))
-        yield await serve(fakes.api)
+            fakes.ports.append(await serve(fakes.agent_of(number), fakes.agents))
+        yield await serve(fakes.api, fakes.certificates)
     finally:
         for runner in runners:
             await runner.cleanup()
@@ -182,7 +183,8 @@ def measure() -> Cost:
         folder = Path(name)
         certificates = make_node_certificates(folder)
         front_proxy = Certificates(certificates.folder / "front-proxy")
-        return asyncio.run(_measure(folder, Fakes(certificates, front_proxy)))
+        agents = Certificates(certificates.folder / "agents")
+        return asyncio.run(_measure(folder, Fakes(certificates, front_proxy, agents)))
 
 
 async def _measure(folder: Path, fakes: Fakes) -> Cost:
@@ -201,6 +203,7 @@ async def _measure(folder: Path, fakes: Fakes) -> Cost:
             sys.executable, "-m", "pycrictl", "agent", "--node-name", "elsewhere",
             "--listen", "127.0.0.1:0", "--kubeconfig", str(folder / "kubeconfig"),
             "--peer-token", str(folder / "token"), "--peer-namespace", "pycrictl",
+            *agent_flags(fakes.agents),
         ]  # fmt: skip
         log = folder / "log"
         with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr) as process:

@@ -55,7 +55,7 @@ _UNUSED: Final = frozenset(
     " urllib3/http2/connection.py websockets/asyncio websockets/auth.py websockets/cli.py"
     " websockets/legacy websockets/sync websockets/trio"
     # Of the image's modules.
-    " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py cffi multidict/_testcapi"
+    " aiohttp/pytest_plugin.py aiohttp/test_utils.py aiohttp/worker.py multidict/_testcapi"
     # isal is used for checksums only.
     " isal/igzip.py isal/igzip_threaded.py isal/isa-l"
     # Typer's output in colour.

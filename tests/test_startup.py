@@ -15,7 +15,7 @@ from tests.fakecri import FakeServer
 
 HEAVY = (
     "rich", "pydantic", "websockets", "tqdm", "yaml", "tomli", "tarfile",
-    "aiohttp", "cryptography", "prometheus_client", "urllib3",
+    "aiohttp", "prometheus_client", "urllib3",
 )  # fmt: skip
 """Modules that neither a list nor the help needs."""
 

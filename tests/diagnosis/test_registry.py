@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 import pytest
 
 from pycrictl.base.errors import ConnectError
-from pycrictl.cluster.agent.trust import issuing
 from pycrictl.diagnosis import collect_node
 from pycrictl.diagnosis.collect_node import NodeCollector
 from pycrictl.diagnosis.registry import Route, Trial
@@ -155,16 +154,12 @@ def test_a_login(tmp_path: Path, challenge: str, password: str, said: str) -> No
 
 
 def test_the_way_through_a_proxy(tmp_path: Path) -> None:
-    pair = issuing.issue(["reg.test"], None, is_authority=False)
-    assert pair is not None
-    (tmp_path / "ca.pem").write_text(pair[0])
-    (tmp_path / "pair.pem").write_text(pair[0] + pair[1])
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "pair.pem")
+    made = make_certificates(tmp_path, "DNS:reg.test")
+    context = made.server_context()
     with registry(context=context) as url, forward_proxy({}) as proxy:
         proxy.servers = {"reg.test:443": url.removeprefix("https://")}
         access = RegistryAccess({"HTTPS_PROXY": proxy.url.replace("//", "//me:secret@")})
-        route = try_route("https://reg.test", "a/b", access, authorities=(f"{tmp_path}/ca.pem",))
+        route = try_route("https://reg.test", "a/b", access, authorities=(made.ca,))
         lost = try_route("https://other.test", "a/b", access)
     assert verdicts(route) == {**GOOD, "tls": True}
     assert "secret" not in repr(route)

@@ -97,6 +97,11 @@ class ApiServer:
     def pods(self, document: dict[str, Any]) -> None:
         self.objects.replace("", "pods", document)
 
+    @property
+    def agents(self) -> Certificates:
+        """The CA of the agents, and the certificate that they serve with."""
+        return Certificates(self.certificates.folder / "agents")
+
     def front_proxy_context(self) -> ssl.SSLContext:
         """Return the aggregator's TLS context; it does not verify servers."""
         return believing((self.front_proxy.cert("client"), self.front_proxy.key("client")))
@@ -371,9 +376,18 @@ def make_node_certificates(folder: Path) -> Certificates:
         kube = folder / "kube"
         (kube / "front-proxy").mkdir(parents=True)
         make_certificates(kube / "front-proxy", client=f"/CN={FRONT_PROXY}")
+        (kube / "agents").mkdir()
+        names = "DNS:pycrictl-agent,DNS:pycrictl-agent.pycrictl.svc"
+        make_certificates(kube / "agents", names)
         return make_certificates(kube, **USERS)
 
     return made_once(folder / "kube-certificates", make)
+
+
+def agent_flags(agents: Certificates) -> list[str]:
+    """Return the options of an agent that serves with the certificate of ``server``."""
+    files = {"tls-cert": agents.cert("server"), "tls-key": agents.key("server")}
+    return [f"--{option}={path}" for option, path in {**files, "peer-ca": agents.ca}.items()]
 
 
 def write_kubeconfig(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from pycrictl import __version__
-from tests.support.charts import CHART, SAME, VALUES, changes_of, helm, merged, render
+from tests.support.charts import CHART, PEM, SAME, VALUES, changes_of, helm, merged, render
 from tests.support.manifests import combined, container, leaves, one
 
 
@@ -76,9 +76,6 @@ def test_copies_on_chosen_nodes() -> None:
     assert (added[0], len(added[1])) == ([], 5)
 
 
-PEM = "-----BEGIN CERTIFICATE-----"
-
-
 @pytest.mark.parametrize(
     ("values", "error"),
     [
@@ -88,7 +85,7 @@ PEM = "-----BEGIN CERTIFICATE-----"
         ({"copies": {"spoolsize": "1Gi"}}, "additional properties 'spoolsize' not allowed"),
         ({"image": {"digest": "latest"}}, "'/image/digest': 'latest' does not match"),
         ({"runtime": {"folder": "run"}}, "'/runtime/folder': 'run' does not match"),
-        ({"tls": {"mode": "files"}}, "tls.mode=files needs tls.ca"),
+        ({}, "tls.mode=files needs tls.ca"),
         ({"tls": {"mode": "certManager", "ca": PEM}}, "need tls.mode=files: with certManager"),
         (
             {"affinity": {"a": 1}, "copies": {"enabled": True, "nodeSelector": {"a": "b"}}},

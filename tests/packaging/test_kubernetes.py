@@ -37,23 +37,21 @@ def objects(request: pytest.FixtureRequest, run_folder: Path) -> list[Document]:
 @pytest.mark.parametrize("names", [*WHOLE[::2], WHOLE[1]], ids="+".join)
 def test_components_beside_each_other(names: list[str], run_folder: Path) -> None:
     """Combined in either order, each component changes all that it changes alone."""
-    base = leaves(build("base", run_folder))
+    (authority,) = AUTHORITIES & {*names}
+    base = leaves(combined([authority], run_folder))
     together = leaves(combined(names, run_folder))
     assert together == leaves(combined(names[::-1], run_folder))
-    for name in names:
-        own = leaves(combined([name], run_folder))
+    for name in {*names} - {authority}:
+        own = leaves(combined([name, authority], run_folder))
         assert own - base <= together, name
         assert base - own <= base - together, name
 
 
 @pytest.mark.parametrize("name", sorted(AUTHORITIES))
-def test_with_a_ca_agents_have_no_authority_of_their_own(name: str, run_folder: Path) -> None:
+def test_the_api_server_verifies_the_agents(name: str, run_folder: Path) -> None:
     objects = combined([name], run_folder)
-    assert not [each for each in objects if each["metadata"]["name"] == "pycrictl-agent-ca"]
     for role in (each for each in objects if each["kind"] in ("Role", "ClusterRole")):
         assert not any("secrets" in rule.get("resources", ()) for rule in role["rules"])
-    words = container(objects)["args"]
-    assert "--peer-ca=/etc/pycrictl-agent/ca.crt" in words
     spec = one(objects, "APIService")["spec"]
     assert "insecureSkipTLSVerify" not in spec
     assert ("caBundle" in spec) == (name == "ca")
@@ -191,7 +189,7 @@ def test_the_agent_is_of_this_version_and_takes_its_words(objects: list[Document
     release = __version__.partition(".dev")[0]
     found = container(objects)
     assert found["image"] == f"ghcr.io/pycrictl/pycrictl:{release}"
-    assert api_errors.INSTALL.endswith(f"?ref=v{release}'")
+    assert f"/tree/v{release}#" in api_errors.INSTALL
     command, *words = found["args"]
     assert command == "agent"
     known = specs(command_of(BY_NAME["agent"]).params)

@@ -15,8 +15,9 @@ from tests.support.manifests import manifests
 CHART = Path(__file__).parents[2] / "packaging/helm/pycrictl"
 VALUES: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
 ON = {"enabled": True}
+PEM = "-----BEGIN CERTIFICATE-----"
 SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
-    "base": ([], {}),
+    "ca": (["ca"], {}),
     "copies": (["copies"], {"copies": ON}),
     "events": (["events"], {"events": ON}),
     "metrics": (["metrics"], {"metrics": ON}),
@@ -26,7 +27,6 @@ SAME: dict[str, tuple[list[str], dict[str, Any]]] = {
     "k0s": (["k0s"], {"runtime": {"folder": "/run/k0s"}}),
     "microk8s": (["microk8s"], {"runtime": {"folder": "/var/snap/microk8s/common/run"}}),
     "cert-manager": (["cert-manager"], {"tls": {"mode": "certManager"}}),
-    "ca": (["ca"], {"tls": {"mode": "files"}}),
     "kubelet-config": (
         ["kubelet-config"],
         {"kubelet": {"config": "/var/lib/kubelet/config.yaml"}},
@@ -53,11 +53,15 @@ def merged(values: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def helm(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def helm(
+    values: dict[str, Any], files: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run helm with values, among them the PEM of certificates if ``files`` are given."""
+    tls = {**(files or {}), **values.get("tls", {})}
     words = ["template", "pycrictl", str(CHART), "--namespace", "pycrictl", "--values", "-"]
     return subprocess.run(
         [find_helm(), *words],
-        input=json.dumps(values),
+        input=json.dumps({**values, "tls": tls}),
         capture_output=True,
         text=True,
         check=False,
@@ -66,16 +70,17 @@ def helm(values: dict[str, Any]) -> subprocess.CompletedProcess[str]:
 
 
 def render(values: dict[str, Any]) -> list[dict[str, Any]]:
-    done = helm(values)
+    is_made = values.get("tls", {}).get("mode") == "certManager"
+    done = helm(values, None if is_made else dict.fromkeys(("ca", "certificate", "key"), PEM))
     assert done.returncode == 0, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def changes_of(name: str, scratch: Path) -> dict[str, Any]:
-    changes = SAME[name][1]
-    if name != "ca":
+    """Return the values of a case, with the certificates that kustomize takes."""
+    components, changes = SAME[name]
+    if "cert-manager" in components:
         return changes
     folder = manifests(scratch) / "components/ca"
     files = {"ca": "ca.crt", "certificate": "tls.crt", "key": "tls.key"}
-    pem = {key: (folder / file).read_text() for key, file in files.items()}
-    return {"tls": {**changes["tls"], **pem}}
+    return {**changes, "tls": {key: (folder / file).read_text() for key, file in files.items()}}

@@ -15,6 +15,7 @@ from tests.cluster.kubectl.plugin import Plugin, plugin_in
 from tests.e2e.cluster.agents import NAME, NAMESPACE, publish, take_out
 from tests.e2e.cluster.cluster import ADDRESS, NODE, Cluster
 from tests.e2e.cluster.cluster import PORT as API_PORT
+from tests.support.manifests import manifests
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -73,13 +74,13 @@ def agent_pod(cluster: Cluster, template: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def applied_from(
-    cluster: Cluster, folder: Path, make: Callable[[dict[str, Any]], dict[str, Any]]
+    cluster: Cluster, overlay: str, make: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> Iterator[Cluster]:
-    """Apply the manifests of a folder and run the agent's pod while the block runs.
+    """Apply the manifests of an overlay and run the agent's pod while the block runs.
 
     ``make`` turns the DaemonSet's template into the pod.
     """
-    kubectl = cluster.kubectl
+    kubectl, folder = cluster.kubectl, manifests(cluster.folder) / overlay
     kubectl.good("apply", "-k", str(folder))
     ca = {"data": {"ca.crt": Path(cluster.pki.ca).read_text()}}
     metadata = {"name": "kube-root-ca.crt", "namespace": NAMESPACE}

@@ -13,7 +13,7 @@ from tests.e2e.cluster.cluster import PORT as API_PORT
 from tests.e2e.cluster.cluster import Cluster
 from tests.e2e.cluster.shipped import agent_pid
 from tests.kube.kubectl import Kubectl
-from tests.support.cluster_agents import ROOT, agent_pod, await_agent, remove_agent
+from tests.support.cluster_agents import agent_pod, await_agent, remove_agent
 from tests.waiting import wait_until
 
 
@@ -50,7 +50,7 @@ def assert_equal(one: Path, other: Path) -> None:
     subprocess.run(["diff", "-r", "--no-dereference", one, other], check=True)
 
 
-FOLDER = ROOT / "packaging/kubernetes/with-copies"
+OVERLAY = "with-copies"
 
 
 class Agent:

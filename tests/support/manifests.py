@@ -75,8 +75,12 @@ def built(folder: Path) -> list[Document]:
 
 
 def combined(names: Sequence[str], scratch: Path) -> list[Document]:
-    """Build the base with some components, as a user's own kustomization would."""
+    """Build the base with some components, as a user's own kustomization would.
+
+    Certificates are of ``ca`` unless another authority is among the components.
+    """
     require_kustomize()
+    names = [*names, *(() if AUTHORITIES & {*names} else ("ca",))]
     folder = manifests(scratch) / f"of {' and '.join(names)}"
 
     def make() -> list[Document]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from importlib.util import find_spec
 from typing import Annotated, Final
 
 import typer
@@ -18,7 +17,7 @@ from pycrictl.cli import options
 from pycrictl.cli import service_options as service
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket, client_of, proxy_of
 from pycrictl.cli.context import AppContext
-from pycrictl.cluster.agent.agent_settings import PEER_TOKEN, AgentSettings
+from pycrictl.cluster.agent.agent_settings import PEER_TOKEN, TLS_FOLDER, AgentSettings
 from pycrictl.kube.credential import Credential, in_cluster, own_namespace, read_kubeconfig
 from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.runtime.cri.calls.client import CriClient
@@ -52,18 +51,25 @@ def agent(
     tls_cert: Annotated[
         str,
         options.file_option(
-            "--tls-cert", help="Serve with this certificate (default: one made at each start)."
+            "--tls-cert",
+            help="The certificate to serve with, which must have the name pycrictl-agent"
+            " (default: /etc/pycrictl-agent/tls.crt).",
         ),
-    ] = "",
-    tls_key: Annotated[str, options.file_option("--tls-key", help="The key of --tls-cert.")] = "",
+    ] = f"{TLS_FOLDER}/tls.crt",
+    tls_key: Annotated[
+        str,
+        options.file_option(
+            "--tls-key",
+            help="The key of --tls-cert (default: /etc/pycrictl-agent/tls.key).",
+        ),
+    ] = f"{TLS_FOLDER}/tls.key",
     peer_ca: Annotated[
         str,
         options.file_option(
             "--peer-ca",
-            help="The CA of all agents' certificates (default: that of the Secret"
-            " pycrictl-agent-ca; with --tls-cert they are not verified).",
+            help="The CA of all agents' certificates (default: /etc/pycrictl-agent/ca.crt).",
         ),
-    ] = "",
+    ] = f"{TLS_FOLDER}/ca.crt",
     peer_token: Annotated[
         str,
         options.file_option(
@@ -141,9 +147,6 @@ def agent(
     app: AppContext = ctx.obj
     try:
         from pycrictl.cluster.agent import node_agent  # noqa: PLC0415 - an optional extra
-
-        if find_spec("cryptography") is None:  # imported only in a subprocess
-            raise ModuleNotFoundError(name="cryptography")
     except ModuleNotFoundError as exc:
         raise PycrictlError(
             f"the agent needs {quote(exc.name or '')}, which is not installed",

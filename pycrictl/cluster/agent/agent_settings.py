@@ -10,7 +10,9 @@ from pycrictl.base.errors import UsageError
 from pycrictl.base.units import quote
 from pycrictl.cluster.agent.api.names import is_name
 
+TLS_FOLDER: Final = "/etc/pycrictl-agent"
 PEER_TOKEN: Final = "/var/run/secrets/progress.pycrictl.dev/token"
+"""Where the manifests mount the Secret of the certificate, and the token for other agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +26,11 @@ class AgentSettings:
     listen: Address
     node: str
     namespace: str
+    certificate_file: str
+    key_file: str
+    peer_ca_file: str
     peer_token_file: str
     debugs: bool = True
-    certificate_file: str = ""
-    key_file: str = ""
-    peer_ca_file: str = ""
     namespaces: tuple[str, ...] = ()
     writes_events: bool = False
     metrics_listen: Address | None = None

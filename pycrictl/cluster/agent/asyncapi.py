@@ -62,9 +62,6 @@ class AsyncApiClient:
     async def post(self, path: str, document: Mapping[str, Any]) -> Any:
         return await self._call("POST", path, document)
 
-    async def put(self, path: str, document: Mapping[str, Any]) -> Any:
-        return await self._call("PUT", path, document)
-
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
         more = {**query, "limit": str(PAGE)}
         while True:

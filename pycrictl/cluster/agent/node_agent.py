@@ -7,17 +7,25 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 
-from pycrictl.base.errors import PycrictlError
+from pycrictl.base.errors import ConfigError
 from pycrictl.base.metricspage import CONTENT_TYPE
 from pycrictl.base.servicelog import Log
 from pycrictl.cluster.agent import pull_events
+from pycrictl.cluster.agent.access import (
+    CONFIG_NAME,
+    CONFIG_NAMESPACE,
+    Access,
+    Trust,
+    parse_trust,
+)
 from pycrictl.cluster.agent.agent_settings import AgentSettings
-from pycrictl.cluster.agent.api.names import PORT, SERVICE
-from pycrictl.cluster.agent.asyncapi import FIRST_REST_S, LONGEST_REST_S, AsyncApiClient, Reflector
+from pycrictl.cluster.agent.api.names import PORT
+from pycrictl.cluster.agent.asyncapi import AsyncApiClient, Reflector
+from pycrictl.cluster.agent.certificate import Certificates
 from pycrictl.cluster.agent.cluster import Cluster
 from pycrictl.cluster.agent.copies.node_copies import NodeCopies
 from pycrictl.cluster.agent.copies.requests import CopyEnded
@@ -28,52 +36,40 @@ from pycrictl.cluster.agent.node_pulls import Connect, NodePulls
 from pycrictl.cluster.agent.peers import Peers
 from pycrictl.cluster.agent.router import Figures, Router
 from pycrictl.cluster.agent.streaming import ProgressStreams
-from pycrictl.cluster.agent.trust.access import (
-    CONFIG_NAME,
-    CONFIG_NAMESPACE,
-    Access,
-    Trust,
-    parse_trust,
-)
-from pycrictl.cluster.agent.trust.certificate import SECRET, Certificates, authorities, shared
 from pycrictl.copy.service.slots import Slots, check_folder, free_bytes
 from pycrictl.kube.credential import Credential
-from pycrictl.streams.loop import end_tasks, in_thread, new_loop
+from pycrictl.streams.loop import end_tasks, new_loop
 
 if TYPE_CHECKING:
     from pycrictl.runtime.cri.calls.client import CriClient
-
-CHECK_S: Final = 60.0
-
 
 UNREACHED_S: Final = 60.0
 """How long the API server may be unreachable before the agent is unready: it may be restarting."""
 
 
 class Agent:
-    """A running agent, from ``make``; ``ready`` is set when it is ready for the first time."""
+    """An agent, made in a running loop; ``ready`` is set when it is ready for the first time.
 
-    @classmethod
-    async def make(
-        cls, settings: AgentSettings, load: Callable[[], Credential], connect: Connect
-    ) -> Self:
-        """Assemble an agent, for which another process makes a certificate or reads its expiry."""
-        names = [SERVICE, f"{SERVICE}.{settings.namespace}.svc", settings.node, "localhost"]
-        own = [name for name in names if ".." not in name]
-        files = settings.certificate_file, settings.key_file
-        certificates = await in_thread(partial(Certificates, *files, own))
-        return cls(settings, load, connect, certificates)
+    Args:
+        load: reads the credential for the API server.
+        check_s: the time between two readings of the files of certificates.
+
+    Raises:
+        ConfigError: a file of a certificate cannot be used, or an address is not free.
+    """
 
     def __init__(
         self,
         settings: AgentSettings,
         load: Callable[[], Credential],
         connect: Connect,
-        certificates: Certificates,
+        check_s: float = 60.0,
     ) -> None:
         self._settings = settings
+        self._check_s = check_s
         self._log = Log(__name__)
-        self._certificates = certificates
+        files = settings.certificate_file, settings.key_file, settings.peer_ca_file
+        self._certificates = Certificates(*files)
         self.api = AsyncApiClient(load)
         self.pulls = NodePulls(connect, self.api, settings.node, settings.namespaces)
         self.peers = Peers(
@@ -81,10 +77,8 @@ class Agent:
             namespace=settings.namespace,
             port=settings.listen[1] or PORT,
             token_file=settings.peer_token_file,
+            ca=self._certificates.ca,
         )
-        peer_ca = authorities(settings.peer_ca_file, "peer-ca")
-        if peer_ca or settings.certificate_file or not settings.namespace:
-            self.peers.authority = peer_ca
         self._events = pull_events.recorder(self.pulls, load) if settings.writes_events else None
         self.access = Access(self.api, settings.node, self.peers.own_user)
         cluster = Cluster(self.api, self.pulls, self.peers, settings.namespaces)
@@ -120,7 +114,6 @@ class Agent:
         self._show_figures()
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._joining: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start serving; the API server need not be reachable yet."""
@@ -134,11 +127,9 @@ class Agent:
             self.pulls.hold()
             self._events.start()
         self._task = asyncio.create_task(self._keep_open())
-        if self.peers.authority is None:
-            self._joining = asyncio.create_task(self._join())
 
     async def stop(self) -> None:
-        await end_tasks([task for task in (self._task, self._joining) if task is not None])
+        await end_tasks([self._task] if self._task is not None else [])
         if self._events is not None:
             await self._events.stop()
         await self._reflector.stop()
@@ -182,53 +173,30 @@ class Agent:
             self._log.info("trust", proxy=bool(trust and trust.proxy_ca))
             self._news.set()
 
-    async def _join(self) -> None:
-        """Fetch the agents' CA, and serve with a certificate signed by it."""
-        rest_s, is_news = FIRST_REST_S, True
-        while True:
-            try:
-                authority = await shared(self.api, self._settings.namespace)
-                if authority is not None:
-                    await in_thread(partial(self._certificates.sign, authority))
-                break
-            except PycrictlError as exc:
-                if is_news:
-                    self._log.warning("no_authority", error=exc.message)
-                is_news = False
-            await asyncio.sleep(rest_s)
-            rest_s = min(2 * rest_s, LONGEST_REST_S)
-        if authority is None:
-            self._log.warning("agents_not_verified", secret=SECRET)
-        self.peers.authority = (
-            authority.certificate.decode("ascii") if authority is not None else ""
-        )
-        self._news.set()
-
     async def _keep_open(self) -> None:
+        """Serve with what the files and the API server say now of certificates."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_S):
+                async with asyncio.timeout(self._check_s):
                     await self._news.wait()
-            if self._certificates.has_changed():
-                try:
-                    await in_thread(self._certificates.renew)
-                except PycrictlError as exc:
-                    self._log.warning("certificate_kept", error=exc.message)
-                    continue
-            elif not self._news.is_set():
-                continue
+            is_due = self._news.is_set()
             self._news.clear()
-            self.listener.open(self._certificates.context(self.access.trust))
-            if not self._unready_reason():
-                self.ready.set()
+            try:
+                is_due |= self._certificates.renew()
+            except ConfigError as exc:
+                self._log.warning("certificate_kept", error=exc.message)
+            if is_due:
+                self.peers.trust(self._certificates.ca)
+                self.listener.open(self._certificates.context(self.access.trust))
+                if not self._unready_reason():
+                    self.ready.set()
 
     def _unhealthy_reason(self) -> str:
         """Return why only a restart helps, else nothing. A hung loop answers no probe at all."""
         if self.pulls.is_stuck:
             return "the source of the node's pulls hangs"
         has_ended = any(task and task.done() for task in (self._task, *self._reflector.tasks))
-        has_failed = self.peers.authority is None and self._joining and self._joining.done()
-        return "a task has ended" if has_ended or has_failed else ""
+        return "a task has ended" if has_ended else ""
 
     def _unready_reason(self) -> str:
         trust = self.access.trust
@@ -236,8 +204,6 @@ class Agent:
             return "the API server has not said yet whom to trust"
         if not trust.proxy_ca:
             return "the API server names no front proxy to trust"
-        if self.peers.authority is None:
-            return "the agents' CA is not available yet"
         if self._reflector.failing_s > UNREACHED_S:
             return f"the API server cannot be asked: {self._reflector.error}"
         return ""
@@ -314,7 +280,7 @@ def run(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, ends.set)
         with log.of_library("asyncio"), log.of_library("aiohttp"):
-            agent = await Agent.make(settings, load, connect)
+            agent = Agent(settings, load, connect)
             await agent.start()
             host, port = agent.listener.address
             log.info("serving", address=f"{host}:{port}", node=settings.node)

@@ -53,14 +53,13 @@ class Peers:
     Args:
         namespace: the namespace of the agents' Service; empty: only the nodes' addresses are known.
         port: the port of agents that are not endpoints of the Service.
-
-    Attributes:
-        authority: PEM of the agents' CA; empty: their certificates are not verified; None: the CA
-            is not known yet, and no agent is queried.
+        ca: PEM of the agents' CA.
     """
 
-    def __init__(self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str) -> None:
-        self.authority: str | None = None
+    def __init__(
+        self, api: AsyncApiClient, *, namespace: str, port: int, token_file: str, ca: str
+    ) -> None:
+        self.trust(ca)
         self.asked = 0
         self.failures = 0
         self._api = api
@@ -73,6 +72,10 @@ class Peers:
         self._lock = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._session: aiohttp.ClientSession | None = None
+
+    def trust(self, ca: str) -> None:
+        """Verify agents by this CA from now on."""
+        self._context = client_context(ca_data=ca)
 
     def own_user(self) -> str:
         try:
@@ -173,8 +176,6 @@ class Peers:
         self, node: str, host_ip: str, path: str, headers: Mapping[str, str]
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield the library's arguments for a request to a node's agent."""
-        if self.authority is None:
-            raise Unavailable("this agent has just begun, and cannot verify it yet")
         host, port = await self._address(node, host_ip)
         netloc = f"{f'[{host}]' if ':' in host else host}:{port}"
         own = {"Authorization": f"Bearer {self._token()}", "User-Agent": "pycrictl-agent"}
@@ -183,7 +184,9 @@ class Peers:
             yield {
                 "url": f"https://{netloc}{path}",
                 "headers": {**own, **headers},
-                "server_hostname": SERVICE if self.authority else None,
+                # A connection is used again only with the TLS settings it was opened with.
+                "ssl": self._context,
+                "server_hostname": SERVICE,
             }
         except (aiohttp.ClientError, OSError) as exc:
             if isinstance(exc, TimeoutError | aiohttp.WSServerHandshakeError):
@@ -238,11 +241,8 @@ class Peers:
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
-            context = client_context(verifies=bool(self.authority), ca_data=self.authority or None)
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=context, limit=2 * AT_ONCE + 1000, keepalive_timeout=30
-                ),
+                connector=aiohttp.TCPConnector(limit=2 * AT_ONCE + 1000, keepalive_timeout=30),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 skip_auto_headers=("Accept-Encoding",),

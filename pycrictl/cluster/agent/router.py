@@ -11,7 +11,7 @@ How ``kubectl get imagepulls -A -w`` is served:
 2. A list and its watches share a ``feed``: a round queries the nodes and compares the result with
    the objects before; each change gets a version and goes to every watch.
 3. ``cluster`` finds the nodes with pods that wait for an image (``asyncapi``), and queries their
-   agents (``peers``). Their CA is ``authority``; a token authenticates this agent to them.
+   agents (``peers``), by the CA of ``certificate``; a token authenticates this agent to them.
 4. The agent of such a node follows its pulls in ``node_pulls`` with ``pulls.sources.node_watch``;
    ``objects`` joins them with the images of the pods, and ``api.answers`` writes the requested
    form.
@@ -34,6 +34,7 @@ from aiohttp import web
 from pycrictl.base.errors import Denied, PycrictlError
 from pycrictl.base.metricspage import MetricsPage
 from pycrictl.base.servicelog import Log, Seldom
+from pycrictl.cluster.agent.access import Access, User
 from pycrictl.cluster.agent.api import names
 from pycrictl.cluster.agent.api.answers import (
     ListQuery,
@@ -56,7 +57,6 @@ from pycrictl.cluster.agent.copies.routes import CopyRequest, CopyRoutes
 from pycrictl.cluster.agent.feed import Feeds, WatchResponse
 from pycrictl.cluster.agent.objects import pod_of, wanted
 from pycrictl.cluster.agent.streaming import LONGEST_S, PLAIN_S, ProgressStreams
-from pycrictl.cluster.agent.trust.access import Access, User
 
 OF_KUBELET: Final = "imagePullProgress"
 """Path prefix of the routes proposed for the kubelet (KEP-5334)."""

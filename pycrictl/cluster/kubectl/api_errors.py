@@ -33,9 +33,7 @@ COPY_ROLE: Final = "pycrictl-containercopies"
 OFFERED_AT: Final = f"/apis/{GROUP}"
 REPOSITORY: Final = "https://github.com/pycrictl/pycrictl"
 _RELEASE: Final = __version__.partition(".dev")[0]
-_MANIFESTS: Final = f"{REPOSITORY}//packaging/kubernetes/{{}}?ref=v{_RELEASE}"
-INSTALL: Final = f"kubectl apply -k '{_MANIFESTS.format('base')}'"
-INSTALL_COPIES: Final = f"kubectl apply -k '{_MANIFESTS.format('with-copies')}'"
+INSTALL: Final = f"{REPOSITORY}/tree/v{_RELEASE}#in-a-cluster says how to install it"
 
 _ERROR: Final = re.compile(
     r"error: |Error: |Error from server|Unable to connect|The connection to the server"
@@ -96,8 +94,8 @@ def of_answer(refusal: UpgradeRefused) -> PycrictlError:
     return RuntimeFault(f"the API server answered {refusal.status}: {text}")
 
 
-def not_installed(install: str = INSTALL) -> PycrictlError:
-    return Unimplemented("the agent is not installed in this cluster", hint=install)
+def not_installed() -> PycrictlError:
+    return Unimplemented("the agent is not installed in this cluster", hint=INSTALL)
 
 
 def not_available(text: str) -> PycrictlError:
@@ -107,10 +105,9 @@ def not_available(text: str) -> PycrictlError:
     )
 
 
-def other_version(install: str = INSTALL) -> PycrictlError:
+def other_version() -> PycrictlError:
     return Unimplemented(
-        "the agent of this cluster is older than this program and does not offer this",
-        hint=f"upgrade it: {install}",
+        "the agent of this cluster is older than this program and does not offer this", hint=INSTALL
     )
 
 

@@ -91,7 +91,7 @@ async def _follow(kubectl: Kubectl, follow: Follow, on_pull: _OnPull, on_note: _
     except UpgradeRefused as exc:
         error = api_errors.of_answer(exc)
         if isinstance(error, Unimplemented) and exc.status == 404:
-            error = await in_thread(partial(kubectl.why_not_served, api_errors.INSTALL))
+            error = await in_thread(kubectl.why_not_served)
         raise error from exc
     except RemoteProtocolError:
         raise

@@ -177,7 +177,7 @@ def error_of(status: int, body: bytes) -> PycrictlError:
         if status in (404, 410):
             return Lost(message)
         if status == 501:
-            return CopyError(message, hint=api_errors.INSTALL_COPIES)
+            return CopyError(message, hint=api_errors.INSTALL)
         if status < 500:
             return CopyError(message)
         if status == 503:
@@ -410,7 +410,7 @@ def in_cluster(
             api = CopyApi(proxy.target, namespace or namespace_of(kubectl), path.container)
             yield (OverApi(api, container, RetryPolicy(note, retries=retries)),)
     except Unimplemented as exc:
-        raise kubectl.why_not_served(api_errors.INSTALL_COPIES) from exc
+        raise kubectl.why_not_served() from exc
 
 
 def _status(answer: dict[str, Any]) -> dict[str, Any]:

@@ -49,15 +49,15 @@ class Kubectl:
         except ValueError:
             raise RemoteProtocolError(f"kubectl {words[0]} did not write JSON") from None
 
-    def why_not_served(self, install: str) -> PycrictlError:
+    def why_not_served(self) -> PycrictlError:
         """Return why the API server does not serve the agents' API, or not all of it."""
         try:
             self.documents("get", "--raw", api_errors.OFFERED_AT)
         except NotFound:
-            return api_errors.not_installed(install)
+            return api_errors.not_installed()
         except PycrictlError as exc:
             return exc
-        return api_errors.other_version(install)
+        return api_errors.other_version()
 
     def start(self, words: Sequence[str], **settings: Any) -> subprocess.Popen[bytes]:
         """Start a call; its outputs are pipes."""

@@ -7,19 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cluster.agent.trust import issuing
 from tests.cluster.agent.standing import Cluster, standing
 from tests.kube.apiserver import make_node_certificates
 from tests.kube.kubectl import Kubectl
-
-
-@pytest.fixture(autouse=True)
-def _issued_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue certificates in this process, for speed; agents run as programs do not."""
-    monkeypatch.setattr(
-        "pycrictl.cluster.agent.trust.certificate._apart",
-        lambda name, *given: getattr(issuing, name)(*given),
-    )
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.cluster.agent.standing import Cluster
+from tests.kube.apiserver import agent_flags
 from tests.processes import peak_bytes, resident_bytes
 from tests.waiting import wait_until
 
@@ -48,7 +49,7 @@ def running(
     words = [
         sys.executable, "-m", module, "-r", endpoint, "agent", "--node-name", "n1",
         "--listen", "127.0.0.1:0", "--kubeconfig", str(cluster.folder / "kubeconfig"),
-        *("--peer-token", str(cluster.folder / "token"), *flags),
+        *("--peer-token", str(cluster.folder / "token")), *agent_flags(cluster.api.agents), *flags,
     ]  # fmt: skip
     with log.open("w") as stderr, subprocess.Popen(words, stderr=stderr, text=True) as process:
         program = Program(process, log)

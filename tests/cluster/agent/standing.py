@@ -20,7 +20,6 @@ from pycrictl.base.address import Address
 from pycrictl.base.errors import ConnectError
 from pycrictl.cluster.agent.agent_settings import AgentSettings
 from pycrictl.cluster.agent.node_agent import Agent
-from pycrictl.cluster.agent.trust.certificate import SECRET
 from pycrictl.kube.credential import read_kubeconfig
 from tests.kube.access import Grant, User
 from tests.kube.aggregator import ApiService
@@ -111,7 +110,6 @@ class Cluster:
                 api.grants.append(Grant(OWN, one["rules"], one["metadata"].get("namespace", "")))
         reader = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}
         api.grants.append(Grant(OWN, [reader], "kube-system"))
-        self.add_secret()
         api.tokens["api-token"] = Token(User(OWN))
         api.tokens[self.token] = Token(User(OWN), (AUDIENCE,))
         api.tokens["of jane"] = Token(User("jane"))
@@ -126,21 +124,26 @@ class Cluster:
         connect: Callable[[], Connected] = no_runtime,
         *,
         waits: bool = True,
+        check_s: float = 60.0,
         **settings: Any,
     ) -> Agent:
         """Start the agent of a node; the API server forwards requests to the first one."""
 
         async def begin() -> Agent:
-            found = await Agent.make(
-                AgentSettings(
-                    listen=Address("127.0.0.1", 0),
-                    node=node,
-                    peer_token_file=str(self.folder / "token"),
-                    namespace="pycrictl",
-                    **settings,
-                ),
+            agents = self.api.agents
+            given = {
+                "certificate_file": agents.cert("server"),
+                "key_file": agents.key("server"),
+                "peer_ca_file": agents.ca,
+                "peer_token_file": str(self.folder / "token"),
+                "namespace": "pycrictl",
+                **settings,
+            }
+            found = Agent(
+                AgentSettings(listen=Address("127.0.0.1", 0), node=node, **given),
                 lambda: read_kubeconfig(str(self.folder / "kubeconfig")),
                 connect,
+                check_s,
             )
             await found.start()
             if waits:
@@ -169,11 +172,6 @@ class Cluster:
                 "endpoints": [{"addresses": ["127.0.0.1"], "nodeName": node}],
             },
         )
-
-    def add_secret(self, **data: str) -> None:
-        """Create or replace the Secret of the agents' CA, as in the manifests."""
-        metadata = {"name": SECRET, "namespace": "pycrictl"}
-        self.api.objects.add("", "secrets", {"metadata": metadata, "type": "Opaque", "data": data})
 
     def add_pod(self, name: str, **changes: Any) -> dict[str, Any]:
         document = pod(name, **changes)

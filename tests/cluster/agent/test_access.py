@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from pycrictl.cluster.agent.access import parse_trust
 from pycrictl.cluster.agent.feed import FRESH_S
-from pycrictl.cluster.agent.trust.access import parse_trust
 from tests.cluster.agent.standing import OWN, Cluster, bearer
 from tests.kube.access import User
 from tests.kube.tokens import Token

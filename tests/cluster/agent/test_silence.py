@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tests.kube.apiserver import make_node_certificates
+
 WATCH = """
-import asyncio, fcntl, socket, ssl, struct, time
-from pycrictl.cluster.agent.trust import certificate
+import asyncio, fcntl, socket, ssl, struct, sys, time
 from pycrictl.base.errors import PycrictlError
 from pycrictl.cluster.agent import asyncapi
 from pycrictl.kube.credential import Credential
-from pycrictl.base.tls import load_pair
 
 def switch(flags):
     with socket.socket() as any_socket:
@@ -29,7 +30,7 @@ async def main():
     asyncapi.SILENT_S = 3
     switch(1)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    load_pair(context, *certificate.serving(["localhost"])[:2])
+    context.load_cert_chain(*sys.argv[1:])
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     api = asyncapi.AsyncApiClient(lambda: Credential("", "", url, is_unverified=True))
@@ -50,9 +51,10 @@ asyncio.run(main())
 
 
 @pytest.mark.root
-def test_a_watch_notices_a_network_that_has_gone_silent() -> None:
+def test_a_watch_notices_a_network_that_has_gone_silent(run_folder: Path) -> None:
+    made = make_node_certificates(run_folder)
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, "-c", WATCH],
+        ["unshare", "--net", sys.executable, "-c", WATCH, made.cert("server"), made.key("server")],
         timeout=60,
         capture_output=True,
         text=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import ssl
 import subprocess
@@ -12,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from pycrictl.cluster.agent.trust import certificate
 from tests.cli.run import Run
 from tests.cluster.agent.program import running
 from tests.cluster.agent.standing import Cluster, ask, bearer
+from tests.serving import Handler, serving
+from tests.streams.servers import make_certificates
 from tests.waiting import wait_until
 
 PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
@@ -23,14 +25,18 @@ PULLS = "/apis/progress.pycrictl.dev/v1alpha1/imagepulls"
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two certificates, a.pem and b.pem, with their keys, and files that are damaged or odd."""
+    """Certificates with their keys: two of agents, a.pem and b.pem, one of another name, c.pem; and
+    files that are damaged or odd."""
     folder = tmp_path / "files"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    for name in "ab":
-        pair = certificate.serving([name])
-        Path(f"{name}.pem").write_bytes(pair.certificate)
-        Path(f"{name}.key").write_bytes(pair.key)
+    names = {"a": "DNS:pycrictl-agent", "b": "DNS:pycrictl-agent", "c": "DNS:another"}
+    for name, server_name in names.items():
+        (folder / name).mkdir()
+        made = make_certificates(folder / name, server_name)
+        shutil.copy(made.cert("server"), f"{name}.pem")
+        shutil.copy(made.key("server"), f"{name}.key")
+        shutil.copy(made.ca, f"{name}-ca.pem")
     good = Path("a.pem").read_text()
     Path("empty").touch()
     Path("binary").write_bytes(bytes(range(256)))
@@ -57,32 +63,34 @@ NO_PAIR = "are not a PEM certificate and its unencrypted key"
 
 
 @pytest.mark.parametrize(
-    ("words", "line"),
+    ("files_of", "line"),
     [
-        ("--peer-ca empty", f'--peer-ca "empty" {NO_CERTIFICATE}'),
-        ("--peer-ca binary", f'--peer-ca "binary" {NO_CERTIFICATE}'),
-        ("--peer-ca a.key", f'--peer-ca "a.key" {NO_CERTIFICATE}'),
-        ("--peer-ca half.pem", f'--peer-ca "half.pem" {NO_CERTIFICATE}'),
-        ("--peer-ca none", 'cannot read --peer-ca "none": no such file or directory'),
-        (
-            "--tls-cert binary --tls-key a.key",
-            f'--tls-cert "binary" and --tls-key "a.key" {NO_PAIR}',
-        ),
-        ("--tls-cert a.pem --tls-key a.pem", f'--tls-cert "a.pem" and --tls-key "a.pem" {NO_PAIR}'),
-        ("--tls-cert a.pem --tls-key b.key", f'--tls-cert "a.pem" and --tls-key "b.key" {NO_PAIR}'),
-        (
-            "--tls-cert a.pem --tls-key locked.key",
-            f'--tls-cert "a.pem" and --tls-key "locked.key" {NO_PAIR}',
-        ),
-        ("--tls-cert a.pem --tls-key .", 'cannot read --tls-key ".": is a directory'),
-        ("--tls-cert a.pem --tls-key a.key --peer-ca commented.pem", "cannot listen on "),
+        ("a.pem a.key empty", f'--peer-ca "empty" {NO_CERTIFICATE}'),
+        ("a.pem a.key binary", f'--peer-ca "binary" {NO_CERTIFICATE}'),
+        ("a.pem a.key half.pem", f'--peer-ca "half.pem" {NO_CERTIFICATE}'),
+        ("a.pem a.key none", 'cannot read --peer-ca "none": no such file or directory'),
+        ("binary a.key a.pem", f'--tls-cert "binary" and --tls-key "a.key" {NO_PAIR}'),
+        ("a.pem a.pem a.pem", f'--tls-cert "a.pem" and --tls-key "a.pem" {NO_PAIR}'),
+        ("a.pem b.key a.pem", f'--tls-cert "a.pem" and --tls-key "b.key" {NO_PAIR}'),
+        ("a.pem locked.key a.pem", f'--tls-cert "a.pem" and --tls-key "locked.key" {NO_PAIR}'),
+        ("a.pem . a.pem", 'cannot read --tls-key ".": is a directory'),
+        ("c.pem c.key a.pem", '--tls-cert "c.pem" cannot be used: Hostname mismatch'),
+        ("a.pem a.key commented.pem", "cannot listen on "),
     ],
 )
-def test_certificates_that_are_none(refused: list[str], words: str, line: str) -> None:
-    run = Run(*refused, "--node-name", "n1", *words.split())
+def test_certificates_that_are_none(refused: list[str], files_of: str, line: str) -> None:
+    certificate, key, ca = files_of.split()
+    words = f"--node-name n1 --tls-cert {certificate} --tls-key {key} --peer-ca {ca}"
+    run = Run(*refused, *words.split())
     assert run.code == 1
     assert run.stderr.startswith(f"pycrictl: {line}")
     assert len(run.stderr.splitlines()) == 1
+
+
+def test_there_is_no_agent_without_certificates(refused: list[str]) -> None:
+    run = Run(*refused, "--node-name", "n1")
+    missing = 'cannot read --tls-cert "/etc/pycrictl-agent/tls.crt": no such file or directory'
+    assert (run.code, run.stderr) == (1, f"pycrictl: {missing}\n")
 
 
 @pytest.mark.parametrize("name", ["A b", "n_1", "-n", "n..1", "n.-1", "n/../x", "n" * 254])
@@ -117,36 +125,64 @@ def served(port: int) -> str:
 
 
 def test_certificates_that_are_replaced(
-    cluster: Cluster,
-    files: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    cluster: Cluster, files: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A pair that does not match must not end the agent, or keep it from learning whom to trust."""
-    monkeypatch.setattr("pycrictl.cluster.agent.node_agent.CHECK_S", 0.05)
-    (found,) = cluster.api.objects.documents("", "configmaps")
-    nobody = {**found["data"], "requestheader-client-ca-file": "none"}
-    cluster.api.objects.add("", "configmaps", {**found, "data": nobody})
+    (config_map,) = cluster.api.objects.documents("", "configmaps")
+    nobody = {**config_map["data"], "requestheader-client-ca-file": "none"}
+    cluster.api.objects.add("", "configmaps", {**config_map, "data": nobody})
     agent = cluster.start(
         waits=False,
-        certificate_file=str(files / "a.pem"),
-        key_file=str(files / "a.key"),
+        check_s=0.05,
+        certificate_file="a.pem",
+        key_file="a.key",
+        peer_ca_file="a-ca.pem",
     )
     wait_until(lambda: agent.access.trust is not None)
     first = Path("a.pem").read_text()
 
-    Path("a.pem").write_bytes(Path("b.pem").read_bytes())
+    shutil.copy("b.pem", "a.pem")
     wait_until(lambda: 'certificate_kept error="--tls-cert' in caplog.text)
-    authority = f"# Főtanúsítvány\n{found['data']['requestheader-client-ca-file']}"
-    data = {**found["data"], "requestheader-client-ca-file": authority}
-    cluster.api.objects.add("", "configmaps", {**found, "data": data})
+    authority = f"# Főtanúsítvány\n{config_map['data']['requestheader-client-ca-file']}"
+    data = {**config_map["data"], "requestheader-client-ca-file": authority}
+    cluster.api.objects.add("", "configmaps", {**config_map, "data": data})
     wait_until(agent.ready.is_set)
     assert cluster.get("imagepulls").status == 200
     assert served(agent.listener.address[1]) == first
 
-    Path("a.key").write_bytes(Path("b.key").read_bytes())
+    shutil.copy("b.key", "a.key")
     wait_until(lambda: served(agent.listener.address[1]) == Path("b.pem").read_text())
     assert cluster.ask("/livez").content == b"ok"
+
+
+def test_agents_verify_each_other_by_a_ca_that_may_be_replaced(
+    cluster: Cluster, files: Path
+) -> None:
+    """Nobody in an agent's place, with a certificate of another CA, gets the token."""
+    got: list[str] = []
+
+    class Impostor(Handler):
+        def do_GET(self) -> None:
+            got.append(self.headers["Authorization"])
+            self.send(503, b"")
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain("b.pem", "b.key")
+    with serving(Impostor, context) as port:
+        shutil.copy("a-ca.pem", "ca.pem")
+        agent = cluster.start(check_s=0.05, peer_ca_file=str(files / "ca.pem"))
+        cluster.add_endpoint("n2", port)
+        cluster.add_pod("db", node="n2")
+        (item,) = cluster.get("imagepulls").document["items"]
+        assert "cannot be reached" in item["status"]["error"]
+        assert (agent.peers.asked > 0, got) == (True, [])
+        shutil.copy("b-ca.pem", "ca.pem")
+
+        def is_asked() -> bool:
+            cluster.get("imagepulls")
+            return bool(got)
+
+        wait_until(is_asked)
 
 
 def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) -> None:
@@ -155,5 +191,3 @@ def test_the_kubelets_configuration_is_read(cluster: Cluster, tmp_path: Path) ->
     with running(cluster, "unix:///none", "--kubelet-config", str(file)) as program:
         address, path = ("127.0.0.1", program.port), "/imagePullProgress/default/web"
         assert ask(address, path, headers=bearer("of admin")).status == 405
-        # The library that only issues certificates must not stay in memory.
-        assert "cryptography" not in Path(f"/proc/{program.process.pid}/maps").read_text()

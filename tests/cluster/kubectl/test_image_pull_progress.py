@@ -258,8 +258,8 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
 @pytest.mark.parametrize(
     ("words", "changes", "said", "hint"),
     [
-        (["web"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
-        (["-A"], {"versions": ()}, "the agent is not installed", "kubectl apply -k '"),
+        (["web"], {"versions": ()}, "the agent is not installed", "#in-a-cluster"),
+        (["-A"], {"versions": ()}, "the agent is not installed", "#in-a-cluster"),
         (
             ["web", "--as=jane"],
             {},

@@ -76,7 +76,6 @@ def test_the_agent_may_no_more_than_it_needs(run_folder: Path) -> None:
     ]
     assert sorted(given) == [
         ([""], ["pods"], ["list", "watch"]),
-        ([""], ["secrets"], ["get", "update"]),
         (["authentication.k8s.io"], ["tokenreviews"], ["create"]),
         (["authorization.k8s.io"], ["subjectaccessreviews"], ["create"]),
         (["discovery.k8s.io"], ["endpointslices"], ["list"]),

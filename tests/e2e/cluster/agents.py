@@ -12,14 +12,13 @@ from typing import Final
 
 from tests.e2e.node.daemon import Daemon
 from tests.kube.aggregator import GROUP
+from tests.support.manifests import manifests
 
 from .cluster import START_S, Cluster
 
 NAMESPACE: Final = "pycrictl"
 NAME: Final = "pycrictl-agent"
 PORT: Final = 10281
-
-BASE: Final = Path(__file__).parents[3] / "packaging/kubernetes/base"
 
 
 class Agents:
@@ -38,13 +37,13 @@ class Agents:
         self.folder = folder
 
     def install(self) -> None:
-        self._cluster.kubectl.good("apply", "-k", str(BASE))
+        self._cluster.kubectl.good("apply", "-k", str(manifests(self._cluster.folder) / "with-ca"))
         self._write_credentials()
 
     def remove(self) -> None:
         for node in list(self._daemons):
             self.stop(node)
-        take_out(self._cluster, BASE)
+        take_out(self._cluster, manifests(self._cluster.folder) / "with-ca")
 
     def _write_credentials(self) -> None:
         words = ("create", "token", NAME, "-n", NAMESPACE, "--duration=3h")
@@ -73,12 +72,15 @@ class Agents:
 
         ``endpoint`` is the node's runtime; the default is that of the cluster's own node.
         """
+        files = manifests(self._cluster.folder) / "components/ca"
         command = [
             sys.executable, "-m", module,
             "-r", endpoint or self._cluster.lab.node.endpoint,
             "agent", "--listen", f"{address}:{PORT}", "--node-name", node,
             "--kubeconfig", str(self.kubeconfig), "--peer-token", str(self.peer_token),
             "--peer-namespace", NAMESPACE, "--log-level", "info",
+            "--tls-cert", str(files / "tls.crt"), "--tls-key", str(files / "tls.key"),
+            "--peer-ca", str(files / "ca.crt"),
             *("--metrics-listen", f"{address}:{PORT + 1}", *flags),
         ]  # fmt: skip
         self._daemons[node] = Daemon(command, self.folder / f"{node}.log")

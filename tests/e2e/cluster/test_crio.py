@@ -17,6 +17,7 @@ from pycrictl._proto import cri_pb2
 from tests.e2e.node.kubelet import RUNTIME
 from tests.e2e.node.lab import MIB
 from tests.kube.aggregator import BASE
+from tests.support.manifests import manifests
 from tests.waiting import wait_until
 
 from .agents import NAME, PORT, Agents, is_ready
@@ -24,7 +25,6 @@ from .cluster import OTHER_ADDRESS, Cluster
 from .crio import CriO
 
 ROOT = Path(__file__).parents[3]
-OVERLAY = ROOT / "packaging/kubernetes/cri-o"
 NODE = "crio"
 
 
@@ -48,7 +48,7 @@ def agents(cluster: Cluster) -> Iterator[Agents]:
 
 
 def template(cluster: Cluster) -> dict[str, Any]:
-    whole = cluster.kubectl.good("kustomize", str(OVERLAY))
+    whole = cluster.kubectl.good("kustomize", str(manifests(cluster.folder) / "cri-o"))
     (found,) = (one for one in yaml.safe_load_all(whole) if one["kind"] == "DaemonSet")
     return dict(found["spec"]["template"]["spec"])
 
@@ -70,6 +70,7 @@ def start(cluster: Cluster, crio: CriO, agents: Agents) -> None:
     token.mkdir()
     (token / "token").write_text(agents.peer_token.read_text())
     own = {"runtime": crio.sockets, "proxy": crio.folder / "none", "peer-token": token}
+    own["tls"] = manifests(cluster.folder) / "components/ca"
     mounts = [(str(own[one["name"]]), one["mountPath"]) for one in container["volumeMounts"]]
     machine = {"/usr", "/lib", "/lib64", "/bin", str(ROOT), sys.prefix, sys.base_prefix}
     files = (str(agents.kubeconfig), cluster.pki.ca)

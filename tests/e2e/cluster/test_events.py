@@ -7,13 +7,12 @@ from functools import partial
 
 import pytest
 
-from tests.support.cluster_agents import ROOT, agent_pod, applied_from
+from tests.support.cluster_agents import agent_pod, applied_from
 from tests.waiting import wait_until
 
 from .cluster import Cluster
 from .shipped import Node, node_of
 
-FOLDER = ROOT / "packaging/kubernetes/with-events"
 PODS = 6
 
 
@@ -21,7 +20,7 @@ PODS = 6
 def node(request: pytest.FixtureRequest, shared_cluster: Cluster) -> Iterator[Node]:
     with (
         node_of(shared_cluster, is_proxied=request.param == "proxy") as node,
-        applied_from(shared_cluster, FOLDER, partial(agent_pod, shared_cluster)),
+        applied_from(shared_cluster, "with-events", partial(agent_pod, shared_cluster)),
     ):
         yield node
         shared_cluster.lab.registry.limit(None)

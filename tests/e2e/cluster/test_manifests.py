@@ -21,13 +21,12 @@ from tests.support.cluster_agents import agent_pod, applied_from
 from tests.support.manifests import PAIRS, WHOLE, combined
 from tests.waiting import wait_until
 
-from .agents import BASE
 from .cluster import Cluster
 
 
 @pytest.fixture(scope="module")
 def applied(shared_cluster: Cluster) -> Iterator[Cluster]:
-    with applied_from(shared_cluster, BASE, partial(agent_pod, shared_cluster)) as cluster:
+    with applied_from(shared_cluster, "with-ca", partial(agent_pod, shared_cluster)) as cluster:
         yield cluster
 
 

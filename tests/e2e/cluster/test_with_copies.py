@@ -15,7 +15,7 @@ from tests.copy.trees import listing
 from tests.e2e.node.copying import make_tree
 from tests.e2e.node.images import File
 from tests.support.cluster_agents import applied_from
-from tests.support.cluster_copies import FOLDER, Agent, Container, assert_equal, workstation
+from tests.support.cluster_copies import OVERLAY, Agent, Container, assert_equal, workstation
 from tests.waiting import wait_until
 
 from .cluster import Cluster
@@ -26,7 +26,7 @@ USER = 65532
 @pytest.fixture(scope="module")
 def agent(shared_cluster: Cluster) -> Iterator[Agent]:
     agent = Agent(shared_cluster)
-    with applied_from(shared_cluster, FOLDER, agent.make):
+    with applied_from(shared_cluster, OVERLAY, agent.make):
         yield agent
 
 

@@ -25,6 +25,7 @@ from aiohttp import WSMsgType, web
 from pycrictl.base import limits
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.base.foreign import parse
+from pycrictl.cluster.agent.access import Access, User
 from pycrictl.cluster.agent.api.answers import respond
 from pycrictl.cluster.agent.api.names import COPIES, DEBUGGING_OFF, Refusal
 from pycrictl.cluster.agent.cluster import Cluster
@@ -40,7 +41,6 @@ from pycrictl.cluster.agent.copies.requests import (
     parse_request,
 )
 from pycrictl.cluster.agent.peers import Peers
-from pycrictl.cluster.agent.trust.access import Access, User
 from pycrictl.copy.service.life import State
 from pycrictl.copy.service.slots import IDLE_S
 from pycrictl.copy.transfer.messages import MAX_PIECE_MESSAGE_BYTES, PIECES_PROTOCOL

@@ -1,1 +1,0 @@
-"""Authentication and authorization of the agent's clients, and its certificates."""
