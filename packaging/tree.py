@@ -13,10 +13,10 @@ MAINTAINER: Final = "The pycrictl authors <pycrictl@users.noreply.github.com>"
 HOMEPAGE: Final = "https://github.com/pycrictl/pycrictl"
 
 PLUGINS: Final = (
-    "kubectl-image_pull_progress", "kubectl_complete-image_pull_progress",
-    "kubectl-container_cp", "kubectl_complete-container_cp",
-    "kubectl-why", "kubectl_complete-why",
-)  # fmt: skip
+    "kubectl-image_pull_progress",
+    "kubectl-container_cp",
+    "kubectl-why",
+)
 """Names by which kubectl finds the program."""
 
 _SOURCES: Final = Path(__file__).parent

@@ -51,18 +51,10 @@ def run() -> NoReturn:
         call(*sys.argv[2:])
         sys.stdout.flush()
         os._exit(0)
-    program = sys.argv[0].rpartition("/")[2]
     if sys.argv[1:2] == ["__complete"]:  # called by the completion scripts
         from pycrictl.cli.completion import answer
 
-        answer.run(program, sys.argv[2:])
-    if program.startswith("kubectl_complete-"):  # called by kubectl for completion
-        from pycrictl.cli import plugins
-        from pycrictl.cli.completion import answer
-
-        plugin = program.replace("_complete", "", 1)
-        answer.run(plugins.KUBECTL, [plugin, *sys.argv[1:]], plugins.COMPLETION_LIMIT_S)
-
+        answer.run(sys.argv[0].rpartition("/")[2], sys.argv[2:])
     if sys.argv[1:2] == ["__host"]:  # called over SSH
         from pycrictl.hosts.remote_end import serve
 

@@ -54,7 +54,7 @@ FORBIDDEN: Final = (
 
 THIRD_PARTY: Final = {
     "aiohttp": ("cluster.agent",),
-"google": ("_proto", "runtime", "proxy", "show", "pulls.archives", "cli.commands.top"),
+    "google": ("_proto", "runtime", "proxy", "show", "pulls.archives", "cli.commands.top"),
     "grpc": ("runtime.cri.calls.channel", "proxy.server", "proxy.upstream"),
     "h11": ("streams",),
     "prometheus_client": ("base.metricspage", "proxy.telemetry.metrics"),

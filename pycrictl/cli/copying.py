@@ -42,7 +42,7 @@ from pycrictl.show.displays.outlet import Silent, Stdout
 _SPEED_WINDOW_S: Final = 5.0
 
 
-def copy_ends(completer: complete.Completer) -> Any:
+def copy_ends(completer: complete.Completer | None = None) -> Any:
     return typer.Argument(
         metavar="SRC... DST",
         help="What to copy, and where; - for an archive on stdin or stdout.",

@@ -14,8 +14,6 @@ from pycrictl.cli.command_table import CommandSpec, Grammar
 
 KUBECTL: Final = "kubectl"
 PREFIX: Final = "kubectl-"
-COMPLETION_LIMIT_S: Final = 5.0
-"""Longer than on a node: the API server may be far away."""
 
 PLUGINS: Final = (
     CommandSpec(

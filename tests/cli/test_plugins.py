@@ -28,7 +28,6 @@ def read(*words: str) -> tuple[list[str], argv.CommandLine]:
     [
         ("kubectl-image_pull_progress", True),
         ("kubectl-image_pull_progress.exe", True),
-        ("kubectl_complete-image_pull_progress", False),
         ("pycrictl", False),
         ("kubectl-other", False),
     ],

@@ -92,7 +92,6 @@ def test_the_debian_package(released: Path, tmp_path: Path) -> None:
         "usr/share/zsh/vendor-completions/_pycrictl",
         "usr/share/fish/vendor_completions.d/pycrictl.fish",
         *(f"usr/bin/kubectl-{plugin}" for plugin in PLUGINS),
-        *(f"usr/bin/kubectl_complete-{plugin}" for plugin in PLUGINS),
     }  # fmt: skip
     rest = {name for name in names - wanted if not name.startswith("DEBIAN/")}
     assert wanted <= names

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pycrictl.cli import copying, options
-from pycrictl.cli.completion import cluster_names
+from pycrictl.cli.cluster_options import Namespace
 from pycrictl.cli.context import AppContext
 from pycrictl.cluster.kubectl.copies import in_cluster
 from pycrictl.copy.rules import spec
@@ -18,18 +18,17 @@ from pycrictl.copy.rules import spec
 def container_cp(
     ctx: typer.Context,
     *,
-    paths: Annotated[list[str] | None, copying.copy_ends(cluster_names.pod_paths)] = None,
+    paths: Annotated[list[str] | None, copying.copy_ends()] = None,
     container: Annotated[
         str,
         typer.Option(
             "--container",
             "-c",
             metavar="CONTAINER",
-            autocompletion=cluster_names.containers,
             help="Container (default: the pod's own).",
         ),
     ] = "",
-    namespace: cluster_names.Namespace = None,
+    namespace: Namespace = None,
     form: copying.CopyForm,
     retries: Annotated[
         int | None,

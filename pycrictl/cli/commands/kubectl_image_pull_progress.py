@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pycrictl.cli import options
-from pycrictl.cli.completion import cluster_names
+from pycrictl.cli.cluster_options import Selection
 from pycrictl.cli.context import AppContext
 from pycrictl.cluster.kubectl.cluster_watch import watch
 from pycrictl.cluster.kubectl.program import Kubectl
@@ -20,7 +20,7 @@ from pycrictl.show.displays.pull_lines import open_display
 def image_pull_progress(
     ctx: typer.Context,
     *,
-    selection: cluster_names.Selection,
+    selection: Selection,
     container: Annotated[
         str | None,
         typer.Option(
@@ -28,7 +28,6 @@ def image_pull_progress(
             "-c",
             metavar="CONTAINER",
             help="Only for this container.",
-            autocompletion=cluster_names.containers,
         ),
     ] = None,
     node: Annotated[
@@ -37,7 +36,6 @@ def image_pull_progress(
             "--node",
             metavar="NODE",
             help="Only pulls on this node.",
-            autocompletion=cluster_names.nodes,
         ),
     ] = None,
     follow: Annotated[

@@ -8,7 +8,7 @@ import typer
 
 from pycrictl.base.errors import UsageError
 from pycrictl.cli import list_options, options
-from pycrictl.cli.completion import cluster_names
+from pycrictl.cli.cluster_options import Selection
 from pycrictl.cli.context import AppContext
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.cluster.kubectl.why import ClusterView
@@ -21,7 +21,7 @@ WATCH_PAUSE_S: Final = 5.0
 def why(
     ctx: typer.Context,
     *,
-    selection: cluster_names.Selection,
+    selection: Selection,
     output: list_options.InspectOutput = "table",
     watch: list_options.Watch = False,
 ) -> None:

@@ -1,7 +1,7 @@
-"""``pycrictl __complete [WORD]...``, and ``kubectl_complete-NAME`` for kubectl's plugins.
+"""``pycrictl __complete [WORD]...``.
 
 Prints one candidate per line, with a description after a tab; the last line is a colon and a
-directive, as in cobra. kubectl (1.26 and later) and the scripts in ``completions/`` read this.
+directive, as in cobra. The scripts in ``completions/`` read this.
 As it runs while the user types, any error results in success without candidates, and there is a
 time limit. A hanging runtime or file system cannot delay it: the work is done in another thread,
 which ends with the process.
@@ -26,24 +26,24 @@ LIMIT_VARIABLE: Final = "PYCRICTL_COMPLETION_TIMEOUT"
 _NOTHING: Final = ":4\n"
 
 
-def run(program: str, words: Sequence[str], limit_s: float = LIMIT_S) -> NoReturn:
-    """Print candidates and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``limit_s``."""
+def run(program: str, words: Sequence[str]) -> NoReturn:
+    """Print candidates and end the process; $PYCRICTL_COMPLETION_TIMEOUT overrides ``LIMIT_S``."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL)
     printed: list[str] = []
     worker = Thread(target=_answer, args=(program, words, printed), daemon=True)
     worker.start()
-    worker.join(_limit_s(limit_s))
+    worker.join(_limit_s())
     with suppress(OSError):
         os.write(1, "".join(printed or [_NOTHING]).encode())
     os._exit(0)
 
 
-def _limit_s(otherwise_s: float = LIMIT_S) -> float:
+def _limit_s() -> float:
     try:
         return parse_duration(os.environ[LIMIT_VARIABLE])
     except (KeyError, ValueError):
-        return otherwise_s
+        return LIMIT_S
 
 
 def _answer(program: str, words: Sequence[str], into: list[str]) -> None:

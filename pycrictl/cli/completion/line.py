@@ -15,7 +15,7 @@ from pycrictl.cli import argv
 from pycrictl.cli.application import application, set_globals
 from pycrictl.cli.argv import CommandLine
 from pycrictl.cli.command_table import COMMANDS, HELP_WORDS, CommandSpec
-from pycrictl.cli.complete import FILES, NO_FILES, PATHS
+from pycrictl.cli.complete import NO_FILES, PATHS
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import persona_of
 from pycrictl.cli.tree import Command, Program, resolve, specs
@@ -111,8 +111,6 @@ def _of_option(
         if value == _TYPED or (isinstance(value, list) and _TYPED in value):
             offers = [(prefix + word, about) for word, about in _values(option, ctx, typed)]
             return offers, _directive(option)
-    if _TYPED in line.values.values():  # of kubectl, often a path
-        return [], FILES
     if not typed.startswith("-") or prefix or not is_first:
         return None
     names = [

@@ -13,10 +13,7 @@ from typing import Any
 
 LIMIT_S = 60
 SCRIPT = f"#!{sys.executable}\nfrom pycrictl.__main__ import run\nrun()\n"
-_NAMES = (
-    "kubectl-image_pull_progress", "kubectl-why",
-    "kubectl_complete-image_pull_progress", "kubectl_complete-container_cp",
-)  # fmt: skip
+_NAMES = ("kubectl-image_pull_progress", "kubectl-why")
 
 
 @dataclass
@@ -57,10 +54,6 @@ class Plugin:
 
     def by_kubectl(self, *words: str) -> Ended:
         return self._run("kubectl", *words)
-
-    def complete(self, *words: str, name: str = "image_pull_progress") -> Ended:
-        folder = self.environ["PATH"].partition(":")[0]
-        return self._run(f"{folder}/kubectl_complete-{name}", *words)
 
     def _run(self, *words: str) -> Ended:
         done = subprocess.run(
