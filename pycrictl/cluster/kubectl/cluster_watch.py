@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
@@ -24,15 +23,12 @@ from pycrictl.base.units import plural
 from pycrictl.cluster.agent.api.names import GROUP_VERSION
 from pycrictl.cluster.kubectl import api_errors
 from pycrictl.cluster.kubectl.imagepulls import PullObjects, Wanted
-from pycrictl.cluster.kubectl.kubectl_proxy import TIMEOUT_S, KubectlProxy, fetch, read
+from pycrictl.cluster.kubectl.kubectl_proxy import KubectlProxy, fetch, read
 from pycrictl.cluster.kubectl.pod_selection import Asked, PodSelection, find
 from pycrictl.cluster.kubectl.program import Kubectl
 from pycrictl.kube.apiclient import Expired, events_of
-from pycrictl.kube.pods import Pod
-from pycrictl.pulls.messages import MessageReader
 from pycrictl.pulls.sources.endings import SETTLE_S, Endings, Pace, Sink, conclude
-from pycrictl.pulls.sources.stream_watch import Follow, watch_pulls
-from pycrictl.pulls.sources.stream_watch import follow as follow_stream
+from pycrictl.pulls.sources.stream_watch import watch_pulls
 from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.streams.loop import end_tasks, in_thread
@@ -40,14 +36,10 @@ from pycrictl.streams.target import Target
 
 log = logging.getLogger("pycrictl.kubectl")
 
-AGAIN_S: Final = 2.0
-"""The minimum time from one opening of a stream to the next."""
-
 BEGIN_S: Final = 10.0
-"""How long to wait for the start of a pull that a pod needs; the agents have the same value."""
+"""How long to wait for the start of a pull that a pod needs."""
 
 MOST_FAILED: Final = 6
-_ROOT: Final = f"/apis/{GROUP_VERSION}"
 _TICK_S: Final = 0.25
 
 _OnPull = Callable[[PullState], None]
@@ -57,75 +49,27 @@ _OnNote = Callable[[str], None]
 def watch(
     kubectl: Kubectl, asked: Asked, sink: Sink, pace: Pace, environ: Mapping[str, str]
 ) -> bool:
-    """Watch pulls until all have ended, or without end if ``pace.follow``."""
+    """Watch pulls until all have ended, or without end if ``pace.follow``.
+
+    Returns whether there was any.
+    """
     try:
         selection = find(kubectl, asked)
         if waiting := selection.wait_for_nodes(forever=pace.follow):
             sink.note(f"{plural(len(waiting), 'pod')} not scheduled yet, such as {waiting[0]}")
         with KubectlProxy(kubectl, environ) as proxy:
-            pod, endings = selection.single, Endings(Tracker(), sink)
-            follow: Follow
-            if pod is not None:
-                follow = partial(_follow_pod, proxy, endings, pod, asked.container, pace.follow)
-            else:
-                follow = _Listing(
-                    kubectl, proxy, endings.tracker, selection, asked, pace.follow
-                ).follow
-            outcome = watch_pulls(partial(_follow, kubectl, follow), endings, pace=pace)
+            endings = Endings(Tracker(), sink)
+            lists = _Lists(kubectl, proxy, endings.tracker, selection, asked, pace.follow)
+            outcome = watch_pulls(lists.follow, endings, pace=pace)
     except KeyboardInterrupt:
         raise Interrupted("stopped watching; the pulls go on") from None
-    conclude(outcome, str(pod or ""), sink)
+    conclude(outcome, str(selection.single or ""), sink)
     return outcome is not None
 
 
-async def _follow(kubectl: Kubectl, follow: Follow, on_pull: _OnPull, on_note: _OnNote) -> None:
-    loop = asyncio.get_running_loop()
+class _Lists:
+    """The ImagePull objects of a selection: listed, then watched, and listed again if need be."""
 
-    def note(text: str) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(on_note, text)
-
-    kubectl.note = note
-    try:
-        await follow(on_pull, on_note)
-    except UpgradeRefused as exc:
-        error = api_errors.of_answer(exc)
-        if isinstance(error, Unimplemented) and exc.status == 404:
-            error = await in_thread(kubectl.why_not_served)
-        raise error from exc
-    except RemoteProtocolError:
-        raise
-    except (StreamError, ConnectError) as exc:
-        log.debug("%s", exc.message)
-        raise StreamError("the connection to the cluster broke off") from exc
-
-
-async def _follow_pod(
-    proxy: KubectlProxy,
-    endings: Endings,
-    pod: Pod,
-    container: str,
-    is_endless: bool,
-    on_pull: _OnPull,
-    on_note: _OnNote,
-) -> None:
-    began = time.monotonic()
-    query = f"?{urlencode({'container': container})}" if container else ""
-    # The API server has no time limit for paths below watch/.
-    path = f"{_ROOT}/watch/namespaces/{pod.namespace}/pods/{pod.name}/imagepullprogress"
-    await follow_stream(
-        proxy.target(f"{path}{query}"),
-        MessageReader(endings.known),
-        on_pull=on_pull,
-        on_note=on_note,
-        timeout_s=TIMEOUT_S,
-        is_plain=True,
-    )
-    if is_endless:
-        await asyncio.sleep(max(began + AGAIN_S - time.monotonic(), 0.0))
-
-
-class _Listing:
     def __init__(
         self,
         kubectl: Kubectl,
@@ -140,15 +84,40 @@ class _Listing:
         self._tracker = tracker
         self._selection = selection
         self._is_endless = is_endless
-        wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has)
+        pod = selection.single
+        wanted = Wanted(selection.namespace, asked.node, asked.container, selection.has, bool(pod))
         self._pulls = PullObjects(wanted)
         namespace = f"/namespaces/{selection.namespace}" if selection.namespace else ""
-        self._path = f"{_ROOT}{namespace}/imagepulls"
-        self._query = {"fieldSelector": f"spec.nodeName={asked.node}"} if asked.node else {}
+        self._path = f"/apis/{GROUP_VERSION}{namespace}/imagepulls"
+        fields = {"spec.nodeName": asked.node, "spec.podName": pod.name if pod else ""}
+        selector = ",".join(f"{key}={value}" for key, value in fields.items() if value)
+        self._query = {"fieldSelector": selector} if selector else {}
         self._noted: set[str] = set()
         self._failed = 0
 
     async def follow(self, on_pull: _OnPull, on_note: _OnNote) -> None:
+        """Pass on pulls until none is left; raise StreamError if the connection breaks."""
+        loop = asyncio.get_running_loop()
+
+        def note(text: str) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(on_note, text)
+
+        self._kubectl.note = note
+        try:
+            await self._follow(on_pull, on_note)
+        except UpgradeRefused as exc:
+            error = api_errors.of_answer(exc)
+            if isinstance(error, Unimplemented) and exc.status == 404:
+                error = await in_thread(self._kubectl.why_not_served)
+            raise error from exc
+        except RemoteProtocolError:
+            raise
+        except (StreamError, ConnectError) as exc:
+            log.debug("%s", exc.message)
+            raise StreamError("the connection to the cluster broke off") from exc
+
+    async def _follow(self, on_pull: _OnPull, on_note: _OnNote) -> None:
         while True:
             await self._list(on_pull, on_note)
             watching = asyncio.create_task(self._watch(on_pull))

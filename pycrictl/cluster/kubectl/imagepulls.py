@@ -27,12 +27,16 @@ _PHASES: Final = {
 
 
 class Wanted(NamedTuple):
-    """The pulls to show; an empty field matches all."""
+    """The pulls to show; an empty field matches all.
+
+    ``is_of_one_pod``: pulls need not name their pod, and images that are present are shown, too.
+    """
 
     namespace: str = ""
     node: str = ""
     container: str = ""
     has_pod: Callable[[str, str], bool] = lambda namespace, name: True
+    is_of_one_pod: bool = False
 
 
 class PullObject(NamedTuple):
@@ -119,26 +123,32 @@ class PullObjects:
         if not self._is_wanted(namespace, node, pod, spec):
             return
         uid, error = text(metadata.get("uid")), text(status.get("error"))
+        old = before.get(uid)
         if status.get("unknown") is True:
             self.silent[node] = error
-            if (old := before.get(uid)) is not None:  # its agent may come back
+            if old is not None:  # its agent may come back
                 self._objects[uid] = old
             return
         stands = text(status.get("phase"))
         phase = _PHASES.get(stands, Phase.WAITING)
-        shown_node = "" if self._wanted.node else node
-        pull = PullState(image=image, node=shown_node, pods=(f"{namespace}/{pod}",))
+        is_of_one_pod = self._wanted.is_of_one_pod
+        shown_node = "" if self._wanted.node or is_of_one_pod else node
+        pods = () if is_of_one_pod else (f"{namespace}/{pod}",)
+        pull = PullState(image=image, node=shown_node, pods=pods)
         shown = PullObject(pull, node, namespace, pod, phase, stands != "Waiting")
-        others = [before.get(uid), *self._objects.values()]
+        others = [old, *self._objects.values()]
         if first := next((other for other in others if other and other.shares(shown)), None):
             pull = replace(pull, pods=first.pull.pods)
             shown = shown._replace(pull=pull)
         self._objects[uid] = shown
-        if stands == "Succeeded" and not self.version:
-            return  # it ended before the watch began
-        has_begun = count(status.get("totalBytes")) or status.get("startTime")
-        if stands == "Succeeded" and not has_begun:
-            phase = Phase.PRESENT
+        if phase is Phase.DONE and old is not None and old.phase is phase:
+            return  # that has been said; a list repeats it
+        if stands == "Succeeded":
+            is_old = not self.version  # it ended before the watch began
+            if is_old and not is_of_one_pod:
+                return
+            if is_old or not (count(status.get("totalBytes")) or status.get("startTime")):
+                phase, status = Phase.PRESENT, {}
         if phase is Phase.FAILED:
             error = error or text(status.get("kubeletReason")) or "the pull failed"
         yield pull_in_status(status, replace(pull, error=error), phase)

@@ -58,15 +58,13 @@ async def follow(
     on_pull: Callable[[PullState], None],
     on_note: Callable[[str], None],
     timeout_s: float,
-    is_plain: bool = False,
 ) -> None:
     """Pass on the state of a pull after each message, until the server ends the stream cleanly.
 
     A clean end is a WebSocket closed with status 1000 or none, or the end of a plain response's
     body. The first message that is not a report is noted, others are skipped. ``timeout_s`` applies
     to the connection, and again to the head of the response. After that a server may be silent
-    forever. With ``is_plain``, no WebSocket is requested, as an API server's proxy accepts no plain
-    response to an upgrade request.
+    forever.
 
     Raises:
         UpgradeRefused: the response was neither 101 nor 200; 404 and 405 mean that the server
@@ -77,8 +75,7 @@ async def follow(
     connection = await dial(target, timeout_s=timeout_s)
     try:
         handshake = ClientHandshake()
-        headers = [("Accept", "application/json")] if is_plain else handshake.headers
-        exchange = Exchange(connection, target, "GET", headers)
+        exchange = Exchange(connection, target, "GET", handshake.headers)
         response = await exchange.request(timeout_s=timeout_s)
         if response.status_code == HTTPStatus.SWITCHING_PROTOCOLS:
             handshake.check(response)

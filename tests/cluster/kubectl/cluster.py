@@ -41,16 +41,15 @@ class Cluster:
     """The contents of the cluster, and the requests it has received.
 
     Attributes:
-        pulls: the agent's successive lists; the last one is repeated.
-        watches, streams: the response to each watch of ``imagepulls``, or of a pod.
+        pulls: the agent's successive lists, or a status and its body; the last one is repeated.
+        watches: the response to each watch of ``imagepulls``.
         refusals: the next answers of the agent, in place of all others.
         users: the users whose requests reached the agent.
     """
 
     api: ApiServer
-    pulls: list[list[Document]] = field(default_factory=list)
+    pulls: list[list[Document] | tuple[int, Document]] = field(default_factory=list)
     watches: list[Stream] = field(default_factory=list)
-    streams: list[Stream | tuple[int, Document]] = field(default_factory=list)
     refusals: list[tuple[int, bytes]] = field(default_factory=list)
     users: set[str] = field(default_factory=set)
     closed: threading.Event = field(default_factory=threading.Event)
@@ -100,12 +99,6 @@ class Cluster:
             handler.send_document(200, {**document, "resources": [entry]})
         elif self.refusals:
             handler.send(*self.refusals.pop(0))
-        elif request.subresource:
-            script = self.streams.pop(0) if self.streams else Stream([])
-            if isinstance(script, tuple):
-                handler.send_document(*script)
-            else:
-                self._stream(handler, script)
         elif request.verb == "watch":
             self._stream(handler, self.watches.pop(0) if self.watches else _HOLD)
         else:
@@ -114,12 +107,15 @@ class Cluster:
 
     def _list(self, handler: Handler, request: Request) -> None:
         turn = self.pulls.pop(0) if len(self.pulls) > 1 else (self.pulls or [[]])[0]
-        node = request.field_selector.removeprefix("spec.nodeName=")
+        if isinstance(turn, tuple):
+            handler.send_document(*turn)
+            return
+        field, _, value = request.field_selector.removeprefix("spec.").partition("=")
         items = [
-            one
-            for one in turn
-            if request.namespace in ("", one["metadata"]["namespace"])
-            and node in ("", one["spec"]["nodeName"])
+            item
+            for item in turn
+            if request.namespace in ("", item["metadata"]["namespace"])
+            and (not value or item["spec"][field] == value)
         ]
         metadata = {"resourceVersion": "1"}
         handler.send_document(200, {"kind": "ImagePullList", "metadata": metadata, "items": items})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +18,18 @@ from tests.kube.objects import Document, status
 from tests.kube.tokens import Token
 from tests.waiting import wait_until
 
-LAYERS = [f"sha256:{letter * 64}" for letter in "ab"]
 MB = 1_000_000
+GONE = status(503, "error trying to reach service: no endpoints", "ServiceUnavailable")
 
 
-def records(steps: Sequence[int], phase: str = "downloading", **more: Any) -> list[Document]:
-    """Return a stream's records while two layers of 20 MB arrive."""
-    return [
-        {
-            "image": "shop/web:1",
-            "layer": layer,
-            "progress": step * MB,
-            "total": 20 * MB,
-            "phase": phase,
-            **more,
-        }
-        for step in steps
-        for layer in LAYERS
-    ]
+def web(progress: int, namespace: str = "default") -> Document:
+    """Return the pull of the pod "web" when some of its 40 MB have arrived."""
+    phase = "Succeeded" if progress == 40 else "Pulling"
+    return pull("web", phase, progress=progress * MB, total=40 * MB, namespace=namespace)
 
 
-ALL = [*records(range(0, 20, 4)), *records([20], "done")]
+def watch(*progress: int, ending: str = "hold") -> Stream:
+    return Stream([event("MODIFIED", web(step)) for step in progress], 0.1, ending)
 
 
 def asked(cluster: Cluster, part: str) -> list[str]:
@@ -48,70 +38,71 @@ def asked(cluster: Cluster, part: str) -> list[str]:
 
 def test_one_pod(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web", namespace="shop")]
-    cluster.streams = [Stream(ALL, 0.02)]
+    cluster.pulls = [[web(1, "shop"), pull("db", "Failed", namespace="shop")]]
+    cluster.watches = [Stream([event("MODIFIED", web(40, "shop"))], 0.1, "hold")]
     run = plugin.by_kubectl("image-pull-progress", "web", "-nshop", "-c", "app")
     assert run.code == 0
-    assert run.stderr.splitlines()[-1].startswith("shop/web:1 done: 2 layers, 38.1 MiB")
-    wanted = f"{BASE}/watch/namespaces/shop/pods/web/imagepullprogress?container=app"
-    assert asked(cluster, "imagepullprogress")[0] == wanted
+    assert run.stderr.splitlines()[-1].startswith("web:1 done: 1 layer, 38.1 MiB")
+    wanted = f"{BASE}/namespaces/shop/imagepulls?fieldSelector=spec.podName%3Dweb"
+    assert asked(cluster, "imagepulls")[0] == wanted
+
+
+def test_a_pod_whose_image_is_present(cluster: Cluster, plugin: Plugin) -> None:
+    cluster.pods = [pod("web")]
+    cluster.pulls = [[web(40)]]
+    run = plugin.run("web")
+    assert run.code == 0
+    assert run.stderr == "web:1 started: 1 present\nweb:1 done: 0 B, already present\n"
 
 
 def test_the_namespace_is_that_of_kubectls_context(
     cluster: Cluster, plugin: Plugin, tmp_path: Path
 ) -> None:
     cluster.pods = [pod("web", namespace="shop")]
-    cluster.streams = [Stream(ALL)]
     cluster.pulls = [[pull("web", "Succeeded", namespace="shop", total=5)]]
     plugin.environ["KUBECONFIG"] = str(cluster.kubeconfig(tmp_path, namespace="shop"))
-    assert plugin.run("web").code == 0
-    assert asked(cluster, "/namespaces/shop/pods/web/imagepullprogress")
-    assert plugin.run().code == 0
-    assert asked(cluster, "/namespaces/shop/imagepulls")
+    for words in ((), ("web",)):
+        assert plugin.run(*words).code == 0
+    assert len(asked(cluster, "/namespaces/shop/imagepulls")) >= 2
 
 
 def test_options_of_the_connection_are_handed_on(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    cluster.streams = [Stream(ALL)]
+    cluster.pulls = [[web(40)]]
     cluster.permit("jane", "", "pods")
     cluster.permit("jane", GROUP, "*")
     kubeconfig = plugin.environ.pop("KUBECONFIG")
     run = plugin.run("web", "--kubeconfig", kubeconfig, "--as=jane", "--context", "x")
-    assert (run.code, cluster.streams) == (0, [])
+    assert run.code == 0
     assert cluster.users == {"jane"}
 
 
-def test_a_stream_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
+def test_a_watch_that_breaks_goes_on(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    cluster.streams = [
-        Stream(records([4, 8, 12]), 0.05, "cut"),
-        (503, status(503, "the server is currently unable to handle it", "ServiceUnavailable")),
-        Stream([*records([12, 16]), *records([20], "done")], 0.05),
-    ]
+    cluster.watches = [watch(8, 16, ending="cut"), watch(40)]
+    cluster.pulls = [[web(4)], (503, GONE), [web(24)]]
     run = plugin.run("web", "--progress=json", "--interval=0.05")
     assert run.code == 0
     assert "the connection to the cluster broke off; connecting again" in run.stderr
-    shares = [each["percent"] for each in run.objects if "percent" in each]
+    shares = [record["percent"] for record in run.objects if "percent" in record]
     assert shares == sorted(shares)
     assert shares[-1] == 100
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_cluster_that_stays_away_ends_it(
-    cluster: Cluster, plugin: Plugin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_that_stays_away_ends_it(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    gone = status(503, "error trying to reach service: no endpoints", "ServiceUnavailable")
-    cluster.streams = [Stream(records([4]), ending="cut"), *[(503, gone)] * 9]
+    cluster.watches = [watch(4, ending="cut")]
+    cluster.pulls = [[web(1)], *[(503, GONE)] * 9]
     run = plugin.run("web")
     assert run.code == 1
     assert "the agent is installed but does not answer: error trying to reach" in run.stderr
-    assert len(asked(cluster, "imagepullprogress")) == 7
+    assert len(asked(cluster, "imagepulls?fieldSelector=spec.podName%3Dweb")) == 8
 
 
 def test_a_failed_pull(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    failed = {"image": "shop/web:1", "progress": 0, "total": 0, "error": "no such\x1b[2J host"}
-    cluster.streams = [Stream([failed])]
+    cluster.pulls = [[pull("web", "Failed", image="shop/web:1", error="no such\x1b[2J host")]]
     run = plugin.run("web")
     assert run.code == 1
     assert 'the pull of "shop/web:1" failed: no such' in run.stderr
@@ -240,16 +231,17 @@ def test_nothing_is_pulled(cluster: Cluster, plugin: Plugin) -> None:
 
 def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web", node="")]
-    cluster.streams = [Stream(ALL)]
-    process = plugin.start("web", "-f")
+    cluster.pulls = [[web(1)]]
+    cluster.watches = [watch(40)]
+    process = plugin.start("web", "-f", "--progress", "plain")
     wait_until(lambda: len(asked(cluster, "/pods/web")) > 2)
     cluster.pods = [pod("web")]
-    wait_until(lambda: len(asked(cluster, "imagepullprogress")) > 1)
+    assert process.stderr is not None
+    assert any("web:1 done: 1 layer" in line for line in process.stderr)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    _, rest = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "shop/web:1 done: 2 layers" in stderr
-    assert stderr.endswith("stopped watching; the pulls go on\n")
+    assert rest.endswith("stopped watching; the pulls go on\n")
 
 
 # What is refused
@@ -263,7 +255,7 @@ def test_a_pod_without_a_node_is_waited_for(cluster: Cluster, plugin: Plugin) ->
         (
             ["web", "--as=jane"],
             {},
-            'User "jane" cannot watch resource "pods/imagepullprogress"',
+            'User "jane" cannot list resource "imagepulls"',
             "kubectl create rolebinding pycrictl-imagepulls-view-jane"
             " --clusterrole=pycrictl-imagepulls-view --user=jane --namespace=default\n",
         ),
@@ -343,8 +335,7 @@ def test_kubectl_is_not_installed(plugin: Plugin) -> None:
 @pytest.mark.parametrize("words", [("web",), ("-A",)])
 def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> None:
     cluster.pods = [pod("web")]
-    cluster.streams = [Stream(records([4]), ending="hold")]
-    cluster.pulls = [[pull("web", total=5, progress=1)]]
+    cluster.pulls = [[web(1)]]
     process = plugin.start(*words)
     wait_until(lambda: bool(asked(cluster, "watch")))
     wait_until(lambda: not list(plugin.runtime.iterdir()))
@@ -357,9 +348,9 @@ def test_ctrl_c(cluster: Cluster, plugin: Plugin, words: tuple[str, ...]) -> Non
 
 def test_killed(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    cluster.pulls = [[web(1)]]
     process = plugin.start("web")
-    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     assert len(plugin.proxies()) == 1
     process.kill()
     process.communicate(timeout=60)
@@ -369,9 +360,9 @@ def test_killed(cluster: Cluster, plugin: Plugin) -> None:
 
 def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
     cluster.pods = [pod("web")]
-    cluster.streams = [Stream(records([4]), ending="hold"), Stream(ALL)]
+    cluster.pulls = [[web(1)], [web(40)]]
     process = plugin.start("web")
-    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     (proxy,) = plugin.proxies()
     os.kill(proxy, signal.SIGKILL)
     _, stderr = process.communicate(timeout=60)
@@ -382,9 +373,9 @@ def test_kubectl_is_killed(cluster: Cluster, plugin: Plugin) -> None:
 def test_nobody_else_gets_through_the_proxy(cluster: Cluster, plugin: Plugin) -> None:
     """The proxy's socket must give access to the agent's API only."""
     cluster.pods = [pod("web")]
-    cluster.streams = [Stream(records([4]), ending="hold")]
+    cluster.pulls = [[web(1)]]
     process = plugin.start("web")
-    wait_until(lambda: bool(asked(cluster, "imagepullprogress")))
+    wait_until(lambda: bool(asked(cluster, "watch")))
     ways = Path(f"/proc/{process.pid}/fd").iterdir()
     (socket,) = (one for one in ways if str(one.readlink()).endswith("/s (deleted)"))
     answer = _get(str(socket), "/api/v1/namespaces/default/secrets")

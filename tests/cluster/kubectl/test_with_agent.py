@@ -63,7 +63,7 @@ def test_the_role_of_the_manifests_is_enough(
     role = one(build("base", run_folder), "ClusterRole", VIEW_ROLE)
     standing_cluster.api.grants.append(Grant("jane", role["rules"], "default"))
     assert jane.run().code == 0
-    assert "the agent answers: " in jane.run("web").stderr
+    assert jane.run("web").code == 0
     assert "forbidden" in jane.run("-A").stderr
 
 
