@@ -167,7 +167,7 @@ def test_a_client_with_a_network_of_its_own(
     first = first_line(watcher)
     lab.registry.limit(None)
     text, told = watcher.communicate()
-    assert watcher.returncode == 0
+    assert watcher.returncode == 0, told
     assert pull.result().image_ref
     layers = final_layers(records(first + text))
     assert [f"own{source}" in image for image, _ in layers] == [True] * 3
