@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from pycrictl.base import noderoot
+
+_START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 
 
 def file_of(pid: int | str, name: str) -> Path:
@@ -28,6 +31,16 @@ def environ_of(pid: int) -> dict[str, str]:
     """Return the environment with which a process was started; only root sees that of others."""
     pairs = (word.partition("=") for word in _read(pid, "environ").split("\0"))
     return {name: value for name, has_value, value in pairs if has_value}
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None if it does not exist."""
+    try:
+        stat = file_of(pid, "stat").read_bytes()
+    except OSError:
+        return None
+    # The name is in parentheses and may itself contain parentheses and spaces.
+    return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
 
 
 def flags_in(words: Sequence[str]) -> dict[str, str]:

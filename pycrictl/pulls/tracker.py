@@ -144,6 +144,10 @@ class Tracker:
         if not self.wanted([pull]):
             return
         name = pull.name
+        before = self.pulls.get(name)
+        if pull.layers and before is not None:
+            if before.is_over and pull.began_s > before.began_s:
+                self.forget(name)  # the remains of an earlier pull
         tracked = self._tracked.get(name)
         pull = self._fit(pull, tracked.layers if tracked is not None else {})
         if not pull.layers:
@@ -154,9 +158,9 @@ class Tracker:
         self.pulls[name] = pull
         if pull.sums.count:
             tracked.given_at = now
-        layers, before = {}, tracked.layers
+        layers, layers_known = {}, tracked.layers
         for layer in pull.layers:
-            known = layers[layer.name] = before.get(layer.name) or _Layer(
+            known = layers[layer.name] = layers_known.get(layer.name) or _Layer(
                 _key(pull, layer), layer, now, now, layer
             )
             known.report(layer, now)

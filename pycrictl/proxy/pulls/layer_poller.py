@@ -53,7 +53,8 @@ class _RuntimeWatch:
         for name in forgotten:
             self.tracker.forget(name)
         now = time.monotonic()
-        result = self.watcher.poll(self.tracker, now)
+        result = self.watcher.poll(now)
+        result.apply_to(self.tracker, now)
         for name in forgotten - {pull.image for pull in result.active}:
             self.tracker.forget(name)  # an earlier pull had ended since the last poll
         return result, dict(self.tracker.view(now, time.time()).pulls)

@@ -37,8 +37,7 @@ from pycrictl.base.units import format_bytes, quote
 from pycrictl.pulls.archives import archive
 from pycrictl.pulls.archives.archive import DockerImage, Member, Root
 from pycrictl.pulls.state import LayerState, Phase, PullState
-from pycrictl.runtime.containerd import own_leases
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message
+from pycrictl.runtime.containerd.grpc_client import ContainerdClient, as_message, is_abandoned
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     Descriptor,
@@ -147,8 +146,7 @@ class Load:
         with suppress(ArchiveError):
             names = (name for image in archive.listed(self._lists) for name in image.names)
             self._title = next(names, self._title)
-        labels = {own_leases.LOAD_LABEL: self._title}
-        return own_leases.create(self._client, own_leases.LOAD_PREFIX, labels)
+        return self._client.create_load(self._title)
 
     # The files of the archive
 
@@ -359,16 +357,14 @@ class Load:
     def _abandon(self) -> None:
         """Have containerd collect all that this load has written."""
         with suppress(PycrictlError):
-            own_leases.delete(self._client, self._lease, sync=True)
+            self._client.delete_lease(self._lease, sync=True)
 
     def _finish(self) -> None:
         """Delete the lease, and those of interrupted loads which this one has completed."""
         leases = [lease.id for lease in self._client.leases()]
-        abandoned = [
-            name for name in leases if own_leases.is_abandoned(name, own_leases.LOAD_PREFIX)
-        ]
+        abandoned = [name for name in leases if is_abandoned(name)]
         held = self._client.resources([self._lease, *abandoned])
         own = {resource.id for resource in held[self._lease]}
         for lease, resources in held.items():
             if lease == self._lease or not own.isdisjoint(blob.id for blob in resources):
-                own_leases.delete(self._client, lease)
+                self._client.delete_lease(lease)

@@ -209,7 +209,9 @@ class PullDisplay:
         if self._watcher is None:
             return
         try:
-            result = self._watcher.poll(self._tracker, time.monotonic())
+            now = time.monotonic()
+            result = self._watcher.poll(now)
+            result.apply_to(self._tracker, now)
         except PycrictlError as exc:
             self._watcher = None
             self._sink.note(f"the progress can no longer be shown: {exc.message}")

@@ -33,14 +33,14 @@ from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.layers import STEP_BYTES, Ingest, Layers, Snapshot, StoreState
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners, Names
 from pycrictl.pulls.state import STALLED_S, Phase, PullState
-from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.daemon import Arrivals, CurrentDaemon, arrivals
-from pycrictl.runtime.containerd.grpc_client import ContainerdClient, Documents, seconds
-from pycrictl.runtime.containerd.own_leases import (
+from pycrictl.runtime.containerd.grpc_client import (
     EXPIRY_LABEL,
     LOAD_LABEL,
-    LOAD_PREFIX,
+    ContainerdClient,
+    Documents,
     is_abandoned,
+    seconds,
 )
 from pycrictl.runtime.containerd.store import (
     Document,
@@ -142,14 +142,10 @@ class _LeasePull:
             arriving=arriving,
         )
 
-    def is_ready(self, now: float) -> bool:
-        """Return whether its layers can be reported under a name and in the right phases."""
-        return bool(self.image) and (self.is_placed or now >= self.late_at)
-
 
 @dataclass(eq=False)
 class ContentWatcher:
-    """Polls a containerd and feeds a tracker with every layer of every running pull.
+    """Polls a containerd for every layer of every running pull.
 
     ``snapshotter`` is assumed until a pull shows which one it unpacks to;
     ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
@@ -209,8 +205,8 @@ class ContentWatcher:
                 layer.extracted_total = layer.extracted = sum(usage or 0 for usage in usages)
         return replace(pull.state(), digest=images[0].target.digest)
 
-    def poll(self, tracker: Tracker, now: float, *, wall_s: float | None = None) -> PollResult:
-        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
+    def poll(self, now: float, *, wall_s: float | None = None) -> PollResult:
+        """Return all pulls with their layers; ``now`` is the time of a monotonic clock."""
         wall_s = time.time() if wall_s is None else wall_s
         try:
             self._daemon.refresh()
@@ -221,7 +217,7 @@ class ContentWatcher:
                 if (lease.labels.keys() == {EXPIRY_LABEL} or _is_load(lease))
                 and not self._daemon.is_outlived(created_at(lease))
             }
-            self._end_others(running.keys(), leases.keys(), tracker, now)
+            self._end_others(running.keys(), leases.keys())
             for lease_id, lease in running.items():
                 if lease_id not in self._pulls:
                     began_s, image = created_at(lease), lease.labels.get(LOAD_LABEL, "")
@@ -229,7 +225,7 @@ class ContentWatcher:
                     pull = _LeasePull(lease_id, began_s, self.snapshotter, layers, image)
                     self._pulls[lease_id] = pull
             if self._pulls:
-                self._poll_pulls(tracker, now, wall_s)
+                self._poll_pulls(now, wall_s)
         except PycrictlError:
             self._daemon.look_again()
             raise
@@ -238,7 +234,7 @@ class ContentWatcher:
 
     # Running pulls
 
-    def _poll_pulls(self, tracker: Tracker, now: float, wall_s: float) -> None:
+    def _poll_pulls(self, now: float, wall_s: float) -> None:
         # This order loses no layer between two responses: an ingest that has vanished is a blob by
         # the time its lease is listed.
         statuses = self.client.statuses()
@@ -254,24 +250,18 @@ class ContentWatcher:
         for pull in self._pulls.values():
             if pull.lease_id in held:
                 pull.snapshotter = held[pull.lease_id].snapshotter or pull.snapshotter
-                had_name = bool(pull.image)
                 self._identify(pull, held[pull.lease_id].blobs, now)
-                if pull.image and not had_name:
-                    names = [pull.image for pull in self._pulls.values()]
-                    if names.count(pull.image) == 1:
-                        tracker.forget(pull.image)  # drop the remains of an earlier pull
                 self._follow(pull, stores, now, wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
         self._measure_arrivals(now)  # of what was just found, as why looks only once
         for pull in self._pulls.values():
             if pull.lease_id in held:
-                is_shown = self._is_shown(pull, held[pull.lease_id], wall_s)
                 pull.shown = None
-                if is_shown:
-                    pull.shown = pull.state(self._quiet_s(now), self._arriving_for(pull))
-                if pull.shown is not None and pull.is_ready(now):
-                    tracker.apply(pull.shown, now=now)
+                if self._is_shown(pull, held[pull.lease_id], wall_s):
+                    shown = pull.state(self._quiet_s(now), self._arriving_for(pull))
+                    is_ready = pull.image and (pull.is_placed or now >= pull.late_at)
+                    pull.shown = shown if is_ready else replace(shown, layers=())
 
     def _measure_arrivals(self, now: float) -> None:
         """Ask the kernel what arrives, while containerd shows less than it knows."""
@@ -450,19 +440,12 @@ class ContentWatcher:
 
     # Ended pulls
 
-    def _end_others(
-        self,
-        running_ids: Set[str],
-        lease_ids: Set[str],
-        tracker: Tracker,
-        now: float,
-    ) -> None:
+    def _end_others(self, running_ids: Set[str], lease_ids: Set[str]) -> None:
         for lease_id in self._pulls.keys() - running_ids:
             pull, is_there = self._pulls[lease_id], lease_id in lease_ids
             reason = "containerd was restarted during the pull" if is_there else _NO_IMAGE
             if pull.shown is not None:
-                self._ended.append(ended := self._end(pull, reason))
-                tracker.apply(ended, now=now)
+                self._ended.append(self._end(pull, reason))
             del self._pulls[lease_id]
             for other in self._pulls.values():  # its lease may have held their layers
                 other.recheck_at = -math.inf
@@ -526,7 +509,7 @@ def _add_ingests(
 
 def _is_load(lease: leases_pb2.Lease) -> bool:
     """Return whether a lease is that of a running load (``pulls.archives.loading``)."""
-    return LOAD_LABEL in lease.labels and not is_abandoned(lease.id, LOAD_PREFIX)
+    return LOAD_LABEL in lease.labels and not is_abandoned(lease.id)
 
 
 def created_at(lease: leases_pb2.Lease) -> float:

@@ -283,6 +283,11 @@ class PollResult(NamedTuple):
     ended: tuple[PullState, ...]
     is_settling: bool = False
 
+    def apply_to(self, tracker: Tracker, now: float) -> None:
+        """Let a tracker have the pulls; it keeps those whose layers are known."""
+        for pull in (*self.ended, *self.active):
+            tracker.apply(pull, now=now)
+
 
 class Sink(Protocol):
     def show(self, view: View) -> None: ...

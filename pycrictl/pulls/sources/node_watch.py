@@ -223,8 +223,8 @@ def watch_runtime(
     endings = Endings(tracker, sink)
     has_seen = False
     while True:
-        result = _poll(watcher, tracker, sink)
-        now = time.monotonic()
+        result, now = _poll(watcher, sink), time.monotonic()
+        result.apply_to(tracker, now)
         if causes is not None:
             result = causes.add(result, tracker, now)
         view = tracker.view(now, time.time())
@@ -247,17 +247,17 @@ def watch_runtime(
         time.sleep(pace.interval_s)
 
 
-def _poll(watcher: ContentWatcher | CrioWatcher, tracker: Tracker, sink: Sink) -> PollResult:
+def _poll(watcher: ContentWatcher | CrioWatcher, sink: Sink) -> PollResult:
     has_noted = False
     for pause_s in REOPEN_PAUSES_S:
         try:
-            return watcher.poll(tracker, time.monotonic())
+            return watcher.poll(time.monotonic())
         except (Unavailable, ConnectError, DeadlineExceeded) as exc:
             if not has_noted:
                 sink.note(f"{exc.message}; waiting for it")
                 has_noted = True
             time.sleep(pause_s)
-    return watcher.poll(tracker, time.monotonic())
+    return watcher.poll(time.monotonic())
 
 
 # What a runtime is watched by
@@ -347,9 +347,10 @@ class ContainerdPulls:
     def poll(self, references: Sequence[str]) -> dict[str, PullState]:
         """Return the pulls by the reference that each is for, or else by name."""
         now = time.monotonic()
-        active = self._watcher.poll(self._tracker, now).active
+        result = self._watcher.poll(now)
+        result.apply_to(self._tracker, now)
         view = self._tracker.view(now, time.time())
-        shown = [view.pulls.get(pull.image, pull) for pull in active]
+        shown = [view.pulls.get(pull.image, pull) for pull in result.active]
         self.is_measured = all(pull.sums.rate for pull in shown)
         by_reference: dict[str, PullState] = {}
         for pull in shown:

@@ -26,7 +26,7 @@ import tomli
 from pycrictl.base import noderoot, processes
 from pycrictl.base.errors import PycrictlError
 from pycrictl.base.foreign import mapping, text, texts
-from pycrictl.base.processes import file_of, name_of
+from pycrictl.base.processes import file_of, name_of, start_ticks
 from pycrictl.base.tcp_sockets import ESTABLISHED, LISTEN, TcpSocket, tcp_sockets
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 
@@ -154,7 +154,6 @@ def _matches(folder: Path, pattern: str) -> list[Path]:
     return []
 
 
-_START_TIME_FIELD: Final = 22 - 3  # of /proc/PID/stat (proc(5)), counted after the program's name
 _CLOCK_SLACK_S: Final = 0.05
 """Processes' start times are rounded to ticks of 10 ms, and calculated from two clocks."""
 
@@ -191,11 +190,6 @@ def find_daemon(client: ContainerdClient) -> Daemon | None:
         return None
     booted_s = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     started_s = booted_s + ticks / os.sysconf("SC_CLK_TCK")
-    if listener_pid(client.endpoint) == pid:
-        # Process times count from boot, and the clock may have been set since: forward by minutes
-        # if the machine was paused. The socket's time was taken from the clock back then, as were
-        # the times in containerd's stores.
-        started_s = min(started_s, _socket_made_s(client.endpoint))
     return Daemon(pid, ticks, started_s)
 
 
@@ -270,16 +264,6 @@ def runtime_pid(endpoint: str, program: str) -> int:
     pids = [int(entry.name) for entry in file_of("", "").iterdir() if entry.name.isdecimal()]
     running = [pid for pid in pids if name_of(pid) == program and noderoot.is_nodes_own(pid)]
     return running[0] if len(running) == 1 else 0
-
-
-def start_ticks(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot; None if it does not exist."""
-    try:
-        stat = file_of(pid, "stat").read_bytes()
-    except OSError:
-        return None
-    # The name is in parentheses and may itself contain parentheses and spaces.
-    return int(stat[stat.rfind(b")") + 2 :].split()[_START_TIME_FIELD])
 
 
 def _own_pid_namespace() -> int:

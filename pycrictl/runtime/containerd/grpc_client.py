@@ -5,9 +5,11 @@ Every call is synchronous and names its namespace (kubelet's images live in ``k8
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -32,6 +34,7 @@ from pycrictl.base.errors import (
     RemoteProtocolError,
     Unimplemented,
 )
+from pycrictl.base.processes import start_ticks
 from pycrictl.runtime.containerd.store import (
     DOCUMENT_LIMIT_BYTES,
     Descriptor,
@@ -42,6 +45,11 @@ from pycrictl.runtime.containerd.store import (
 from pycrictl.runtime.cri.calls.channel import GrpcCall, GrpcChannel, unix
 from pycrictl.runtime.cri.calls.errmap import to_error
 
+EXPIRY_LABEL: Final = "containerd.io/gc.expire"
+LOAD_LABEL: Final = "pycrictl.io/load"
+"""On the lease of a load: its name for those who watch it."""
+
+_LOAD_PREFIX: Final = "pycrictl-load-"
 _KEPT: Final = 256
 _IMAGE_LABELS: Final = {"io.cri-containerd.image": "managed"}
 _PART_BYTES: Final = 512 * 1024
@@ -202,6 +210,22 @@ class ContainerdClient:
                 by_lease[lease_id] = next(answers).resources
         return by_lease
 
+    def create_load(self, title: str) -> str:
+        """Create the lease of a load of this process, and return its ID.
+
+        What it holds is kept until it is deleted. The ID names the process, so that the remains of
+        a killed one can be recognized; containerd itself removes them after a day.
+        """
+        name = f"{_LOAD_PREFIX}{os.getpid()}-{start_ticks(os.getpid())}"
+        expiry = (datetime.now(UTC) + timedelta(days=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self.call("Leases.Create", id=name, labels={EXPIRY_LABEL: expiry, LOAD_LABEL: title})
+        return name
+
+    def delete_lease(self, name: str, *, sync: bool = False) -> None:
+        """Delete a lease; with ``sync``, return once what it alone held has been collected."""
+        with suppress(NotFound):
+            self.call("Leases.Delete", id=name, sync=sync)
+
     # Snapshots
 
     def snapshots(self, snapshotter: str, names: Iterable[str]) -> dict[str, snapshots_pb2.Info]:
@@ -292,3 +316,11 @@ class Documents:
         except Invalid:  # out of range: the blob is shorter than in its manifest
             return 0
         return unpacked_estimate(trailer or b"", compressed_bytes) or 0
+
+
+def is_abandoned(lease_id: str) -> bool:
+    """Return whether a lease is that of a load whose process has ended."""
+    if not lease_id.startswith(_LOAD_PREFIX):
+        return False
+    pid, _, ticks = lease_id.removeprefix(_LOAD_PREFIX).partition("-")
+    return pid.isdecimal() and str(start_ticks(int(pid))) != ticks

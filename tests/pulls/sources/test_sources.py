@@ -81,7 +81,7 @@ def test_layers_without_bytes_of_many_pulls(
             made.download(layer, 0, at_s=time.time() - 4)
     tracker = Tracker()
     with CriClient(fake.path, timeout_s=5) as client:
-        open_watcher(client).poll(tracker, 10.0)
+        open_watcher(client).poll(10.0).apply_to(tracker, 10.0)
     assert {layer.phase for layer in layers(tracker.view(10.0))} == {phase}
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -70,28 +69,6 @@ def test_the_listener_of_the_socket(
         client.endpoint = f"unix://{path}"
         daemon = find_daemon(client)
         assert (daemon is not None and daemon.pid == listener.pid) is is_found
-    finally:
-        listener.close()
-
-
-@pytest.mark.parametrize("set_by_s", [-600.0, 0.0, 600.0])
-def test_a_clock_that_was_set_since_does_not_make_a_daemon_younger(
-    client: ContainerdClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_s: float
-) -> None:
-    path = tmp_path / "other.sock"
-    listener = Listener(path, "containerd")
-    try:
-        lease_created_s = time.time() + 0.1
-        clocks = SimpleNamespace(
-            time=lambda: time.time() + set_by_s,
-            clock_gettime=time.clock_gettime,
-            CLOCK_BOOTTIME=time.CLOCK_BOOTTIME,
-        )
-        monkeypatch.setattr("pycrictl.runtime.containerd.daemon.time", clocks)
-        client.endpoint = f"unix://{path}"
-        daemon = find_daemon(client)
-        assert daemon is not None
-        assert daemon.started_s < lease_created_s
     finally:
         listener.close()
 

@@ -31,7 +31,8 @@ class Watch:
         self.shares: dict[str, list[float]] = {}
 
     def poll(self, at_s: float, wall_s: float | None = None) -> PollResult:
-        result = self.watcher.poll(self.tracker, at_s, wall_s=wall_s)
+        result = self.watcher.poll(at_s, wall_s=wall_s)
+        result.apply_to(self.tracker, at_s)
         view = self.tracker.view(at_s, time.time() if wall_s is None else wall_s)
         self.items = {
             (name, layer.name): layer for name, pull in view.pulls.items() for layer in pull.layers

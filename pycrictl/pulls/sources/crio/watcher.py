@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -38,7 +38,6 @@ from pycrictl.pulls.sources.crio.files import (
 from pycrictl.pulls.sources.endings import PollResult
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import PullState
-from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.containerd.store import Manifest
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.runtime.cri.lists import fetch
@@ -132,8 +131,8 @@ class CrioWatcher:
     def check(self) -> None:
         self._find_folders(self.process.find(), time.time())
 
-    def poll(self, tracker: Tracker, now: float) -> PollResult:
-        """Report every layer of all pulls to ``tracker``, whose time is ``now``."""
+    def poll(self, now: float) -> PollResult:
+        """Return all pulls with their layers; ``now`` is the time of a monotonic clock."""
         wall_s = time.time()
         owner = self.process.find()
         self._find_folders(owner, wall_s)
@@ -142,10 +141,10 @@ class CrioWatcher:
             blobs = files.read_folder(pull.folder, pull.open_numbers)
             is_orphan = owner.pid != pull.owner.pid
             if blobs is None or is_orphan:
-                ended.append(self._end(pull, tracker, now, wall_s, is_orphan=is_orphan))
+                ended.append(self._end(pull, wall_s, is_orphan=is_orphan))
                 continue
             if not pull.image:
-                self._assign_name(pull, tracker, wall_s)
+                self._assign_name(pull, wall_s)
             is_known = pull.inquiry is None or pull.inquiry.are_complete
             if pull.layers is None and pull.image and is_known:
                 pull.layers = FileLayers(pull.manifest.layers if pull.manifest else None)
@@ -153,9 +152,7 @@ class CrioWatcher:
                 pull.layers.update(blobs, owner.storage.layers(), wall_s)
                 if self.owners is not None and not pull.pods:
                     pull.pods = self.owners.pods_of(pull.image)
-                tracker.apply(pull.state(), now=now)
-        pulls = self._pulls.values()
-        active = tuple(replace(pull.state(), began_s=pull.started_s) for pull in pulls)
+        active = tuple(pull.state() for pull in self._pulls.values())
         return PollResult(active, tuple(ended))
 
     def _find_folders(self, owner: Downloader, wall_s: float) -> None:
@@ -170,7 +167,7 @@ class CrioWatcher:
                     self._pulls[folder] = PullFolder(folder, owner, wall_s, images)
                 self._pulls[folder].open_numbers |= numbers
 
-    def _assign_name(self, pull: PullFolder, tracker: Tracker, wall_s: float) -> None:
+    def _assign_name(self, pull: PullFolder, wall_s: float) -> None:
         nameless = sum(not other.image for other in self._pulls.values())
         candidates = self._candidates(pull, wall_s)
         if len(candidates) == nameless == 1:
@@ -184,8 +181,6 @@ class CrioWatcher:
             self._unnamed += 1
             pull.is_unknown = True
             pull.image = f"unknown image ({self._unnamed})"
-        if pull.image:
-            tracker.forget(pull.image)  # drop the remains of an earlier attempt
 
     def _candidates(self, pull: PullFolder, wall_s: float) -> list[Expected]:
         """Return the images that ``pull`` may be for, or else those that pods wait for."""
@@ -213,9 +208,7 @@ class CrioWatcher:
             candidates = [Expected(item, 0.0) for item in wanted]
         return candidates
 
-    def _end(
-        self, pull: PullFolder, tracker: Tracker, now: float, wall_s: float, *, is_orphan: bool
-    ) -> PullState:
+    def _end(self, pull: PullFolder, wall_s: float, *, is_orphan: bool) -> PullState:
         del self._pulls[pull.folder]
         layers = pull.layers or FileLayers(None)
         layers.update((), pull.owner.storage.layers(), wall_s)
@@ -226,8 +219,6 @@ class CrioWatcher:
             there = len(layers) - len(layers.unsettled)
             what = f" ({there} of {plural(len(layers), 'layer')} seen complete)" if layers else ""
             pull.error = f"{reason} without an image{what}"
-        if pull.image:
-            tracker.apply(pull.state(), now=now)
         return pull.state()
 
 

@@ -72,7 +72,8 @@ class Bench:
 
     def poll(self) -> PollResult:
         now = time.monotonic()
-        result = self.watcher.poll(self.tracker, now)
+        result = self.watcher.poll(now)
+        result.apply_to(self.tracker, now)
         self.view = self.tracker.view(now)
         return result
 
