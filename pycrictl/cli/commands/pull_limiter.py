@@ -12,13 +12,14 @@ import typer
 from pycrictl.base import noderoot
 from pycrictl.base.config import socket_path
 from pycrictl.base.errors import ConfigError, ConnectError, UsageError, reason_of
+from pycrictl.base.foreign import moment
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import list_options, options
 from pycrictl.cli.admin_socket import DEFAULT, AdminSocket
 from pycrictl.cli.context import AppContext
 from pycrictl.diagnosis.error_causes import pull_words
 from pycrictl.proxy import admin
-from pycrictl.proxy.telemetry.history import STATE_FOLDER, newest
+from pycrictl.proxy.telemetry.history import STATE_FOLDER, CallOutcome, newest
 from pycrictl.pulls.sources.endings import cause
 from pycrictl.show import limiter_tables
 from pycrictl.show.formats import Format
@@ -118,9 +119,6 @@ def history(
             "--since", help="Only pulls that ended within the last DURATION, such as 24h."
         ),
     ] = None,
-    image: Annotated[
-        str, typer.Option("--image", metavar="TEXT", help="Only images whose name contains TEXT.")
-    ] = "",
     failed: Annotated[bool, typer.Option("--failed", help="Only failed pulls.")] = False,
 ) -> None:
     """Show the last 10,000 pulls, including those of earlier runs of the proxy.
@@ -136,14 +134,14 @@ def history(
         reason = reason_of(exc)
         raise ConfigError(f"cannot read the history in {quote(folder)}: {reason}") from None
     earliest_s = None if since is None else app.env.wall_clock() - since
-    records = [
-        record
-        for record in records
-        if (earliest_s is None or record.ended_s >= earliest_s)
-        and image in record.image
-        and not (failed and record.outcome.is_good)
-    ]
-    document = {"pulls": [record.document() for record in records]}
+    document = {
+        "pulls": [
+            record
+            for record in records
+            if (earliest_s is None or moment(record["ended"]) >= earliest_s)
+            and not (failed and record["outcome"] in (CallOutcome.PULLED, CallOutcome.PRESENT))
+        ]
+    }
     if chosen.is_table:
         limiter_tables.write_history(document, app.env.stdout)
     else:

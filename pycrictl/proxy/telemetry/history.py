@@ -1,9 +1,8 @@
-"""The last pulls, in files that survive restarts and crashes of the proxy, and their summary.
+"""The last pulls, in files that survive restarts and crashes of the proxy.
 
-Each record is one line of JSON, appended by one write. A line that a crash cut short is skipped,
-and the next record begins on a new line. A full file becomes the older one of two, so at least
-``KEPT`` pulls are kept, in never more than two files. Several processes may write at once, as the
-old and the new one do during a hand-over.
+Each record is one line of JSON, appended by one write. A line that a crash cut short is skipped. A
+full file becomes the older one of two, so at least ``KEPT`` pulls are kept, in never more than two
+files. Several processes may write at once, as the old and the new one do during a hand-over.
 """
 
 from __future__ import annotations
@@ -11,16 +10,16 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import stat
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pycrictl.base.foreign import count, flag, mapping, moment, number, parse, strict, text
+from pycrictl.base.foreign import mapping, parse
 from pycrictl.base.units import format_moment
 from pycrictl.proxy.pulls.book import CallState, PullCall
 
@@ -32,7 +31,12 @@ _OLDER: Final = "pulls.1.jsonl"
 FILE_BYTES: Final = KEPT * 1024
 """The size at which a file is full: a record takes 300 to 500 bytes, and rarely more than 1 KiB."""
 
-_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_KEYS: Final = frozenset(
+    "ended image pod outcome cause waitedSeconds pulledSeconds gotBytes reusedBytes attempts joined"
+    " bytesPerSecond".split()
+)
+"""What a line must have to be shown."""
+
 _MAX_NAME_CHARS: Final = 512
 _MAX_CAUSE_CHARS: Final = 300
 
@@ -80,7 +84,7 @@ class PullRecord:
     size_bytes: int | None = None
 
     @classmethod
-    def of(cls, call: PullCall, *, wall_s: float) -> PullRecord:
+    def of(cls, call: PullCall) -> PullRecord:
         began = call.started
         waited_until = call.ended if began is None else max(began, call.asked)
         if call.end is CallState.LEFT:
@@ -92,7 +96,7 @@ class PullRecord:
         else:
             outcome = CallOutcome.PULLED if call.pull.takes_slot else CallOutcome.PRESENT
         return cls(
-            ended_s=wall_s,
+            ended_s=time.time(),
             image=call.reference[:_MAX_NAME_CHARS],
             pod="" if call.pod is None else str(call.pod)[:_MAX_NAME_CHARS],
             outcome=outcome,
@@ -105,106 +109,61 @@ class PullRecord:
             digest=call.image_id,
         )
 
-    @property
-    def rate(self) -> float | None:
-        return self.got_bytes / self.pulled_s if self.got_bytes and self.pulled_s else None
-
     def document(self) -> dict[str, Any]:
         """Return the record as JSON: times in RFC 3339, durations in seconds, null if unknown."""
-        values = {key: getattr(self, name) for key, (name, *_) in _FIELDS.items()}
         return {
-            **{key: None if value == "" else value for key, value in values.items()},
             "ended": format_moment(self.ended_s, "milliseconds"),
+            "image": self.image,
+            "digest": self.digest or None,
+            "pod": self.pod or None,
             "outcome": self.outcome.value,
-            "bytesPerSecond": None if self.rate is None else round(self.rate),
+            "code": self.code or None,
+            "cause": self.cause or None,
+            "waitedSeconds": self.waited_s,
+            "pulledSeconds": self.pulled_s,
+            "gotBytes": self.got_bytes,
+            "reusedBytes": self.reused_bytes,
+            "extractedBytes": self.extracted_bytes,
+            "sizeBytes": self.size_bytes,
+            "attempts": self.attempts,
+            "joined": self.is_joined,
+            "bytesPerSecond": (
+                round(self.got_bytes / self.pulled_s) if self.got_bytes and self.pulled_s else None
+            ),
         }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> PullRecord:
-        """Return the record from the JSON of ``document``; raise ValueError for anything else."""
-        fields_read: dict[str, Any] = {}
-        for key, (name, read, empty) in _FIELDS.items():
-            value = strict(document.get(key), read)
-            fields_read[name] = empty if value is None else value
-        fields_read["ended_s"] = moment(fields_read["ended_s"])
-        fields_read["outcome"] = CallOutcome(fields_read["outcome"])
-        if not fields_read["ended_s"] or None in (fields_read["waited_s"], fields_read["pulled_s"]):
-            raise ValueError("not the record of a pull")
-        return cls(**fields_read)
 
 
 def append(folder: Path, record: PullRecord, *, file_bytes: int = FILE_BYTES) -> None:
     """Append a record to the history in a folder, which is created if need be."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    line = json.dumps(record.document(), separators=(",", ":")).encode() + b"\n"
-    descriptor = _opened(folder, file_bytes)
+    # A line begins with its separator, so that one that was cut short costs nothing else.
+    line = b"\n" + json.dumps(record.document(), separators=(",", ":")).encode()
+    path = folder / NAME
+    lock = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        size_bytes = os.fstat(descriptor).st_size
-        if size_bytes and os.pread(descriptor, 1, size_bytes - 1) != b"\n":
-            line = b"\n" + line
-        os.write(descriptor, line)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with suppress(FileNotFoundError):
+            if path.lstat().st_size >= file_bytes:
+                path.rename(folder / _OLDER)
+        with open(path, "ab", opener=_open) as file:
+            file.write(line)
     finally:
-        os.close(descriptor)
+        os.close(lock)
 
 
-def newest(folder: Path, *, kept: int = KEPT) -> list[PullRecord]:
-    """Return the last records, the oldest first; none if there is no history."""
+def newest(folder: Path, *, kept: int = KEPT) -> list[dict[str, Any]]:
+    """Return the documents of the last records, the oldest first; none if there is no history."""
     return list(deque(_read(folder), maxlen=kept))
 
 
-def _opened(folder: Path, file_bytes: int) -> int:
-    """Open the file to append to and lock it; rotate it first if it is full."""
-    path = folder / NAME
-    while True:
-        descriptor = os.open(path, _FLAGS, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            status = os.fstat(descriptor)
-            # Another process may have replaced the file before it was locked.
-            with suppress(FileNotFoundError):
-                if os.path.samestat(status, path.stat()):
-                    if status.st_size < file_bytes:
-                        return descriptor
-                    path.rename(folder / _OLDER)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
-def _read(folder: Path) -> Iterator[PullRecord]:
+def _read(folder: Path) -> Iterator[dict[str, Any]]:
     for name in (_OLDER, NAME):
-        for line in _lines(folder / name):
-            with suppress(ValueError):
-                yield PullRecord.from_document(mapping(parse(line)))
+        with suppress(FileNotFoundError), open(folder / name, "rb", opener=_open) as file:
+            for line in file.read(2 * FILE_BYTES).splitlines():
+                with suppress(ValueError):
+                    if _KEYS <= (document := mapping(parse(line))).keys():
+                        yield document
 
 
-def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    with os.fdopen(descriptor, "rb") as file:
-        if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            rest = file.read(2 * FILE_BYTES)
-            yield from rest.splitlines()
-
-
-_FIELDS: Final[Mapping[str, tuple[str, Callable[[object], Any], Any]]] = {
-    "ended": ("ended_s", text, ""),
-    "image": ("image", text, ""),
-    "digest": ("digest", text, ""),
-    "pod": ("pod", text, ""),
-    "outcome": ("outcome", text, ""),
-    "code": ("code", text, ""),
-    "cause": ("cause", text, ""),
-    "waitedSeconds": ("waited_s", number, None),
-    "pulledSeconds": ("pulled_s", number, None),
-    "gotBytes": ("got_bytes", count, None),
-    "reusedBytes": ("reused_bytes", count, None),
-    "extractedBytes": ("extracted_bytes", count, None),
-    "sizeBytes": ("size_bytes", count, None),
-    "attempts": ("attempts", count, 0),
-    "joined": ("is_joined", flag, False),
-}
-"""For each JSON key: the field of a record, the function that reads it, the value for null."""
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)

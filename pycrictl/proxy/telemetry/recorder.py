@@ -1,4 +1,4 @@
-"""Makes a record of each finished PullImage call, and keeps records in the history.
+"""Makes a record of each finished PullImage call, and appends it to the history.
 
 None of this delays a response: the bytes of a pull are looked up afterwards, and files are written
 in a thread.
@@ -27,58 +27,67 @@ from pycrictl.proxy.telemetry.history import CallOutcome, PullRecord
 from pycrictl.pulls.reference import canonical
 from pycrictl.streams.loop import end_tasks, in_thread
 
-STOP_S: Final = 2.0
-"""How long the shutdown of the proxy waits for lookups and for writes, each."""
+STOP_S: Final = 4.0
+"""How long the shutdown of the proxy waits for lookups and writes."""
 
 MAX_WAITING: Final = 1000
-"""How many records wait for the disk, or for another attempt; more are dropped."""
+"""How many records wait for the disk, or for another attempt; more are not kept."""
 
 
-class _Consumer:
-    """Its work is done in tasks, which the shutdown awaits, but not for long."""
+class PullRecorder:
+    """A consumer of ``PullEnded``: emits ``PullRecorded``, and keeps the last attempt of each pull.
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+    Without a ``folder`` it keeps nothing. Its work is done in tasks, which the shutdown awaits.
+    """
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def stop(self) -> None:
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STOP_S)
-        await end_tasks(self._tasks)
-
-
-class PullRecorder(_Consumer):
-    """A consumer of ``PullEnded``; emits ``PullRecorded``."""
-
-    def __init__(self, layers: LayerPoller, lookup: RuntimeLookup, emit: Emit) -> None:
-        super().__init__()
+    def __init__(
+        self, layers: LayerPoller, lookup: RuntimeLookup, emit: Emit, folder: str, log: Log
+    ) -> None:
         self._layers = layers
         self._lookup = lookup
         self._emit = emit
+        self._folder = folder
+        self._log = log
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._disk = asyncio.Lock()
+        self._stopping = asyncio.Event()
+        self._has_complained = False
 
     def __call__(self, event: Event) -> None:
         if not isinstance(event, PullEnded) or event.call.is_elsewhere:
             return
-        call = event.call
-        record = PullRecord.of(call, wall_s=time.time())
+        record = PullRecord.of(event.call)
         # Of equal pulls, only the first has downloaded anything.
         if record.outcome is CallOutcome.PULLED and not record.is_joined:
-            self.begin(self._complete(record, call))
+            self._begin(self._complete(event.call, record))
         else:
-            self._emit(PullRecorded(call, record))
+            self._recorded(event.call, record)
 
-    async def _complete(self, record: PullRecord, call: PullCall) -> None:
-        details: dict[str, Any] = {}
+    async def stop(self) -> None:
+        self._stopping.set()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_S):
+                while self._tasks:  # what is looked up is then written
+                    await asyncio.wait(self._tasks)
+        await end_tasks(self._tasks)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _complete(self, call: PullCall, record: PullRecord) -> None:
         try:
-            details = await self._find_out(record.image, call)
+            record = replace(record, **await self._sizes(call, record.image))
         finally:
-            self._emit(PullRecorded(call, replace(record, **details)))
+            self._recorded(call, record)
 
-    async def _find_out(self, image: str, call: PullCall) -> dict[str, Any]:
+    def _recorded(self, call: PullCall, record: PullRecord) -> None:
+        self._emit(PullRecorded(call, record))
+        if self._folder and len(self._tasks) < MAX_WAITING:
+            self._begin(self._keep(call, record))
+
+    async def _sizes(self, call: PullCall, image: str) -> dict[str, Any]:
         elapsed_s = asyncio.get_running_loop().time() - (call.started or call.ended)
         pull = await self._layers.ended(canonical(image), time.time() - elapsed_s)
         if pull is not None:
@@ -95,30 +104,6 @@ class PullRecorder(_Consumer):
             answer = await self._lookup.call("ImageStatus", request)
             return {"size_bytes": answer.image.size or None}
         return {}
-
-
-class HistoryWriter(_Consumer):
-    """A consumer of ``PullRecorded``: appends the last attempt of each pull to the history.
-
-    Without a folder it keeps nothing.
-    """
-
-    def __init__(self, folder: str, *, log: Log) -> None:
-        super().__init__()
-        self._folder = folder
-        self._log = log
-        self._disk = asyncio.Lock()
-        self._stopping = asyncio.Event()
-        self._has_complained = False
-
-    def __call__(self, event: Event) -> None:
-        has_room = bool(self._folder) and len(self._tasks) < MAX_WAITING
-        if isinstance(event, PullRecorded) and has_room:
-            self.begin(self._keep(event.call, event.record))
-
-    async def stop(self) -> None:
-        self._stopping.set()
-        await super().stop()
 
     async def _keep(self, call: PullCall, record: PullRecord) -> None:
         if not record.outcome.is_good:  # another attempt may follow

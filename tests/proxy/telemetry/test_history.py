@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import multiprocessing
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,14 @@ WEB, DB = PodKey("default", "web", "1"), PodKey("default", "db", "2")
 A = PullKey("docker.io/a/b:1")
 
 
+def images(folder: Path) -> list[str]:
+    return [kept["image"] for kept in newest(folder)]
+
+
 def ended(queue: PullQueue, code: str = "OK") -> PullRecord:
     call = queue.book.ended[-1]
     call.code = code
-    return PullRecord.of(call, wall_s=1000.0)
+    return PullRecord.of(call)
 
 
 def test_a_caller_that_waits_for_an_equal_pull_is_pulled_after_it() -> None:
@@ -64,10 +67,11 @@ def test_what_is_written_is_read_in_order(tmp_path: Path) -> None:
     empty = dict.fromkeys(("code", "pod", "digest"), "")
     failed = record(image="a:2", outcome=CallOutcome.FAILED, cause="é\n", **empty)
     records = [record(image="a:0"), record(image="a:1", **unknown), failed]
-    for one in records:
-        append(tmp_path, one)
-    assert newest(tmp_path) == records
-    assert newest(tmp_path, kept=2) == records[1:]
+    for appended in records:
+        append(tmp_path, appended)
+    documents = [appended.document() for appended in records]
+    assert newest(tmp_path) == documents
+    assert newest(tmp_path, kept=2) == documents[1:]
     assert (tmp_path / history.NAME).stat().st_mode & 0o777 == 0o600
 
 
@@ -77,9 +81,9 @@ def test_it_is_bounded_and_keeps_enough(tmp_path: Path) -> None:
     sizes = [path.stat().st_size for path in tmp_path.iterdir()]
     assert len(sizes) == 2
     assert max(sizes) < 6000
-    found = [one.image for one in newest(tmp_path)]
-    assert found == [f"a:{number}" for number in range(100)][-len(found) :]
-    assert len(found) >= 10
+    kept = images(tmp_path)
+    assert kept == [f"a:{number}" for number in range(100)][-len(kept) :]
+    assert len(kept) >= 10
 
 
 def test_as_many_as_are_promised_fit(tmp_path: Path) -> None:
@@ -89,30 +93,14 @@ def test_as_many_as_are_promised_fit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "torn", [b'{"ended": "2', b"\x00\x00", b"[1]\n", b"\xff\n", b'{"a":' * 9000]
+    "torn", [b'{"ended": "2', b"\x00\x00", b"[1]\n", b"\xff\n", b'{"a":' * 9000, b'{"image":"a"}']
 )
 def test_a_torn_line_costs_nothing_else(tmp_path: Path, torn: bytes) -> None:
     append(tmp_path, record(image="before"))
     with (tmp_path / history.NAME).open("ab") as file:
-        file.write(torn)
+        file.write(b"\n" + torn)
     append(tmp_path, record(image="after"))
-    assert [one.image for one in newest(tmp_path)] == ["before", "after"]
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        *(("ended", "now"), ("ended", None), ("image", 1), ("outcome", "odd"), ("attempts", "2")),
-        *(("gotBytes", "8"), ("gotBytes", -1), ("gotBytes", 10**400), ("attempts", 10**400)),
-        *(("waitedSeconds", None), ("waitedSeconds", 1e300), ("pulledSeconds", -1.0)),
-        ("pulledSeconds", float("nan")),
-    ],
-)
-def test_a_value_that_none_of_ours_can_have(tmp_path: Path, key: str, value: object) -> None:
-    document = record(image="wrong").document() | {key: value}
-    (tmp_path / history.NAME).write_text(json.dumps(document) + "\n")
-    append(tmp_path, record(image="after"))
-    assert [one.image for one in newest(tmp_path)] == ["after"]
+    assert images(tmp_path) == ["before", "after"]
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -137,10 +125,10 @@ def test_two_processes_lose_nothing_of_each_other(tmp_path: Path) -> None:
     for writer in writers:
         writer.join(60)
         assert writer.exitcode == 0
-    found = [one.image for one in newest(tmp_path)]
+    kept = images(tmp_path)
     for name in ("a", "b"):
-        mine = [int(image.partition(":")[2]) for image in found if image.startswith(name)]
+        mine = [int(image.partition(":")[2]) for image in kept if image.startswith(name)]
         assert mine == sorted(mine)  # the oldest may be gone
         assert len(mine) == len(set(mine))
-    assert len(found) >= 20_000 // 450
+    assert len(kept) >= 20_000 // 450
     assert len(list(tmp_path.iterdir())) == 2

@@ -147,8 +147,9 @@ def test_bytes_by_phase_and_size(folder: Path) -> None:
         assert f" bytes={3 * GIB} reused={3 * GIB}" in proxy.log()
         wait_until(lambda: newest(proxy.state_path))
         (kept,) = newest(proxy.state_path)
-        assert (kept.got_bytes, kept.reused_bytes, kept.size_bytes) == (3 * GIB, 3 * GIB, 6 * GIB)
-        assert kept.digest == containerd.images["docker.io/library/a:1"]
+        sizes = kept["gotBytes"], kept["reusedBytes"], kept["sizeBytes"]
+        assert sizes == (3 * GIB, 3 * GIB, 6 * GIB)
+        assert kept["digest"] == containerd.images["docker.io/library/a:1"]
 
 
 def test_calls(fake: FakeServer, start: Start) -> None:

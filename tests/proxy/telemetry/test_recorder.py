@@ -11,7 +11,7 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.base import limits
-from pycrictl.proxy.telemetry.history import PullRecord, newest
+from pycrictl.proxy.telemetry.history import newest
 from tests.fakecri import FakeServer, Status
 from tests.proxy.program import Program
 from tests.support.limited_pulls import ABSENT, PRESENT, Gate, pod, prepare, status
@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 Start = Callable[..., Program]
 
 
-def history(proxy: Program, count: int) -> list[PullRecord]:
+def history(proxy: Program, count: int) -> list[dict[str, Any]]:
     wait_until(lambda: len(newest(proxy.state_path)) >= count)
     return newest(proxy.state_path)
 
@@ -31,13 +31,13 @@ def test_a_pull_is_logged_and_kept(fake: FakeServer, start: Start) -> None:
     fake.prepare("PullImage", cri_pb2.PullImageResponse(image_ref="sha256:1"))
     proxy = start()
     proxy.kubelet.pull("a/b:1", pod("web"))
-    (found,) = history(proxy, 1)
-    assert (found.image, found.pod, found.outcome) == ("a/b:1", "default/web", "pulled")
-    assert (found.digest, found.size_bytes, found.got_bytes) == ("sha256:1", 5000, None)
+    (kept,) = history(proxy, 1)
+    assert (kept["image"], kept["pod"], kept["outcome"]) == ("a/b:1", "default/web", "pulled")
+    assert (kept["digest"], kept["sizeBytes"], kept["gotBytes"]) == ("sha256:1", 5000, None)
     assert " pull image=a/b:1 pod=default/web outcome=OK waited_s=0." in proxy.log()
     proxy.kill9()
     proxy.start()
-    assert newest(proxy.state_path) == [found]
+    assert newest(proxy.state_path) == [kept]
 
 
 def test_many_calls_that_pull_nothing_have_a_few_lines_and_all_count(
@@ -58,8 +58,8 @@ def test_many_calls_that_pull_nothing_have_a_few_lines_and_all_count(
         call.exception(60)
     proxy.terminate()
     assert proxy.wait() == 0
-    found = newest(proxy.state_path)
-    assert [sum(one.outcome == kind for one in found) for kind in ("present", "failed")] == [40, 40]
+    outcomes = [record["outcome"] for record in newest(proxy.state_path)]
+    assert [outcomes.count(kind) for kind in ("present", "failed")] == [40, 40]
     assert proxy.log().count(" pull image=a/there:1 ") == limits.FAULT_LINES
     assert proxy.log().count(" pull image=a/b:1 ") == limits.FAULT_LINES
 
@@ -75,11 +75,11 @@ def test_a_failure_counts_once_its_attempts_are_over(fake: FakeServer, start: St
     with pytest.raises(grpc.RpcError):
         proxy.kubelet.pull("c/d:1", pod("web"))
     first, second = history(proxy, 2)
-    assert (first.outcome, first.attempts) == ("pulled", 2)
-    assert (second.outcome, second.image, second.code) == ("failed", "c/d:1", "Unknown")
-    assert first.cause == second.cause
-    assert "hunter2" not in second.cause
-    assert second.cause.startswith("denied")
+    assert (first["outcome"], first["attempts"]) == ("pulled", 2)
+    assert (second["outcome"], second["image"], second["code"]) == ("failed", "c/d:1", "Unknown")
+    assert first["cause"] == second["cause"]
+    assert "hunter2" not in second["cause"]
+    assert second["cause"].startswith("denied")
 
 
 def test_what_is_held_back_is_written_at_the_end(fake: FakeServer, start: Start) -> None:
@@ -89,7 +89,7 @@ def test_what_is_held_back_is_written_at_the_end(fake: FakeServer, start: Start)
         proxy.kubelet.pull("a/b:1", pod("web"))
     proxy.terminate()
     assert proxy.wait() == 0
-    assert [one.cause for one in newest(proxy.state_path)] == ["denied"]
+    assert [record["cause"] for record in newest(proxy.state_path)] == ["denied"]
 
 
 def test_callers_that_share_a_pull_ask_once_what_it_took(fake: FakeServer, start: Start) -> None:
@@ -100,8 +100,13 @@ def test_callers_that_share_a_pull_ask_once_what_it_took(fake: FakeServer, start
     wait_until(lambda: len(status(proxy)["joined"]) == 4)
     gate.open.set()
     assert all(future.result(60).image_ref for future in futures)
-    found = history(proxy, 5)
-    assert sorted(one.is_joined for one in found) == [False, True, True, True, True]
+    assert sorted(record["joined"] for record in history(proxy, 5)) == [
+        False,
+        True,
+        True,
+        True,
+        True,
+    ]
     assert fake.methods().count("ImageStatus") == 5 + 1
 
 
