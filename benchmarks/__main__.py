@@ -10,10 +10,22 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from benchmarks import cluster, container_cp, copy, lists, logs, proxy, pull, sessions, start, why
+from benchmarks import (
+    cluster,
+    container_cp,
+    copy,
+    hosts,
+    lists,
+    logs,
+    proxy,
+    pull,
+    sessions,
+    start,
+    why,
+)
 from benchmarks.harness import Benchmark, SkippedError
 
-MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster, why)
+MODULES = (start, lists, logs, sessions, pull, proxy, copy, container_cp, cluster, why, hosts)
 BENCHMARKS = tuple(each for module in MODULES for each in module.BENCHMARKS)
 ROW = "{:<16} {:>13} {:>13} {:>7} {:>8}  {}"
 

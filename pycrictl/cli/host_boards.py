@@ -12,7 +12,7 @@ from pycrictl.cli.board import Board, BoardRow, lost_row, ordered, rows_in
 from pycrictl.hosts.connection import Ssh
 from pycrictl.hosts.names import Host
 from pycrictl.hosts.several import Several
-from pycrictl.show.records import End, Lines, Record
+from pycrictl.show.records import End, Event, Lines, Record
 
 if TYPE_CHECKING:
     from pycrictl.hosts.session import Fields
@@ -29,13 +29,14 @@ class HostBoards:
 
     def __init__(self, ssh: Ssh, hosts: Sequence[Host], start: Callable[[Host], Fields]) -> None:
         self._labels = [host.label for host in hosts]
-        self._several = Several(ssh, hosts, start, most=len(hosts), again_s=RETRY_S)
+        self._several = Several(ssh, hosts, start, self._keep, again_s=RETRY_S)
         self._boards: dict[str, Mapping[str, Any]] = {}
         self._lost = dict.fromkeys(self._labels, "connecting")
         self._said: dict[str, str] = {}
 
     def open(self) -> None:
-        threading.Thread(target=self._follow, daemon=True).start()
+        most = len(self._labels)
+        threading.Thread(target=self._several.run, args=(most,), daemon=True).start()
 
     def look(self) -> Board:
         rows: list[BoardRow] = []
@@ -49,25 +50,20 @@ class HostBoards:
         name = plural(len(self._labels), "host")
         return Board(name, "", time.time(), pods=pods, rows=ordered(rows))
 
-    def _follow(self) -> None:
-        for host, event in filter(None, self._several.events()):
-            if isinstance(event, Lines):
-                self._keep_reason(host, event)
-            elif isinstance(event, End):
-                self._lost[host] = event.error or self._said.pop(host, "the command has ended")
-            else:
-                self._keep_board(host, event)
-
-    def _keep_board(self, host: str, record: Record) -> None:
-        try:
-            rows_in(record.content, host)
-        except (ValueError, TypeError, KeyError) as exc:
-            self._lost[host] = f"its answer is not valid: {exc}"
-        else:
-            self._boards[host] = record.content
-            self._lost.pop(host, None)
-
-    def _keep_reason(self, host: str, printed: Lines) -> None:
-        for line in printed.lines:
-            if printed.is_error and not line.startswith(b"hint: "):
-                self._said[host] = line.decode(errors="replace").removeprefix("pycrictl: ")
+    def _keep(self, event: tuple[str, Event] | None) -> None:
+        match event:
+            case (host, Lines() as printed):
+                for line in printed.lines:
+                    if printed.is_error and not line.startswith(b"hint: "):
+                        text = line.decode(errors="replace")
+                        self._said[host] = text.removeprefix("pycrictl: ")
+            case (host, End() as end):
+                self._lost[host] = end.error or self._said.pop(host, "the command has ended")
+            case (host, Record() as record):
+                try:
+                    rows_in(record.content, host)
+                except (ValueError, TypeError, KeyError) as exc:
+                    self._lost[host] = f"its answer is not valid: {exc}"
+                else:
+                    self._boards[host] = record.content
+                    self._lost.pop(host, None)

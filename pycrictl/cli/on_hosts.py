@@ -8,18 +8,18 @@ and certificates.
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import typer
 
-from pycrictl.base.config import FILE_LIMIT_BYTES
+from pycrictl.base.config import read_text
 from pycrictl.base.environ import ON_HOST
 from pycrictl.base.errors import (
     ConfigError,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pycrictl.base.environ import Environment
     from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.context import AppContext
+
+T = TypeVar("T")
 
 OPTIONS: Final = frozenset("host sudo no_keep program max_parallel_hosts connect_timeout".split())
 """The global options that are not handed on to hosts."""
@@ -87,7 +89,6 @@ TRAVELS: Final[Mapping[str, Travel]] = {
     "debug": Travel(reads=("*",), wants="one terminal"),
     "exec": Travel(reads=("interactive", "i")),
     "load": Travel(input=("input", "i"), reads=("*",)),
-    "port-forward": Travel(wants="the ports of one host"),
     "pull": Travel(options=("pod-config",), input=("from",), reads=("u",), variables=CREDENTIALS),
     "run": Travel(files=(0, 1), variables=CREDENTIALS),
     "runp": Travel(files=(0,)),
@@ -211,8 +212,6 @@ def run(
     if wants and not is_alone:
         raise UsageError(f"{name} needs {wants}, so it takes one host")
     request = _request(env, travel, target.global_words, words, parse)
-    if name == "port-forward" and not _typed(parse()) & {"help", "h"}:
-        return _forward(target, parse())
     if is_alone:
         return _alone(target, request)
     return _together(target, request, name, parse, params["max_parallel_hosts"])
@@ -262,19 +261,16 @@ def _together(
         line = parse().values
         follows, strips = line.get("follow", False), not line.get("timestamps")
         words += ["--timestamps"] if strips else []
-    with _input(request.input_from) as path:
+    start = partial(target.start_of_several, request)
+    patience_s = PATIENCE_S if follows else None
+    with (
+        _input(request.input_from) as path,
+        Merged(env, [host.label for host in hosts]) as merged,
+    ):
         several = Several(
-            target.ssh,
-            hosts,
-            partial(target.start_of_several, request),
-            most=len(hosts) if follows else most,
-            stdin=path,
-            strips=strips,
-            patience_s=PATIENCE_S if follows else math.inf,
+            target.ssh, hosts, start, merged.show, stdin=path, strips=strips, patience_s=patience_s
         )
-        with Merged(env, [host.label for host in hosts]) as merged:
-            for event in several.events():
-                merged.show(event)
+        several.run(len(hosts) if follows else most)
     labels = [host.label for host in hosts if host.label in merged.failed]
     failed = [f"{label} ({merged.failed[label]})" for label in labels]
     if failed and name not in _DIAGNOSES:
@@ -290,55 +286,16 @@ def _input(descriptor: int | None) -> Iterator[str]:
         return
     from tempfile import TemporaryFile  # noqa: PLC0415 - rarely needed
 
-    with TemporaryFile(buffering=0) as spool:
+    with TemporaryFile() as spool, open(descriptor, "rb", closefd=False) as source:
         if descriptor == 0 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
             try:
-                while data := os.read(descriptor, session.PIECE_BYTES):
-                    session.write(spool.fileno(), data)
+                shutil.copyfileobj(source, spool)
+                spool.flush()
             except OSError as exc:
                 text = f"cannot keep standard input for several hosts: {reason_of(exc)}"
                 raise PycrictlError(text, hint="$TMPDIR names the folder for it") from None
             descriptor = spool.fileno()
         yield f"/proc/self/fd/{descriptor}"
-
-
-def _forward(target: _Target, line: CommandLine) -> int:
-    """Run ``port-forward`` on a host for any free ports there, to which ssh forwards ours."""
-    import socket  # noqa: PLC0415 - only for port-forward
-
-    from pycrictl.streams.forwarder import parse_pair  # noqa: PLC0415 - the same
-
-    def free_port(address: str) -> int:
-        with socket.socket() as probe:
-            probe.bind((address, 0))
-            return int(probe.getsockname()[1])
-
-    env, ssh, (host,) = target.env, target.ssh, target.hosts
-    pod, *ports = line.positionals or [""]
-    pairs = [parse_pair(text) for text in ports]
-    options = [word for name, word in words_of(line) if name != "addresses"]
-    address = "".join(line.values.get("addresses") or ["127.0.0.1"])
-    words = ["port-forward", *options, "--address=127.0.0.1", "--", pod]
-    words += [f":{pair.remote}" for pair in pairs]
-    begun: list[tuple[str, int]] = []
-    with closing(target.process(host, words, (), None)) as process:
-        try:
-            for is_error, data in process.pieces():
-                if is_error:
-                    os.write(2, data)
-                    continue
-                for there in re.findall(rb"Forwarding from 127\.0\.0\.1:(\d+) -> ", data):
-                    pair = pairs[len(begun)]
-                    begun.append((f"{address}:{pair.local or free_port(address)}", int(there)))
-                    ssh.forward(host, *begun[-1])
-                    env.stdout.write(f"Forwarding from {begun[-1][0]} -> {pair.remote}\n")
-                    env.stdout.flush()
-        except KeyboardInterrupt:  # how users end it
-            return ExitCode.OK
-        finally:
-            for local, there in begun:
-                ssh.forward(host, local, there, ends=True)
-    return process.close()
 
 
 def _request(
@@ -364,10 +321,11 @@ def _request(
     for name, word in words_of(line):
         typed, (option, _, value) = {*line.spellings[name]}, word.partition("=")
         if typed & {*travel.options}:
-            files.append((len(made) + 1, _content(value)))
+            files.append((len(made) + 1, _reading(read_text, value)))
             made += [option, value]
         elif typed & {*travel.input}:
-            request = request._replace(input_from=0 if value == "-" else _opened(value))
+            descriptor = 0 if value == "-" else _reading(os.open, value, os.O_RDONLY | os.O_CLOEXEC)
+            request = request._replace(input_from=descriptor)
             made.append(f"{option}=-")
         elif typed & {*travel.output}:
             request = request._replace(output_to="" if value == "-" else value)
@@ -377,7 +335,7 @@ def _request(
     made.append("--")
     for place, word in enumerate(line.positionals):
         if place in travel.files:
-            files.append((len(made), _content(word)))
+            files.append((len(made), _reading(read_text, word)))
         made.append(word)
     return request._replace(words=made, files=files)
 
@@ -387,20 +345,13 @@ def _typed(line: CommandLine) -> set[str]:
     return {word for name, words in line.spellings.items() if line.values[name] for word in words}
 
 
-def _opened(path: str) -> int:
+def _reading(act: Callable[..., T], path: str, *more: Any) -> T:
+    """Open or read a file of this machine; the error names it."""
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as exc:
+        return act(path, *more)
+    except (OSError, ConfigError) as exc:
         reason = reason_of(exc)
         raise ConfigError(f"cannot read {quote(path, 4096)}: {reason}") from None
-
-
-def _content(path: str) -> str:
-    with open(_opened(path), "rb") as file:
-        content = file.read(FILE_LIMIT_BYTES + 1)
-    if len(content) > FILE_LIMIT_BYTES:
-        raise ConfigError(f"{quote(path, 4096)} is larger than {FILE_LIMIT_BYTES // 1024} KiB")
-    return content.decode("latin-1")
 
 
 def _is_local(positionals: Sequence[str]) -> bool:

@@ -17,7 +17,6 @@ import os
 import platform
 import re
 import shlex
-import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -30,11 +29,11 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from pycrictl import __version__
-from pycrictl.base.errors import ConfigError, NotFound, UsageError
+from pycrictl.base.errors import ConfigError, UsageError, reason_of
 from pycrictl.base.units import escape, quote
 from pycrictl.hosts import session
 from pycrictl.hosts.names import Host
-from pycrictl.hosts.session import COMMAND_VARIABLE, ENTRY, HostError, Process
+from pycrictl.hosts.session import COMMAND_VARIABLE, HostError, Process
 
 _NAME: Final = "pycrictl"
 _RELEASES: Final = "https://github.com/pycrictl/pycrictl/releases"
@@ -74,10 +73,7 @@ _CACHE: Final = (
     ' { echo "$b is a link or another user owns it" >&2; exit 1; }'
 )
 _SCRATCH: Final = 'b=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") || exit 1'
-_TAKE_FILE: Final = (
-    'umask 077; d=$(mktemp -d "${TMPDIR:-/tmp}/pycrictl-XXXXXX") && cat >"$d/sent" &&'
-    f' echo && echo {_ANSWER} "$d"'
-)
+_TAKE_FILE: Final = f'umask 077; {_SCRATCH}; cat >"$b/sent" && echo && echo {_ANSWER} "$b"'
 
 
 @dataclass
@@ -86,7 +82,7 @@ class Program:
 
     Attributes:
         source: the single-file program, the archive of a folder, or that folder.
-        machine: what it runs on, as ``uname -m`` prints it; empty for any.
+        machine: what it runs on, as ``uname -m`` prints it.
     """
 
     source: Path
@@ -105,7 +101,7 @@ class Program:
     @property
     def name(self) -> str:
         """The name of its folder in a host's cache."""
-        return f"{__version__}-{self.machine or 'any'}-{self.digest[:32]}"
+        return f"{__version__}-{self.machine}-{self.digest[:32]}"
 
     @cached_property
     def packed(self) -> IO[bytes]:
@@ -138,99 +134,90 @@ class Program:
             else:
                 yield _NAME, self.source.read_bytes()
         except (OSError, tarfile.TarError, EOFError) as exc:
-            text = f"cannot read {quote(str(self.source), 4096)}: {str(exc).lower()}"
-            raise ConfigError(text) from None
+            raise ConfigError(
+                f"cannot read {quote(str(self.source), 4096)}: {reason_of(exc)}"
+            ) from None
 
 
+@dataclass
 class Ssh:
     """The system's ssh, with a private folder for control connections.
 
-    Args:
+    Attributes:
         program: a file to send in place of the program that is known for a machine.
         keeps: whether the program stays in the host's cache.
         asks: whether ssh may ask questions on the terminal, as it does for a single host.
         note: told what takes time.
     """
 
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        program: str,
-        *,
-        timeout_s: float,
-        sudo: bool,
-        keeps: bool,
-        asks: bool,
-        note: Callable[[str], object],
-    ) -> None:
-        self._environ, self._program, self._lock = environ, program, threading.Lock()
-        self._timeout_s, self._sudo, self._keeps, self._asks = timeout_s, sudo, keeps, asks
-        self._note = note
-        home = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "~") / ".cache"
+    environ: Mapping[str, str]
+    program: str
+    timeout_s: float
+    sudo: bool
+    keeps: bool
+    asks: bool
+    note: Callable[[str], object]
+
+    def __post_init__(self) -> None:
+        self._lock = threading.Lock()
+        home = self.environ.get("XDG_CACHE_HOME") or Path(self.environ.get("HOME") or "~", ".cache")
         self._downloads = Path(home).expanduser() / "pycrictl/programs"
         try:
-            self._words = shlex.split(environ.get(COMMAND_VARIABLE) or "ssh")
+            self._words = shlex.split(self.environ.get(COMMAND_VARIABLE) or "ssh")
         except ValueError as exc:
             raise UsageError(f"{COMMAND_VARIABLE}: {str(exc).lower()}") from None
-        folder = Path(session.folder_of(environ))
+        folder = Path(session.socket_of(self.environ, "")).parent
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        status = folder.lstat()
-        if (
-            not stat.S_ISDIR(status.st_mode)
-            or status.st_uid != os.geteuid()
-            or status.st_mode & 0o077
-        ):
+        if not session.is_private(str(folder)):
             hint = "set XDG_RUNTIME_DIR to a folder of your own"
             raise ConfigError(f"{folder} is a link or open to other users", hint=hint)
 
     @cached_property
-    def _programs(self) -> list[Program]:
-        """The programs that this machine can send; the first of a machine counts."""
-        if self._program:
-            if not os.path.isfile(self._program):
-                raise NotFound(f"there is no file {quote(self._program, 4096)}")
-            file = Path(self._program)
-            match = _FILE.search(file.name)
-            return [Program(file, match[1] if match else "")]
-        programs = []
-        if getattr(sys, "frozen", False):
-            file = Path(sys.executable)
+    def _programs(self) -> dict[str, Program]:
+        """What can be sent to machines, as ``uname -m`` prints them."""
+        if self.program:
+            files = [Path(self.program)]
+        else:
+            files = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
+        matches = [(_FILE.search(file.name), file) for file in files]
+        programs = {match[1]: Program(file, match[1]) for match, file in matches if match}
+        if self.program and not (programs and files[0].is_file()):
+            text = f"{quote(self.program, 4096)} is not a file of a release"
+            raise ConfigError(text, hint="their names end with -linux-MACHINE.bin or .tar.xz")
+        if not self.program and getattr(sys, "frozen", False):
+            file, machine = Path(sys.executable), platform.machine()
             is_folder = (file.parent / "lib").is_dir()
-            programs = [Program(file.parent if is_folder else file, platform.machine())]
-        files = sorted(self._downloads.glob(f"pycrictl-{__version__}-linux-*"))
-        matches = [(file, _FILE.search(file.name)) for file in files]
-        return programs + [Program(file, match[1]) for file, match in matches if match]
+            programs[machine] = Program(file.parent if is_folder else file, machine)
+        return programs
 
     def reach(self, host: Host) -> session.Fields:
         """Return how commands are run there; sends the program if the host needs it."""
-        socket = session.socket_of(self._environ, host.label, sudo=self._sudo)
-        if self._keeps and (known := session.known_way(socket)):
-            return known
+        socket = session.socket_of(self.environ, host.label)
+        way = session.known_way(socket) if self.keeps else None
+        way = way or self._new_way(host, socket)
+        return {**way, "sudo": [""]} if self.sudo else way
+
+    def _new_way(self, host: Host, socket: str) -> session.Fields:
         with self._lock:  # digests are computed once
-            programs = {program.machine or "*": program for program in reversed(self._programs)}
-            arms = [
-                f"{m}) n={program.name} d={program.digest} ;; " for m, program in programs.items()
-            ]
-        timeout_s = None if self._asks else self._timeout_s
+            arms = [f"{p.machine}) n={p.name} d={p.digest} ;; " for p in self._programs.values()]
+        timeout_s = None if self.asks else self.timeout_s
         script = _LOCATE % {"names": "".join(arms)}
-        machine, *paths = self._answer(host, script, timeout_s=timeout_s)
-        path = " ".join(paths)
-        if not path or not self._keeps:
-            path = f"{self._send(host, machine)}/pycrictl"
-        if not _PATH.fullmatch(path):
-            raise HostError(f"the program there has an unusable name: {escape(path)}")
-        run = f"%(sudo)s{path} {ENTRY} %(start)s" + (' "$SSH_CONNECTION"' if self._sudo else "")
-        if not self._keeps:
-            folder = str(Path(path).parent.parent)
-            run = run.replace(path, f"env XDG_CACHE_HOME={folder}/cache {path}")
-            run = f"sh -c 'trap : HUP TERM PIPE; {run}; s=$?; rm -rf {folder}; exit $s'"
+        machine, *path = self._answer(host, script, timeout_s=timeout_s)
+        program = " ".join(path)
+        if not path or not self.keeps:
+            program = f"{self._send(host, machine)}/pycrictl"
+        if not _PATH.fullmatch(program):
+            raise HostError(f"the program there has an unusable name: {escape(program)}")
         way = {"socket": [socket], "ssh": self._options(host), "name": [host.name]}
-        way |= {"command": [run]} | ({"sudo": [""]} if self._sudo else {})
-        if self._keeps:
-            with suppress(OSError):
-                way["inode"] = [str(os.lstat(socket).st_ino)]
-                Path(f"{socket}.way").write_bytes(session.pack(way))
+        if not self.keeps:
+            scratch = str(Path(program).parent.parent)
+            variables = f"env XDG_CACHE_HOME={scratch}/cache"
+            return {**way, "program": [f"{variables} {program}"], "scratch": [scratch]}
+        way["program"] = [program]
+        with suppress(OSError):
+            way["inode"] = [str(os.lstat(socket).st_ino)]
+            Path(f"{socket}.way").write_bytes(session.pack(way))
         return way
 
     def put(self, host: Host, content: bytes) -> str:
@@ -240,23 +227,12 @@ class Ssh:
             file.seek(0)
             return self._answer(host, _TAKE_FILE, file)[0]
 
-    def forward(self, host: Host, local: str, port: int, *, ends: bool = False) -> None:
-        """Forward ``ADDRESS:PORT`` here to a port of the host's loopback address, or end that."""
-        socket = session.socket_of(self._environ, host.label, sudo=self._sudo)
-        words = ["ssh", "-F", "/dev/null", "-S", socket, "-O", "cancel" if ends else "forward"]
-        words += ["-L", f"{local}:127.0.0.1:{port}", "kept"]
-        with closing(Process(words)) as process:
-            for _ in process.pieces():
-                pass
-        if process.close() and not ends:
-            raise process.failure()
-
     def _options(self, host: Host) -> list[str]:
         options = {
             "ControlMaster": "auto",
-            "ControlPath": session.socket_of(self._environ, host.label, sudo=self._sudo),
+            "ControlPath": session.socket_of(self.environ, host.label),
             "ControlPersist": "60",
-            "ConnectTimeout": f"{max(round(self._timeout_s), 1)}",
+            "ConnectTimeout": f"{max(round(self.timeout_s), 1)}",
             # The host ends a command if it hears nothing for some seconds; this end is patient, as
             # a slow network must not end a command.
             "ServerAliveInterval": "1",
@@ -264,8 +240,7 @@ class Ssh:
             "ClearAllForwardings": "yes",
             "RemoteCommand": "none",
         }
-        words = [*self._words, "-a", "-x"]
-        words += [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        words = [*self._words, "-a", "-x", *(f"-o{name}={text}" for name, text in options.items())]
         words += ["-p", host.port] if host.port else []
         return words + (["-l", host.user] if host.user else [])
 
@@ -278,8 +253,8 @@ class Ssh:
         timeout_s: float | None = None,
     ) -> list[str]:
         """Return the words that a script answers."""
-        asks = ["-o", f"BatchMode={'no' if self._asks else 'yes'}"]
-        words = [*self._options(host), *asks, "-T", "--", host.name, f"sh -c '{script}'"]
+        asks = f"-oBatchMode={'no' if self.asks else 'yes'}"
+        words = [*self._options(host), asks, "-T", "--", host.name, f"sh -c '{script}'"]
         try:
             with closing(Process(words, stdin.fileno() if stdin else None)) as process:
                 for _ in process.pieces(timeout_s):
@@ -287,7 +262,7 @@ class Ssh:
         except TimeoutError:
             raise HostError(f"no answer within {timeout_s:g} s") from None
         except OSError as exc:
-            raise HostError(f"cannot run {words[0]}: {(exc.strerror or '').lower()}") from None
+            raise HostError(f"cannot run {words[0]}: {reason_of(exc)}") from None
         output = process.before[process.stdout].decode(errors="replace")
         if (match := re.search(rf"(?m)^{_ANSWER} (.*)\n", output)) is None:
             raise process.failure()
@@ -295,9 +270,7 @@ class Ssh:
 
     def _send(self, host: Host, machine: str) -> str:
         """Send the program; return its folder."""
-        program = next(
-            (program for program in self._programs if program.machine in ("", machine)), None
-        )
+        program = self._programs.get(machine)
         if program is None and machine.endswith("-musl"):
             text = "the program to send needs glibc, and this host has musl"
             raise HostError(text, hint=f"install pycrictl {__version__} there, with pipx")
@@ -307,14 +280,14 @@ class Ssh:
             places = f"into {self._downloads}, or name it with --program"
             raise HostError(text, hint=f"put {file} of {_RELEASES} {places}")
         with self._lock:
-            size = os.fstat(program.packed.fileno()).st_size
-        self._note(f"sending the program to {host.label} ({size >> 20} MiB)")
-        values = {"digest": program.digest, "name": program.name}
-        values["base"] = _CACHE if self._keeps else _SCRATCH
+            packed = program.packed
+        self.note(f"sending the program to {host.label} ({packed.tell() >> 20} MiB)")
+        base = _CACHE if self.keeps else _SCRATCH
+        script = _SEND % {"base": base, "digest": program.digest, "name": program.name}
         try:
             # Each host reads at a place of its own.
-            with Path(f"/proc/self/fd/{program.packed.fileno()}").open("rb") as packed:
-                return " ".join(self._answer(host, _SEND % values, packed))
+            with Path(f"/proc/self/fd/{packed.fileno()}").open("rb") as sent:
+                return " ".join(self._answer(host, script, sent))
         except HostError as exc:
             hint = "--no-keep puts it into $TMPDIR or /tmp"
             raise HostError(f"cannot put the program there: {exc.message}", hint=hint) from None

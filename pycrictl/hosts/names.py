@@ -17,9 +17,8 @@ from pycrictl.base.errors import ConfigError, PycrictlError, UsageError, reason_
 from pycrictl.base.units import quote
 
 MAX_HOSTS: Final = 1000
-_MAX_DEPTH: Final = 8
 _RANGE: Final = re.compile(r"\[(\d{1,9})-(\d{1,9})\]", re.ASCII)
-_HOST: Final = re.compile(
+_HOST: Final = re.compile(  # a name that ssh could take for an option is none
     r"(?:ssh://)?(?:(?P<user>[\w.@+-]+)@)?(?P<name>[A-Za-z0-9_][\w.-]*|\[[0-9A-Fa-f:.%\w]+\])"
     r"(?::(?P<port>\d{1,5}))?/?",
     re.ASCII,
@@ -45,41 +44,30 @@ class Host(NamedTuple):
 def hosts_of(words: Iterable[str], environ: Mapping[str, str]) -> list[Host]:
     """Return the hosts that the values of ``--host`` name, each once, in their order."""
     home = environ.get("XDG_CONFIG_HOME") or Path(environ.get("HOME") or "~") / ".config"
-    folder = Path(home).expanduser() / "pycrictl/hosts"
-    labels = dict.fromkeys(label for word in words for label in _expanded(word, folder, 0))
-    if len(labels) > MAX_HOSTS:
-        raise UsageError(f"more than {MAX_HOSTS} hosts are named")
+    groups = Path(home).expanduser() / "pycrictl/hosts"
+    labels: dict[str, None] = {}
+    for word in _split(" ".join(words)):
+        names = _split(_content(word[1:], groups)) if word.startswith("@") else [word]
+        for label in (label for name in names for label in _range(name)):
+            labels[label] = None
+            if len(labels) > MAX_HOSTS:
+                raise UsageError(f"more than {MAX_HOSTS} hosts are named")
     if not labels:
         raise UsageError("no host is named", hint="is a script's variable not set?")
     return [_parsed(label) for label in labels]
 
 
-def _parsed(text: str) -> Host:
-    """Parse a single host; a name that ssh could take for an option is refused."""
-    match = _HOST.fullmatch(text)
-    if match is None or int(match["port"] or 1) not in range(1, 65536):
-        raise UsageError(f"{quote(text)} is not a host", hint="write [USER@]HOST[:PORT]")
-    label = text.removeprefix("ssh://").rstrip("/")
-    return Host(label, match["user"] or "", match["name"].strip("[]"), match["port"] or "")
+def _split(text: str) -> list[str]:
+    return [word for word in re.split(r"[,\s]+", text) if word]
 
 
-def _expanded(text: str, folder: Path, depth: int) -> Iterator[str]:
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"{quote(text)}: groups and files name each other")
-    for word in re.split(r"[,\s]+", text.strip()):
-        if word.startswith("@"):
-            for line in _lines(word[1:], folder):
-                yield from _expanded(line.partition("#")[0], folder, depth + 1)
-        elif word:
-            yield from _range(word)
-
-
-def _lines(name: str, folder: Path) -> list[str]:
-    group = folder / name
+def _content(name: str, groups: Path) -> str:
+    """Return the hosts of a group or file, without comments."""
+    path = groups / name if name and (groups / name).is_file() else name
     try:
-        return read_text(str(group) if group.is_file() else name).splitlines()
+        return re.sub("#.*", "", read_text(str(path)))
     except (OSError, PycrictlError) as exc:
-        reason, hint = reason_of(exc), f"groups are files in {folder}"
+        reason, hint = reason_of(exc), f"groups are files in {groups}"
         raise ConfigError(f"cannot read {quote(name, 4096)}: {reason}", hint=hint) from None
 
 
@@ -94,3 +82,11 @@ def _range(word: str) -> Iterator[str]:
     for number in range(first, last + 1):
         text = str(number).zfill(len(match[1]))
         yield from _range(f"{word[: match.start()]}{text}{word[match.end() :]}")
+
+
+def _parsed(text: str) -> Host:
+    match = _HOST.fullmatch(text)
+    if match is None or int(match["port"] or 1) not in range(1, 65536):
+        raise UsageError(f"{quote(text)} is not a host", hint="write [USER@]HOST[:PORT]")
+    label = text.removeprefix("ssh://").rstrip("/")
+    return Host(label, match["user"] or "", match["name"].strip("[]"), match["port"] or "")

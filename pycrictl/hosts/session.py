@@ -64,16 +64,18 @@ class HostError(Exception):
         self.message, self.hint, self.is_begun = message, hint, is_begun
 
 
-def folder_of(environ: Mapping[str, str]) -> str:
-    """Return the private folder for control connections."""
-    runtime = environ.get("XDG_RUNTIME_DIR", "")
-    return f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
-
-
-def socket_of(environ: Mapping[str, str], label: str, *, sudo: bool) -> str:
+def socket_of(environ: Mapping[str, str], label: str) -> str:
     """Return the path of a host's control socket; with ``.way``, of what is known of the host."""
-    key = "\0".join((environ.get(COMMAND_VARIABLE, ""), "sudo" if sudo else "", label)).encode()
-    return f"{folder_of(environ)}/{zlib.crc32(key):08x}-{len(key)}"
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    folder = f"{runtime}/pycrictl" if runtime else f"/tmp/pycrictl-ssh-{os.geteuid()}"
+    key = f"{environ.get(COMMAND_VARIABLE, '')}\0{label}".encode()
+    return f"{folder}/{zlib.crc32(key):08x}-{len(key)}"
+
+
+def is_private(folder: str) -> bool:
+    """Return whether it is a folder of this user alone."""
+    status = os.lstat(folder)
+    return status.st_uid == os.geteuid() and status.st_mode & 0o170077 == 0o040000
 
 
 def pack(fields: Fields) -> bytes:
@@ -93,17 +95,15 @@ def unpack(content: bytes) -> dict[str, list[str]]:
 def known_way(socket: str) -> Fields | None:
     """Return how commands are run on a host, if its control connection is kept.
 
-    ``socket`` is that of the connection, ``ssh`` are the words of ssh with its options, ``name`` is
-    its destination, ``command`` runs the program there, with places for ``sudo`` and ``start``;
-    ``sudo`` is there if it runs by sudo.
+    ``ssh`` are the words of ssh with its options, ``name`` is its destination, ``program`` runs the
+    program there, by sudo if there is ``sudo``. ``scratch`` is a folder to remove afterwards. The
+    ``inode`` tells the ``socket`` of this connection from later ones.
     """
     try:
-        status = os.lstat(os.path.dirname(socket))
-        if status.st_uid != os.geteuid() or status.st_mode & 0o170077 != 0o040000:
-            return None
         with open(f"{socket}.way", "rb") as file:
             way = unpack(file.read())
-        return way if way.get("inode") == [str(os.lstat(socket).st_ino)] else None
+        is_kept = way.get("inode") == [str(os.lstat(socket).st_ino)]
+        return way if is_kept and is_private(os.path.dirname(socket)) else None
     except OSError:
         return None
 
@@ -131,7 +131,7 @@ def run_kept(argv: Sequence[str]) -> int | None:
         _, label, *words = words
     if not words or words[0] not in _PLAIN or "PYCRICTL_ON_HOST" in os.environ:
         return None
-    if (way := known_way(socket_of(os.environ, label, sudo=False))) is None:
+    if (way := known_way(socket_of(os.environ, label))) is None:
         return None
     for number in (signal.SIGTERM, signal.SIGHUP):  # else the terminal would stay raw
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -189,14 +189,14 @@ def started(
 ) -> Process:
     """Start a command; what it is told is an argument, in hex for shells of any kind."""
     sudo = "" if "sudo" not in way else "sudo -- " if is_terminal else "sudo -n -- "
-    command = way["command"][0] % {"sudo": sudo, "start": pack(start).hex()}
-    flags = ["-T", "-o", "BatchMode=yes"]
-    if is_terminal:
-        flags = ["-tt", "-o", "LogLevel=ERROR"]
+    told = pack({**start, "scratch": way.get("scratch", ())}).hex()
+    # sudo passes on no variables.
+    command = f'{sudo}{way["program"][0]} {ENTRY} {told} "$SSH_CONNECTION"'
+    flags = ["-tt", "-o", "LogLevel=ERROR"] if is_terminal else ["-T", "-o", "BatchMode=yes"]
     words = [*way["ssh"], *flags, "--", *way["name"], command]
     process = Process(words, stdin, socket=way["socket"][0], is_terminal=is_terminal)
-    if is_terminal and "sudo" in way:
-        process.before.clear()  # sudo may ask for a password
+    if is_terminal and sudo:
+        process.before.clear()  # it may ask for a password
     return process
 
 
@@ -223,25 +223,36 @@ class Process:
         socket: str = "",
         is_terminal: bool = False,
     ) -> None:
-        self._socket, self._is_over, self._status = socket, False, -1
+        self._socket, self._status = socket, -1
         self._control, terminal = os.openpty() if socket else (-1, -1)
+        self.stdout, self._stderr, given = self._control, -1, [terminal] * 3
         if is_terminal:
-            import termios
-
-            self.stdout, self.stderr = self._control, -1
-            termios.tcsetwinsize(terminal, termios.tcgetwinsize(1))
-            given = [terminal] * 3
+            self.resize()
         else:
             given = [os.open(os.devnull, os.O_RDONLY) if stdin is None else os.dup(stdin)]
             self.stdout, out = os.pipe()
-            self.stderr, err = os.pipe()
+            self._stderr, err = os.pipe()
             given += [out, err]
-        self.before = {fd: b"" for fd in (self.stdout, self.stderr) if fd >= 0}
-        try:
-            self._pid = _spawn(words, given, terminal)
-        finally:
-            for descriptor in {*given, terminal} - {-1}:
-                os.close(descriptor)
+        self.before = {fd: b"" for fd in (self.stdout, self._stderr) if fd >= 0}
+        actions: list[Any] = [(os.POSIX_SPAWN_DUP2, fd, place) for place, fd in enumerate(given)]
+        if socket:  # a session gets the first terminal that it opens
+            actions.insert(0, (os.POSIX_SPAWN_OPEN, 1, os.ttyname(terminal), os.O_RDWR, 0))
+        self._pid = os.posix_spawnp(
+            words[0],
+            words,
+            os.environ,
+            file_actions=actions,
+            setsid=bool(socket),
+            setsigdef=[signal.SIGPIPE],
+        )
+        for descriptor in {*given, terminal} - {-1}:
+            os.close(descriptor)
+
+    def resize(self) -> None:
+        """Give its terminal the size of this one."""
+        import termios
+
+        termios.tcsetwinsize(self._control, termios.tcgetwinsize(1))
 
     def pieces(
         self, timeout_s: float | None = None, keyboard: Sequence[int] = ()
@@ -254,15 +265,12 @@ class Process:
         Raises:
             TimeoutError: nothing came for so long.
         """
-        left = [fd for fd in (self.stdout, self.stderr) if fd >= 0]
+        left = [fd for fd in (self.stdout, self._stderr) if fd >= 0]
         while left:
-            # The connection that was opened may hold on to standard error.
-            lingers = self._is_over and not self._socket
-            timeout_s = _LINGER_S if lingers else timeout_s
             if not (ready := select.select([*left, *keyboard], [], [], timeout_s)[0]):
-                if lingers:
-                    return
-                raise TimeoutError
+                if self.stdout in left:
+                    raise TimeoutError
+                return  # the connection that was opened may hold on to standard error
             for descriptor in ready:
                 data = _read(descriptor)
                 if descriptor in keyboard:
@@ -270,10 +278,11 @@ class Process:
                         return
                     write(self._control, data)
                 elif not data:
-                    self._is_over |= descriptor == self.stdout
                     left.remove(descriptor)
+                    if descriptor == self.stdout and not self._socket:
+                        timeout_s = 0
                 elif data := self._after_mark(descriptor, data):
-                    yield descriptor == self.stderr, data
+                    yield descriptor == self._stderr, data
 
     def _after_mark(self, descriptor: int, data: bytes) -> bytes:
         if descriptor not in self.before:
@@ -288,10 +297,11 @@ class Process:
     def close(self) -> int:
         """End it if it still runs, and what it runs on the host; return its exit status."""
         if self._status < 0:
-            for descriptor in {self.stdout, self.stderr, self._control} - {-1}:
+            for descriptor in {self.stdout, self._stderr, self._control} - {-1}:
                 os.close(descriptor)
-            if not self._is_over:
-                os.kill(self._pid, signal.SIGTERM)
+            os.kill(
+                self._pid, signal.SIGTERM
+            )  # in vain if it has ended: only then it is waited for
             code = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
             self._status = code if code >= 0 else 128 - code
         return self._status
@@ -327,21 +337,6 @@ class Process:
         return HostError(f"it does not run the requested command{answer}")
 
 
-def _spawn(words: list[str], streams: Sequence[int], terminal: int) -> int:
-    """Start ssh, in a session of its own if a terminal is to control it; return its process."""
-    actions: list[Any] = [(os.POSIX_SPAWN_DUP2, here, there) for there, here in enumerate(streams)]
-    if terminal >= 0:  # a session gets the first terminal that it opens
-        actions.insert(0, (os.POSIX_SPAWN_OPEN, 1, os.ttyname(terminal), os.O_RDWR, 0))
-    return os.posix_spawnp(
-        words[0],
-        words,
-        os.environ,
-        file_actions=actions,
-        setsid=terminal >= 0,
-        setsigdef=[signal.SIGPIPE],
-    )
-
-
 def _share_terminal(process: Process) -> None:
     """Copy everything between this terminal and that of ssh.
 
@@ -351,11 +346,7 @@ def _share_terminal(process: Process) -> None:
     import tty
 
     saved, held = termios.tcgetattr(0), b""
-
-    def resize(*_: object) -> None:
-        termios.tcsetwinsize(process.stdout, termios.tcgetwinsize(1))
-
-    signal.signal(signal.SIGWINCH, resize)
+    signal.signal(signal.SIGWINCH, lambda *_: process.resize())
     try:
         tty.setraw(0)
         for _, data in process.pieces(keyboard=[0]):
@@ -365,7 +356,7 @@ def _share_terminal(process: Process) -> None:
                 termios.tcsetattr(0, termios.TCSADRAIN, saved)
                 os.kill(0, signal.SIGSTOP)
                 tty.setraw(0)
-                resize()
+                process.resize()
                 os.write(process.stdout, b"\n")
             at = data.rfind(b"\x1b")
             held = data[at:] if at >= 0 and STOPPED.startswith(data[at:]) else b""

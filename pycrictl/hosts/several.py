@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
-import queue
 import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from pycrictl.hosts.session import Fields
 
 _TICK_S: Final = 0.1
-_QUEUED: Final = 64
-"""How many pieces of output may wait to be shown."""
-
 _RECORDS_BYTES: Final = 32 * 1024 * 1024
 """How much data of one host is kept until all have answered."""
 
@@ -41,11 +36,11 @@ class Several:
 
     Args:
         start: what each host is told to run, with its secret word for records.
-        most: how many hosts run it at the same time.
+        show: gets what all hosts send, with their labels; None if it is time to draw.
         stdin: a file that every host reads; empty for no input.
         strips: None if lines do not begin with times, by which those of all hosts are ordered;
             else whether the times are removed.
-        patience_s: how long a line waits for earlier ones of hosts that are slow.
+        patience_s: how long a line waits for earlier ones of hosts that are slow; None for ever.
         again_s: begin again so long after an end, forever.
     """
 
@@ -54,59 +49,52 @@ class Several:
         ssh: Ssh,
         hosts: Sequence[Host],
         start: Callable[[Host], Fields],
+        show: Callable[[tuple[str, Event] | None], None],
         *,
-        most: int,
         stdin: str = "",
         strips: bool | None = None,
-        patience_s: float = math.inf,
+        patience_s: float | None = None,
         again_s: float | None = None,
     ) -> None:
         self._ssh, self._hosts, self._start, self._stdin = ssh, hosts, start, stdin
         self._strips, self._patience_s, self._again_s = strips, patience_s, again_s
-        # Lines of all hosts are compared, so all must run.
-        self._most = most if strips is None else len(hosts)
-        self._queue: queue.Queue[tuple[str, Event]] = queue.Queue(_QUEUED)
-        self._running = {host.label for host in hosts}
-        self._waiting: dict[str, deque[tuple[float, float, bytes]]] = {
-            host.label: deque() for host in hosts
-        }
-        self._are_shown = {label: threading.Semaphore() for label in self._waiting}
+        self._show = show
+        # Threads show what their hosts send by themselves, so none is read faster than is shown.
+        self._changed = threading.Condition()
+        # Of each host that runs, lines with their times, and when they came.
+        self._waiting: dict[str, deque[tuple[float, float, bytes]]] = {}
+        self._waiting |= ((host.label, deque()) for host in hosts)
 
-    def events(self) -> Iterator[tuple[str, Event] | None]:
-        """Yield what all hosts send, with their labels; None if nothing has come for a moment."""
-        pool = ThreadPoolExecutor(self._most)
-        for host in self._hosts:
-            pool.submit(self._run, host)
-        while self._running:
-            try:
-                label, event = self._queue.get(timeout=_TICK_S)
-            except queue.Empty:
-                yield None
-            else:
-                if isinstance(event, Lines) and self._strips is not None and not event.is_error:
-                    self._hold(label, event.lines)
-                else:
-                    yield label, event
-                if isinstance(event, End) and self._again_s is None:
-                    self._running.discard(label)
-            yield from self._in_order()
+    def run(self, most: int) -> None:
+        """Run it on all hosts, on so many at the same time; return when all have ended."""
+        if self._strips is not None:  # lines of all hosts are compared, so all must run
+            most = len(self._hosts)
+        pool = ThreadPoolExecutor(most)
+        running = {pool.submit(self._run, host) for host in self._hosts}
+        while running:
+            ended, running = wait(running, _TICK_S)
+            for future in ended:
+                future.result()  # raises what went wrong here, such as a closed output
+            with self._changed:
+                self._show(None)
 
     def _run(self, host: Host) -> None:
-        """Run the command on a host; queue what it sends, and its end."""
         while True:
-            status, error = 1, "internal error"
             try:
-                status, error = self._status(host), ""
+                end = End(self._status(host), "")
             except (HostError, PycrictlError) as exc:
-                error = exc.message + (f" ({exc.hint})" if exc.hint else "")
-            finally:
-                self._queue.put((host.label, End(status, error)))
-            if self._again_s is None:
-                break
+                end = End(1, exc.message + (f" ({exc.hint})" if exc.hint else ""))
+            with self._changed:
+                self._show((host.label, end))
+                if self._again_s is None:
+                    del self._waiting[host.label]
+                    self._changed.notify_all()
+                    return
             time.sleep(self._again_s)
 
     def _status(self, host: Host) -> int:
         way, start = self._ssh.reach(host), self._start(host)
+        # Each host reads at a place of its own.
         with Path(self._stdin or os.devnull).open("rb") as file:
             process = started(way, start, file.fileno())
         with closing(process):
@@ -114,7 +102,7 @@ class Several:
         return process.result()
 
     def _receive(self, host: str, process: Process, word: bytes) -> None:
-        """Queue lines and records; a record follows the secret word."""
+        """Show lines and records; a record follows the secret word."""
         rest, kept_bytes = {False: b"", True: b""}, 0
         line_ends = ((is_error, b"\n") for is_error, text in rest.items() if text)
         for is_error, data in chain(process.pieces(), line_ends):
@@ -128,42 +116,50 @@ class Several:
                 texts += [text] if text or not is_record else []
                 if not is_record:
                     continue
-                self._queue_lines(host, texts, is_error=is_error)
+                self._show_lines(host, texts, is_error=is_error)
                 texts = []
                 try:
                     record = parsed(content)
                 except (ValueError, TypeError, KeyError, RecursionError):
                     raise HostError("its answer is not valid") from None
                 kept_bytes += 0 if record.passes else len(content)
-                self._queue.put((host, record))
-            self._queue_lines(host, texts, is_error=is_error)
+                with self._changed:
+                    self._show((host, record))
+            self._show_lines(host, texts, is_error=is_error)
             if kept_bytes + len(last) > _RECORDS_BYTES:
                 raise HostError(f"it sends more than {_RECORDS_BYTES >> 20} MiB of data")
 
-    def _queue_lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
-        if lines:
-            if self._strips is not None and not is_error:  # not before the last ones are shown
-                self._are_shown[host].acquire()
-            self._queue.put((host, Lines(lines, is_error)))
+    def _show_lines(self, host: str, lines: Sequence[bytes], *, is_error: bool) -> None:
+        with self._changed:
+            if self._strips is None or is_error:
+                if lines:
+                    self._show((host, Lines(lines, is_error)))
+                return
+            waiting = self._waiting[host]
+            for line in lines:
+                time_ns = 0.0
+                if match := _STAMP.match(line):
+                    with suppress(ValueError):
+                        time_ns = timestamp_ns(match[1])
+                    line = line[match.end() :] if self._strips else line
+                waiting.append((time_ns, time.monotonic(), line))
+            self._changed.notify_all()
+            while waiting:
+                self._show_in_order()
+                if waiting:
+                    self._changed.wait(self._patience_s)
 
-    def _hold(self, host: str, lines: Sequence[bytes]) -> None:
-        """Keep lines with times until no earlier ones of other hosts are to be expected."""
-        for line in lines:
-            time_ns = 0.0
-            if match := _STAMP.match(line):
-                with suppress(ValueError):
-                    time_ns = timestamp_ns(match[1])
-                line = line[match.end() :] if self._strips else line
-            self._waiting[host].append((time_ns, time.monotonic(), line))
-
-    def _in_order(self) -> Iterator[tuple[str, Lines]]:
+    def _show_in_order(self) -> None:
+        """Show lines until earlier ones of other hosts are to be expected."""
         while ready := {host: lines[0] for host, lines in self._waiting.items() if lines}:
             host = min(ready, key=ready.__getitem__)
             time_ns, arrived_s, line = ready[host]
-            is_fresh = arrived_s > time.monotonic() - self._patience_s
-            if time_ns and is_fresh and self._running - ready.keys():
+            is_late = self._patience_s is not None and (
+                time.monotonic() - arrived_s >= self._patience_s
+            )
+            if time_ns and not is_late and len(ready) < len(self._waiting):
                 return
             self._waiting[host].popleft()
+            self._show((host, Lines([line])))
             if not self._waiting[host]:
-                self._are_shown[host].release()
-            yield host, Lines([line])
+                self._changed.notify_all()

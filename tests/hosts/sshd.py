@@ -255,8 +255,7 @@ class Hosts:
         self.disconnect()
         for host in self.hosts.values():
             if host.process is not None and host.process.poll() is None:
-                host.process.terminate()
-                host.process.wait(WAIT_S)
+                host.crash()  # else sessions whose cable was pulled out would wait for ever
 
 
 @contextmanager

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ import pytest
 from tests.e2e.node.lab import Lab
 from tests.hosts.shell import Shell
 from tests.hosts.sshd import Hosts
-from tests.waiting import WAIT_S, wait_until
+from tests.waiting import WAIT_S
 
 
 @pytest.fixture
@@ -193,26 +191,3 @@ def test_images_travel_from_host_to_host(nodes: Hosts, lab: Lab, tmp_path: Path)
     peaks = [int(line) for line in done.stderr.splitlines() if line.isdigit()]
     assert len(peaks) == 2
     assert max(peaks) < 60 * 1024
-
-
-def test_ports_of_a_pod_are_this_machines(nodes: Hosts, lab: Lab, container: str) -> None:
-    script = "echo hello > /tmp/index.html; httpd -h /tmp -p 8080"
-    assert nodes.run("-H", "n1", "exec", container, "sh", "-c", script).returncode == 0
-    words = nodes.words("-H", "n1", "port-forward", "web", "0:8080")
-    with subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=nodes.environ
-    ) as client:
-        assert client.stdout is not None
-        assert client.stderr is not None
-        line = client.stdout.readline()
-        match = re.fullmatch(r"Forwarding from 127\.0\.0\.1:(\d+) -> 8080\n", line)
-        assert match, line + client.stderr.read()
-        url = f"http://127.0.0.1:{match[1]}/index.html"
-        for _ in range(2):
-            with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
-                assert answer.read() == b"hello\n"
-        client.send_signal(signal.SIGINT)
-        assert client.wait(WAIT_S) == 0
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=WAIT_S)
-    wait_until(lambda: not nodes.hosts["n1"].processes())
