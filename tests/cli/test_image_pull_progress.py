@@ -15,17 +15,20 @@ import pytest
 
 from pycrictl._proto import cri_pb2
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.pulls.sources import stream_watch
+from pycrictl.pulls.sources.endings import Pace
 from tests.cli.run import Run, start
 from tests.cli.streaming_server import progress_streams
 from tests.fakecri import FakeServer, Status
 from tests.kube.apiserver import NODE, make_node_certificates, serve, write_kubeconfig
 from tests.support.proxy_story import IMAGE, LAYERS, PODS, STORY, WEB, pod, record, url
 
+COMMAND = "pycrictl.cli.commands.image_pull_progress"
+HASTY = partial(Pace, reopen_pauses_s=(0.2, 0.01))
+
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_watch, "REOPEN_PAUSES_S", (0.2, 0.01))
+    monkeypatch.setattr(f"{COMMAND}.Pace", HASTY)
 
 
 @contextmanager
@@ -100,7 +103,7 @@ def test_a_pull_that_goes_on_later_is_waited_for(fake: FakeServer) -> None:
 def test_a_pull_that_does_not_go_on_has_failed(
     fake: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream_watch, "RESUME_S", 0.2)
+    monkeypatch.setattr(f"{COMMAND}.Pace", partial(HASTY, resume_s=0.2))
     with streams(fake, STORY[:2], *[[]] * 100, cut=[0], repeat=True):
         run = watch(fake, "web")
     assert run.code == 1
@@ -153,7 +156,7 @@ OTHER = "registry.example/side:2"
 def node(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The root of a node whose API server has the pod ``web``, however busy this machine is."""
     patient = partial(NodePods, timeout_s=20.0)
-    monkeypatch.setattr("pycrictl.cli.commands.image_pull_progress.NodePods", patient)
+    monkeypatch.setattr(f"{COMMAND}.NodePods", patient)
     containers = [{"name": "app", "image": IMAGE}, {"name": "side", "image": OTHER}]
     metadata = {"name": "web", "namespace": "default", "uid": "u1"}
     with serve(make_node_certificates(run_folder)) as api:

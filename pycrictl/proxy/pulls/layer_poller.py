@@ -26,18 +26,8 @@ from pycrictl.pulls.state import PullState
 from pycrictl.pulls.tracker import Tracker
 from pycrictl.runtime.cri.calls.client import CriClient
 
-POLL_INTERVAL_S: Final = 0.3
-RETRY_PAUSE_S: Final = 2.0
-LINGER_S: Final = 5.0
-"""How long polling continues without watchers, so that repeated short watches get a rate."""
-
-OTHERS_S: Final = 3.0
-"""How long after its end a pull that did not pass through the proxy is still reported."""
-
 MAX_ENDED: Final = 200
 """The number of images whose layers are kept after their pulls."""
-
-_TIMEOUT_S: Final = 2.0
 
 T = TypeVar("T")
 
@@ -62,20 +52,37 @@ class _RuntimeWatch:
 
 @dataclass(eq=False)
 class LayerPoller:
+    """Polls a runtime while anybody watches.
+
+    Attributes:
+        path: the runtime's socket.
+        on_poll: called after each poll.
+        interval_s, retry_s: the pause after a poll, and after one that failed.
+        linger_s: how long polling continues without watchers, so that repeated short watches get a
+            rate.
+        others_s: how long after its end a pull that did not pass through the proxy is reported.
+        timeout_s: how long a call, and a first poll, may take.
+    """
+
     path: str
     log: Log
-    on_look: Callable[[], None]
+    on_poll: Callable[[], None]
+    interval_s: float = 0.3
+    retry_s: float = 2.0
+    linger_s: float = 5.0
+    others_s: float = 3.0
+    timeout_s: float = 2.0
 
     def __post_init__(self) -> None:
         self._pulls: dict[int, Expected] = {}
         self._seen: dict[str, PullState] = {}
         self._forgotten: set[str] = set()
         self._others: dict[str, float] = {}
-        self._looked_at = self._left_at = 0.0
+        self._polled_at = self._left_at = 0.0
         self._watchers = self._node_watchers = 0
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
-        self._looked = asyncio.Event()
+        self._polled = asyncio.Event()
         self._connection: _RuntimeWatch | None = None
         self._can_see = True
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="layers")
@@ -97,7 +104,7 @@ class LayerPoller:
         self._pulls[ticket] = expected
         if self._connection is not None:
             self._connection.watcher.expect(expected)
-        self._looked.clear()
+        self._polled.clear()
         self._wanted.set()
 
     def end(self, ticket: int) -> None:
@@ -114,7 +121,7 @@ class LayerPoller:
     def others(self) -> dict[str, PullState]:
         """Return pulls not made through the proxy; none unless the whole node is watched."""
         return {
-            image: replace(self.seen(image), image=image, is_running=at == self._looked_at)
+            image: replace(self.seen(image), image=image, is_running=at == self._polled_at)
             for image, at in self._others.items()
         }
 
@@ -125,13 +132,13 @@ class LayerPoller:
         self._node_watchers += whole_node
         try:
             if self._task is None or self._task.done():
-                self._looked = asyncio.Event()  # a task that is ending may still set its own
-                self._task = asyncio.create_task(self._run(self._looked))
+                self._polled = asyncio.Event()  # a task that is ending may still set its own
+                self._task = asyncio.create_task(self._run(self._polled))
             self._wanted.set()
             if (self._pulls or whole_node) and self._can_see:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_TIMEOUT_S):
-                        await self._looked.wait()
+                    async with asyncio.timeout(self.timeout_s):
+                        await self._polled.wait()
             yield
         finally:
             self._watchers -= 1
@@ -155,35 +162,35 @@ class LayerPoller:
             self._disconnect()
         self._executor.shutdown(wait=False)
 
-    async def _run(self, looked: asyncio.Event) -> None:
+    async def _run(self, polled: asyncio.Event) -> None:
         time = asyncio.get_running_loop().time
         try:
-            while self._can_see and (self._watchers or time() < self._left_at + LINGER_S):
+            while self._can_see and (self._watchers or time() < self._left_at + self.linger_s):
                 if not self._pulls and not self._node_watchers:
                     self._wanted.clear()
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LINGER_S):
+                        async with asyncio.timeout(self.linger_s):
                             await self._wanted.wait()
                     continue
-                is_well = await self._look() is not None
-                looked.set()
-                self.on_look()
-                await asyncio.sleep(POLL_INTERVAL_S if is_well else RETRY_PAUSE_S)
+                is_well = await self._poll() is not None
+                polled.set()
+                self.on_poll()
+                await asyncio.sleep(self.interval_s if is_well else self.retry_s)
         finally:
-            looked.set()
+            polled.set()
 
-    async def _look(self) -> PollResult | None:
+    async def _poll(self) -> PollResult | None:
         forgotten, self._forgotten = self._forgotten, set()
-        looked = await self._ask(lambda connection: connection.poll(forgotten))
-        if looked is None:
+        polled = await self._ask(lambda connection: connection.poll(forgotten))
+        if polled is None:
             return None
-        result, seen = looked
+        result, seen = polled
         mine = {pull.reference for pull in self._pulls.values()}
         self._seen = {name: pulls for name, pulls in seen.items() if name not in self._forgotten}
         active = {pull.image for pull in result.active}
-        now = self._looked_at = asyncio.get_running_loop().time()
+        now = self._polled_at = asyncio.get_running_loop().time()
         self._others |= dict.fromkeys(filter(None, active - mine), now)
-        kept = {image: at for image, at in self._others.items() if now - at < OTHERS_S}
+        kept = {image: at for image, at in self._others.items() if now - at < self.others_s}
         self._others = kept if self._node_watchers else {}
         ended = seen.keys() - mine - active
         if len(ended) > MAX_ENDED:
@@ -218,7 +225,7 @@ class LayerPoller:
         return result
 
     def _open(self) -> _RuntimeWatch:
-        client = CriClient(self.path, timeout_s=_TIMEOUT_S)
+        client = CriClient(self.path, timeout_s=self.timeout_s)
         try:
             watcher = open_watcher(client)
         except BaseException:

@@ -36,16 +36,6 @@ from pycrictl.streams.wire.codes import INVALID_ARGUMENT, RESOURCE_EXHAUSTED
 
 IMAGE_PULL_PROGRESS: Final = "/runtime.v1.RuntimeService/ImagePullProgress"
 
-HEARTBEAT_S: Final = 10.0
-"""The longest pause in a stream, which then repeats its last report."""
-
-PACE_S: Final = 0.2
-"""The shortest time between two batches of reports."""
-
-_SETTLE_S: Final = ATTEMPT_GAP_S
-"""Minimum time that a new stream stays open, since the pod's next pull may be about to begin."""
-
-
 LINGER_S: Final = ATTEMPT_GAP_S + 1.0
 """How long after its end a pull is still reported to a new client."""
 
@@ -62,11 +52,23 @@ class Notifier(Changes):
 
 @dataclass(eq=False)
 class PullProgress:
+    """The call, and the streams behind its URLs.
+
+    Attributes:
+        heartbeat_s: the longest pause in a stream, which then repeats its last report.
+        pace_s: the shortest time between two batches of reports.
+        settle_s: the minimum time that a new stream stays open, since the pod's next pull may be
+            about to begin.
+    """
+
     lookup: RuntimeLookup
     queue: PullQueue
     layers: LayerPoller
     notifier: Notifier
     tokens: Tokens
+    heartbeat_s: float = 10.0
+    pace_s: float = 0.2
+    settle_s: float = ATTEMPT_GAP_S
 
     def __post_init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -102,14 +104,14 @@ class PullProgress:
                 if not batch and not writer.last:
                     batch = [NOTHING]  # at once, so that a reader need not wait for the end
                     writer.last = NOTHING
-                elif not batch and now - sent_at >= HEARTBEAT_S:
+                elif not batch and now - sent_at >= self.heartbeat_s:
                     batch = [writer.last]
                 if batch:
                     yield batch
                     sent_at = self._loop.time()
-                if until is not None and max(until, opened_at + _SETTLE_S) <= now:
+                if until is not None and max(until, opened_at + self.settle_s) <= now:
                     return
-                await asyncio.sleep(PACE_S)
+                await asyncio.sleep(self.pace_s)
                 await self.notifier.wait(1.0)
 
 

@@ -65,7 +65,6 @@ _RECHECK_S: Final = 5.0
 _EMPTY_LEASE_S: Final = 0.5  # creating a container takes a short-lived lease too
 _TRAILERS_PER_POLL: Final = 4
 _TRAILERS: Final = 32  # read at a pull's end
-_USAGE_PAUSE_FACTOR: Final = 10.0
 _ARRIVALS_PAUSE_S: Final = 3.0
 _LATE_STEP: Final = 1.25
 _SNAPSHOTS: Final = "snapshots/"
@@ -149,8 +148,9 @@ class ContentWatcher:
 
     ``snapshotter`` is assumed until a pull shows which one it unpacks to;
     ``max_concurrent_downloads`` is 0 for no limit. ``find_digest`` asks a registry for the digest
-    of a reference: None if it is unknown, empty if there is no such image. Only ``expect`` and
-    ``forget`` are thread-safe.
+    of a reference: None if it is unknown, empty if there is no such image. After each measurement
+    of a running extraction, for which containerd walks all its files, there is a pause of
+    ``usage_pause_factor`` times as long. Only ``expect`` and ``forget`` are thread-safe.
     """
 
     client: ContainerdClient
@@ -158,6 +158,7 @@ class ContentWatcher:
     max_concurrent_downloads: int = 3
     owners: ImageOwners | None = None
     find_digest: Callable[[str], str | None] | None = None
+    usage_pause_factor: float = 10.0
 
     def __post_init__(self) -> None:
         self._documents = Documents(self.client)
@@ -433,8 +434,7 @@ class ContentWatcher:
             began_at = time.monotonic()
             with suppress(DeadlineExceeded):
                 size_bytes = self.client.usage(snapshotter, key) or size_bytes
-            # containerd walks all files each time: measure less often if there are very many.
-            next_at = now + _USAGE_PAUSE_FACTOR * (time.monotonic() - began_at)
+            next_at = now + self.usage_pause_factor * (time.monotonic() - began_at)
             self._measured[key] = size_bytes, next_at
         return size_bytes
 

@@ -264,9 +264,6 @@ SETTLE_S: Final = 1.5
 """How long no pull may run before the watch is over: kubelet tries its credentials one after
 another, each in a pull of its own."""
 
-REOPEN_PAUSES_S: Final = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
-"""Pauses before each attempt to reopen a broken source; one attempt per pause."""
-
 _REMEMBERED: Final = 1024
 """How many ended images are remembered; limited, as their names come from outside."""
 
@@ -354,8 +351,20 @@ class Endings:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
+    """How a watch goes on.
+
+    Attributes:
+        interval_s: the pause between two polls or views.
+        follow: keep watching when no pull is left.
+        reopen_pauses_s: before each attempt to reopen a broken source; one attempt per pause.
+        resume_s: how long pulls may take to resume after their source broke. kubelet retries a
+            pull that was cancelled with its proxy, after 10 s at first.
+    """
+
     interval_s: float
     follow: bool = False
+    reopen_pauses_s: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0, 5.0, 5.0)
+    resume_s: float = 60.0
 
 
 Outcome = Mapping[str, str] | None

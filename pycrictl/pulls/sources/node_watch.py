@@ -52,7 +52,6 @@ from pycrictl.pulls.registries.registry_client import ManifestRequest, find_dige
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.crio.watcher import CrioWatcher, open_crio
 from pycrictl.pulls.sources.endings import (
-    REOPEN_PAUSES_S,
     SETTLE_S,
     Causes,
     Endings,
@@ -223,7 +222,7 @@ def watch_runtime(
     endings = Endings(tracker, sink)
     has_seen = False
     while True:
-        result, now = _poll(watcher, sink), time.monotonic()
+        result, now = _poll(watcher, sink, pace), time.monotonic()
         result.apply_to(tracker, now)
         if causes is not None:
             result = causes.add(result, tracker, now)
@@ -247,9 +246,9 @@ def watch_runtime(
         time.sleep(pace.interval_s)
 
 
-def _poll(watcher: ContentWatcher | CrioWatcher, sink: Sink) -> PollResult:
+def _poll(watcher: ContentWatcher | CrioWatcher, sink: Sink, pace: Pace) -> PollResult:
     has_noted = False
-    for pause_s in REOPEN_PAUSES_S:
+    for pause_s in pace.reopen_pauses_s:
         try:
             return watcher.poll(time.monotonic())
         except (Unavailable, ConnectError, DeadlineExceeded) as exc:

@@ -26,7 +26,6 @@ from pycrictl.base.errors import (
 from pycrictl.base.units import plural
 from pycrictl.pulls.messages import MAX_MESSAGE_BYTES, MessageReader
 from pycrictl.pulls.sources.endings import (
-    REOPEN_PAUSES_S,
     Endings,
     Outcome,
     Pace,
@@ -41,10 +40,6 @@ from pycrictl.streams.loop import in_thread, run_in_loop
 from pycrictl.streams.opening import Exchange
 from pycrictl.streams.target import Target, parse_url
 from pycrictl.streams.wire.websocket import CLIENT, ClientHandshake, Messages
-
-RESUME_S: Final = 60.0
-"""How long pulls may take to resume after their source broke. kubelet retries a pull that was
-cancelled with its proxy, after 10 s at first."""
 
 _LOST: Final = "it did not go on after the connection was lost"
 
@@ -177,7 +172,7 @@ class _StreamWatch:
         return view
 
     async def _follow(self) -> None:
-        tries = 0
+        tries, pauses_s = 0, self.pace.reopen_pauses_s
         while True:
             self._has_news = False
             try:
@@ -192,14 +187,14 @@ class _StreamWatch:
                 if not self._may_pass(exc):
                     raise
                 tries = 0 if self._has_news else tries
-                if tries == len(REOPEN_PAUSES_S):
+                if tries == len(pauses_s):
                     # Other errors could be taken for a stream that is not offered.
                     raise StreamError(exc.message, hint=exc.hint) from exc
                 self._broken_at = time.monotonic()
                 self._tracker.drop_given_sums()
                 if not tries:
                     self._sink.note(f"{exc.message}; connecting again")
-                pause_s = REOPEN_PAUSES_S[tries]
+                pause_s = pauses_s[tries]
                 tries += 1
             else:
                 tries, self._tracker.is_known = 0, True
@@ -207,11 +202,11 @@ class _StreamWatch:
                     self.endings.show(time.monotonic(), is_final=True)
                 elif (
                     self._broken_at is None
-                    or time.monotonic() - self._broken_at >= RESUME_S
+                    or time.monotonic() - self._broken_at >= self.pace.resume_s
                     or not _unfinished(self._show())
                 ):
                     return
-                pause_s = REOPEN_PAUSES_S[0]
+                pause_s = pauses_s[0]
             await asyncio.sleep(pause_s)
 
     def _may_pass(self, exc: PycrictlError) -> bool:

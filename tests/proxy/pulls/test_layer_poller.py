@@ -11,7 +11,6 @@ import grpc
 import pytest
 
 from pycrictl.base.servicelog import Log
-from pycrictl.proxy.pulls import layer_poller
 from pycrictl.proxy.pulls.layer_poller import LayerPoller
 from pycrictl.pulls.sources.pull_names import Expected
 from pycrictl.pulls.state import LayerState
@@ -30,17 +29,18 @@ def items_of(poller: LayerPoller) -> tuple[LayerState, ...]:
 class Bench:
     """A poller, and the number of its polls."""
 
-    def __init__(self, path: str) -> None:
-        self.looks = 0
-        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self._looked)
+    def __init__(self, path: str, **limits_s: float) -> None:
+        self.polls = 0
+        log = Log("pycrictl.proxy.test")
+        self.poller = LayerPoller(path, log, self._polled, **limits_s)
 
-    def _looked(self) -> None:
-        self.looks += 1
+    def _polled(self) -> None:
+        self.polls += 1
 
 
-def run(path: str, test: Callable[[Bench], Awaitable[None]]) -> None:
+def run(path: str, test: Callable[[Bench], Awaitable[None]], **limits_s: float) -> None:
     async def main() -> None:
-        bench = Bench(path)
+        bench = Bench(path, **limits_s)
         try:
             async with asyncio.timeout(60):
                 await test(bench)
@@ -70,9 +70,7 @@ def begin_pull(containerd: FakeContainerd, layer: str = "layer") -> Made:
     return made
 
 
-def test_nobody_watches(containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer_poller, "LINGER_S", 0.5)
-
+def test_nobody_watches(containerd: FakeContainerd) -> None:
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time()))
         await asyncio.sleep(0.5)
@@ -85,7 +83,7 @@ def test_nobody_watches(containerd: FakeContainerd, monkeypatch: pytest.MonkeyPa
             seen = sum(containerd.calls.values())
             await asyncio.sleep(0.7)
 
-    run(path_of(containerd), test)
+    run(path_of(containerd), test, linger_s=0.5)
 
 
 def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
@@ -105,16 +103,14 @@ def test_many_watch_at_the_cost_of_one(containerd: FakeContainerd) -> None:
         assert (found.progress, found.total) == (400, 1000)
         assert found.percent
         assert not found.is_unpacking
-        assert containerd.calls["list_leases"] <= bench.looks + 1 < 15
+        assert containerd.calls["list_leases"] <= bench.polls + 1 < 15
 
     run(path_of(containerd), test)
 
 
 def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
-    containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch
+    containerd: FakeContainerd,
 ) -> None:
-    monkeypatch.setattr(layer_poller, "OTHERS_S", 1.0)
-
     async def test(bench: Bench) -> None:
         begin_pull(containerd)
         async with bench.poller.watching():
@@ -130,15 +126,13 @@ def test_the_pulls_of_others_are_known_while_somebody_watches_the_whole_node(
             await until(lambda: not next(iter(bench.poller.others().values())).is_running)
             await until(lambda: not bench.poller.others())
 
-    run(path_of(containerd), test)
+    run(path_of(containerd), test, others_s=1.0)
 
 
 @pytest.mark.parametrize("is_joined", [False, True])
 def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
-    containerd: FakeContainerd, monkeypatch: pytest.MonkeyPatch, is_joined: bool
+    containerd: FakeContainerd, is_joined: bool
 ) -> None:
-    monkeypatch.setattr(layer_poller, "LINGER_S", 0.0)
-
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         begin_pull(containerd)
@@ -158,7 +152,7 @@ def test_a_tag_that_was_pushed_anew_after_a_look_that_ended_early(
                 await asyncio.sleep(0.2)
         assert seen == {moved}
 
-    run(path_of(containerd), test)
+    run(path_of(containerd), test, linger_s=0.0)
 
 
 def test_the_runtime_comes_back(
@@ -178,11 +172,7 @@ def test_the_runtime_comes_back(
     assert caplog.text.count("layers_unknown") == 1
 
 
-def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "pycrictl.proxy.pulls.layer_poller._TIMEOUT_S", 100.0
-    )  # longer than the test may last
-
+def test_another_runtime_is_asked_once(fake: FakeServer) -> None:
     async def test(bench: Bench) -> None:
         bench.poller.begin(1, Expected(IMAGE, time.time()))
         async with bench.poller.watching():
@@ -190,4 +180,4 @@ def test_another_runtime_is_asked_once(fake: FakeServer, monkeypatch: pytest.Mon
         async with bench.poller.watching():
             pass
 
-    run(fake.path, test)
+    run(fake.path, test, timeout_s=100.0)  # longer than the test may last

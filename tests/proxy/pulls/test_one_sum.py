@@ -103,7 +103,7 @@ class Watchers:
         loop = asyncio.get_running_loop()
         self.moments: list[dict[str, Shown]] = []
         self.queue = PullQueue(1)
-        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_look=self.look)
+        self.poller = LayerPoller(path, log=Log("pycrictl.proxy.test"), on_poll=self.look)
         self.queue.submit(1, PullKey(IMAGE), now=loop.time(), pod=WEB, reference=IMAGE)
         self.poller.begin(1, Expected(IMAGE, time.time() - 0.1))
         offset_s = time.time() - loop.time()

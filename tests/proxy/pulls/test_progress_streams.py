@@ -124,19 +124,20 @@ def test_a_failure_is_told_at_the_end(fake: FakeServer, start: Start) -> None:
     assert "pw@" not in proxy.log()
 
 
-def followed(fake: FakeServer, count: int) -> list[list[str]]:
+def followed(fake: FakeServer, count: int, heartbeat_s: float = 10.0) -> list[list[str]]:
     """Return the first batches about a pull that waits."""
 
     async def run() -> list[list[str]]:
         notifier, queue = Notifier(), PullQueue(1)
         book = queue.book
-        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_look=notifier.notify)
+        layers = LayerPoller(fake.path, log=Log("pycrictl.proxy.test"), on_poll=notifier.notify)
         progress = PullProgress(
             RuntimeLookup(Upstream(fake.path)),
             queue,
             layers,
             notifier=notifier,
             tokens=Tokens(),
+            heartbeat_s=heartbeat_s,
         )
         target = PullTarget(PodKey("default", "web", "u1"))
         book.line.append(QueuedPull(1, PullKey("a"), takes_slot=True, reference="a"))
@@ -153,11 +154,8 @@ def followed(fake: FakeServer, count: int) -> list[list[str]]:
     return asyncio.run(run())
 
 
-def test_a_heartbeat_repeats_the_last_record(
-    fake: FakeServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pycrictl.proxy.pulls.progress_streams.HEARTBEAT_S", 0.5)
-    batches = followed(fake, 3)
+def test_a_heartbeat_repeats_the_last_record(fake: FakeServer) -> None:
+    batches = followed(fake, 3, heartbeat_s=0.5)
     assert batches == [batches[0]] * 3
     (message,) = batches[0]
     fields = {"image": "a", "progress": 0, "total": 0, "phase": "waiting", "queue_position": 1}

@@ -14,7 +14,6 @@ import pytest
 from pycrictl.base.errors import Unavailable
 from pycrictl.kube.pods import Pod, PodImage
 from pycrictl.pulls.reference import Match, match
-from pycrictl.pulls.sources import content_watcher
 from pycrictl.pulls.sources.pull_names import Expected, ImageOwners
 from pycrictl.pulls.state import Phase
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
@@ -31,10 +30,11 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def watch(client: ContainerdClient, monkeypatch: pytest.MonkeyPatch) -> Watch:
+def watch(client: ContainerdClient) -> Watch:
+    watch = Watch(client)
     # On a busy machine, each measurement takes long, and would be made less often.
-    monkeypatch.setattr(content_watcher, "_USAGE_PAUSE_FACTOR", 0)
-    return Watch(client)
+    watch.watcher.usage_pause_factor = 0.0
+    return watch
 
 
 # Recorded pulls
