@@ -175,7 +175,7 @@ def set_globals(
 ) -> None:
     app: AppContext = ctx.obj
     if timeout is not None and timeout < 0 and not app.persona.is_lenient:
-        raise typer.BadParameter("it must not be negative", param_hint="'--timeout'")
+        raise UsageError("invalid value for '--timeout': it must not be negative")
     if not host and (
         sudo or no_keep or program or (max_parallel_hosts, connect_timeout) != (MOST_HOSTS, 10.0)
     ):

@@ -1,35 +1,32 @@
-"""crictl's command line grammar: from words as typed to values of options. Pure.
+"""crictl's command line grammar: from words as typed to values of Typer's options. Pure.
 
 crictl parses with the rules of Go's flag package, which differ from getopt's: ``-name x`` is
 ``--name x``; booleans never take the next word but may be written ``--all=false``; a repeated
 scalar option is not an error, the last one wins; short options may be bundled where every letter is
-an option. The options are given as plain data.
+an option.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from typer.core import TyperOption
 
 from pycrictl.base.errors import OptionError
 from pycrictl.base.units import parse_bool
 
-
-class OptionSpec(NamedTuple):
-    """An option; its ``name`` is that of the command's parameter."""
-
-    name: str
-    is_switch: bool = False
-    is_repeatable: bool = False
+if TYPE_CHECKING:
+    from typer._click import Parameter
 
 
 class CommandLine(NamedTuple):
     """A parsed command line.
 
     Attributes:
-        values: the options by name: True or False for switches, all texts of a repeatable option,
-            the last text of any other.
+        values: options by the names of their parameters: True or False for switches, all texts of a
+            repeatable option, the last text of any other.
         spellings: how each option was spelled, without dashes, in order.
         positionals: everything else, in order.
         topics: those positionals that follow ``--help``.
@@ -40,20 +37,39 @@ class CommandLine(NamedTuple):
     positionals: list[str]
     topics: list[str]
 
+    def words(self) -> Iterator[tuple[str, str]]:
+        """Yield each option with its name: one word, which means the same to ``parse``."""
+        for name, value in self.values.items():
+            for item in value if isinstance(value, list) else [value]:
+                text = str(item).lower() if isinstance(item, bool) else item
+                yield name, f"{dashed(self.spellings[name][-1])}={text}"
+
+
+def by_spelling(parameters: Iterable[Parameter]) -> dict[str, TyperOption]:
+    """Return the options among parameters by all their spellings without dashes."""
+    return {
+        spelling.lstrip("-"): option
+        for option in parameters
+        if isinstance(option, TyperOption)
+        for spelling in option.opts
+    }
+
 
 def parse(
     args: Sequence[str],
-    options: Mapping[str, OptionSpec],
+    options: Mapping[str, TyperOption],
     *,
-    interspersed: bool,
+    ends_after: int | None = None,
+    first: frozenset[str] = frozenset(),
     attached: bool = False,
 ) -> CommandLine:
     """Parse the words after a command's name.
 
     Args:
-        options: maps every spelling without dashes (``name``, ``n``) to its option.
-        interspersed: whether options may follow positionals. Where they may not (``exec``), the
-            first positional ends all parsing and the rest is passed on untouched, ``--`` included.
+        options: by spelling.
+        ends_after: after how many positionals all parsing ends, and the rest is passed on
+            untouched, ``--`` included. None if options may stand anywhere.
+        first: options that stand for the first positional.
         attached: whether a short option may be followed by its value, as in kubectl: ``-nshop``.
     """
     line = CommandLine({}, {}, [], [])
@@ -61,7 +77,8 @@ def parse(
     for word in words:
         if word == "--" or len(word) < 2 or not word.startswith("-"):
             rest = [] if word == "--" else [word]
-            if word == "--" or not interspersed:
+            count = len(line.positionals) + 1 + bool(first & line.values.keys())
+            if word == "--" or (ends_after is not None and count >= ends_after):
                 rest += words
             line.positionals.extend(rest)
             line.topics.extend(rest if line.values.get("help") else ())
@@ -70,9 +87,10 @@ def parse(
             option = options.get(name)
             if option is None:
                 raise _unknown(word, name, options)
-            line.spellings.setdefault(option.name, []).append(name)
-            if option.is_switch:
-                line.values[option.name] = _boolean(name, value)
+            key = option.name or ""
+            line.spellings.setdefault(key, []).append(name)
+            if option.is_flag:
+                line.values[key] = _boolean(name, value)
                 continue
             value = next(words, None) if value is None else value
             if value is None:
@@ -80,32 +98,21 @@ def parse(
                     f'option "{dashed(name)}" needs a value',
                     flag_error=f"flag needs an argument: -{name}",
                 )
-            if option.is_repeatable:
-                line.values.setdefault(option.name, []).append(value)
+            if option.multiple:
+                line.values.setdefault(key, []).append(value)
             else:
-                line.values[option.name] = value
+                line.values[key] = value
     return line
 
 
-def words_of(line: CommandLine) -> list[tuple[str, str]]:
-    """Return each option of a line with its name: one word, which means the same to ``parse``."""
-    words = []
-    for name, value in line.values.items():
-        spelling = dashed(line.spellings[name][-1])
-        for item in value if isinstance(value, list) else [value]:
-            text = str(item).lower() if isinstance(item, bool) else item
-            words.append((name, f"{spelling}={text}"))
-    return words
-
-
 def _split(
-    word: str, options: Mapping[str, OptionSpec], *, attached: bool
+    word: str, options: Mapping[str, TyperOption], *, attached: bool
 ) -> list[tuple[str, str | None]]:
     name, equals, value = word.lstrip("-").partition("=")
     given = value if equals else None
     is_bundle = not word.startswith("--") and name not in options and len(name) > 1
-    first = options.get(name[:1]) if is_bundle and attached else None
-    if first is not None and not first.is_switch:
+    option = options.get(name[:1]) if is_bundle and attached else None
+    if option is not None and not option.is_flag:
         return [(name[0], word[2:])]
     if is_bundle and all(letter in options for letter in name):
         return [*((letter, None) for letter in name[:-1]), (name[-1], given)]
@@ -128,7 +135,7 @@ def dashed(name: str) -> str:
     return f"-{name}" if len(name) == 1 else f"--{name}"
 
 
-def _unknown(word: str, name: str, options: Mapping[str, OptionSpec]) -> OptionError:
+def _unknown(word: str, name: str, options: Mapping[str, TyperOption]) -> OptionError:
     near = get_close_matches(name, options, n=1)
     hint = f"did you mean {dashed(near[0])}?" if near else None
     message = f'unknown option "{word.partition("=")[0]}"'

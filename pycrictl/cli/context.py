@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from pycrictl.base.config import Config, Flags
     from pycrictl.base.environ import Environment
-    from pycrictl.cli.argv import CommandLine
     from pycrictl.cli.host_boards import HostBoards
     from pycrictl.cli.persona import Persona
     from pycrictl.copy.methods import Opened
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 class AppContext:
     """Global options and everything derived from them; files and sockets are opened on first use.
 
-    ``global_line`` is the command line up to the command. ``handed_on`` are options that a plugin
-    hands on to kubectl; ``host_root`` is None if not given. ``copies_elsewhere`` and
-    ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top`` for other hosts.
+    ``handed_on`` are options that a plugin hands on to kubectl; ``host_root`` is None if not given.
+    ``copies_elsewhere`` and ``boards_elsewhere`` have the methods of ``cp`` and the rows of ``top``
+    for other hosts.
     """
 
     def __init__(self, env: Environment, flags: Flags, persona: Persona) -> None:
@@ -39,7 +38,6 @@ class AppContext:
         self.flags = flags
         self.persona = persona
         self.command = ""
-        self.global_line: CommandLine | None = None
         self.copies_elsewhere: Opened | None = None
         self.boards_elsewhere: HostBoards | None = None
         self.handed_on: list[str] = []

@@ -22,6 +22,7 @@ from pycrictl.cli import plugins
 from pycrictl.cli.application import application
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona, persona_of
+from pycrictl.cli.tree import command_of
 
 _UNWRITABLE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EBADF)
 """Write errors; those without a file name are from standard output."""
@@ -71,15 +72,18 @@ def _reported(context: AppContext, run: Callable[[], int]) -> int:
 
 def _dispatch(words: Sequence[str], app: AppContext) -> int:
     """Run a command line with Typer's tree, but without its ``main``, which words errors itself."""
-    program, words = app.program, list(words)
-    name = Path(sys.argv[0]).name
-    if (plugin := plugins.named(name)) is not None:
-        program, words = plugins.KUBECTL, [name, *words]
-        app.env.program = f"{program} {plugin.name}"
     tree = typer.main.get_command(application)
     try:
-        with tree.make_context(program, words, obj=app) as ctx:
-            tree.invoke(ctx)
+        if (plugin := plugins.named(Path(sys.argv[0]).name)) is None:
+            ctx = tree.make_context(app.program, [*words], obj=app)
+        else:
+            app.env.program = f"{plugins.KUBECTL} {plugin.name}"
+            kubectl = tree.context_class(
+                tree, info_name=plugins.KUBECTL, obj=app, **tree.context_settings
+            )
+            ctx = command_of(plugin).make_context(plugin.name, [*words], parent=kubectl)
+        with ctx:
+            ctx.command.invoke(ctx)
     except typer.Exit as exc:
         return app.persona.exit_status(exc.exit_code)
     except typer.Abort:  # from Typer's prompts

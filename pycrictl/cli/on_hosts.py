@@ -30,7 +30,6 @@ from pycrictl.base.errors import (
     reason_of,
 )
 from pycrictl.base.units import plural, quote
-from pycrictl.cli.argv import words_of
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.hosts import session
 from pycrictl.hosts.connection import Ssh
@@ -155,6 +154,7 @@ class _Target(NamedTuple):
 def run(
     app: AppContext,
     params: dict[str, Any],
+    line: CommandLine,
     words: Sequence[str],
     parse: Callable[[], CommandLine],
 ) -> int | None:
@@ -165,6 +165,7 @@ def run(
 
     Args:
         params: the values of the global options; those for the host are removed from them.
+        line: the line up to the command.
         words: the command and its arguments, as typed.
         parse: parses the arguments, which takes the time to load the command.
     """
@@ -174,8 +175,7 @@ def run(
             f"--host within --host: this already runs on {quote(outer)}",
             hint="for a host behind another, write ProxyJump in ssh's configuration",
         )
-    assert app.global_line is not None
-    given = words_of(app.global_line)
+    given = [*line.words()]
     hosts = hosts_of(params["host"], env.environ)
     is_alone = len(hosts) == 1
     ssh = Ssh(
@@ -196,7 +196,7 @@ def run(
             raise UsageError("cp needs one host to copy from")
         params |= dict.fromkeys(("config", "runtime_endpoint", "image_endpoint", "host_root"))
         starts = {host.label: partial(target.process, host) for host in hosts}
-        handed_on = [w for n, w in words_of(parse()) if n not in _OF_CLIENT]
+        handed_on = [w for n, w in parse().words() if n not in _OF_CLIENT]
         app.copies_elsewhere = partial(host_copying.methods, starts, handed_on)
         return None
     if name == "top" and not is_alone and not _typed(parse()) & {"once", "output", "o"}:
@@ -318,7 +318,7 @@ def _request(
     if not names_files or line.positionals[:1] in (["jsonschema"], ["js"]):
         return request
     made, files = request.words[: len(global_words) + 1], []
-    for name, word in words_of(line):
+    for name, word in line.words():
         typed, (option, _, value) = {*line.spellings[name]}, word.partition("=")
         if typed & {*travel.options}:
             files.append((len(made) + 1, _reading(read_text, value)))

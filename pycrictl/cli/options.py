@@ -128,7 +128,7 @@ def split_pairs(app: AppContext, values: Sequence[str] | None, option: str) -> d
         key, equals, value = item.partition("=")
         is_refused = "=" in value and app.persona.is_literal
         if not equals or not key or is_refused:
-            raise typer.BadParameter(f'"{item}" is not KEY=VALUE', param_hint=option)
+            raise UsageError(f'invalid value for {option}: "{item}" is not KEY=VALUE')
         pairs[key] = value
     return pairs
 

@@ -77,9 +77,7 @@ class Persona(Wording):
         return by_default
 
     def positionals(self, command: str, words: list[str]) -> list[str]:
-        """Return the effective positionals: without kubectl's ``--`` before a command."""
-        if command in ("exec", "debug") and words[1:2] == ["--"]:
-            return [words[0], *words[2:]]
+        """Return those positionals that count."""
         return words
 
     def check_spellings(self, spellings: Mapping[str, Sequence[str]]) -> None:

@@ -7,9 +7,10 @@ kubectl's connection options are not interpreted here but handed on to it.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from pycrictl.cli.argv import OptionSpec
+from typer.core import TyperOption
+
 from pycrictl.cli.command_table import CommandSpec, Grammar
 
 KUBECTL: Final = "kubectl"
@@ -38,7 +39,7 @@ _SWITCHES: Final = (
     "warnings-as-errors",
 )
 _REPEATABLE: Final = ("as-group", "as-user-extra")
-_SHORT: Final = {"server": "s", "v": "v"}
+_SHORT: Final = {"server": "s"}
 HANDED_ON: Final = (
     "as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority",
     "client-certificate", "client-key", "cluster", "context", "disable-compression",
@@ -48,25 +49,17 @@ HANDED_ON: Final = (
 )  # fmt: skip
 """kubectl's connection options, as listed by ``kubectl options``."""
 
-SPECS: Final = {
-    spelling: OptionSpec(f"--{name}", name in _SWITCHES, name in _REPEATABLE)
+OPTIONS: Final = tuple(
+    TyperOption(
+        param_decls=[f"--{name}", *([f"-{_SHORT[name]}"] if name in _SHORT else [])],
+        is_flag=name in _SWITCHES,
+        multiple=name in _REPEATABLE,
+    )
     for name in HANDED_ON
-    for spelling in {name, _SHORT.get(name, name)}
-}
-"""By spelling; unlike those of parameters, their names begin with dashes."""
+)
 
 
 def named(program: str) -> CommandSpec | None:
     bare = program.removeprefix(PREFIX).partition(".")[0].replace("_", "-")
-    is_one = program.startswith(PREFIX)
-    return next((entry for entry in PLUGINS if is_one and entry.name == bare), None)
-
-
-def handed_on(values: dict[str, Any]) -> list[str]:
-    """Take kubectl's options out of the values of a line; return them as words."""
-    theirs = [(name, values.pop(name)) for name in [*values] if name.startswith("--")]
-    return [
-        f"{name}={str(item).lower() if isinstance(item, bool) else item}"
-        for name, value in theirs
-        for item in (value if isinstance(value, list) else [value])
-    ]
+    is_plugin = program.startswith(PREFIX)
+    return next((entry for entry in PLUGINS if is_plugin and entry.name == bare), None)

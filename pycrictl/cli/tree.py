@@ -1,10 +1,13 @@
-"""The command tree: Typer's classes with Go's grammar; command modules are loaded on demand."""
+"""The command tree: Typer's classes with Go's grammar; command modules are loaded on demand.
+
+A line goes one way, through the methods that click calls: ``make_context`` calls ``parse_args``,
+which reads the words and hands their values to the parameters; ``invoke`` calls the function of a
+command with them. click's own groups are not used, as they need all commands to be loaded.
+"""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -16,11 +19,12 @@ from pycrictl.base.errors import (
     ExtraArgument,
     MissingArgument,
     OptionError,
+    PycrictlError,
     UsageError,
 )
 from pycrictl.base.units import escape, quote
 from pycrictl.cli import argv, plugins
-from pycrictl.cli.argv import CommandLine, OptionSpec
+from pycrictl.cli.argv import CommandLine, by_spelling
 from pycrictl.cli.command_table import BY_NAME, FAMILIES, HELP_WORDS, CommandSpec, Grammar, find
 from pycrictl.cli.complete import PATHS
 
@@ -34,12 +38,20 @@ _SELECTING: Final = frozenset(("image", "labels", "last", "latest", "name", "pod
 """Options of ``exec`` in place of a container."""
 
 
+class LineContext(typer.Context):
+    """A context with its line as it was typed: for completion, and for other hosts."""
+
+    line: CommandLine
+
+
 class Program(TyperCommand):
     """The program itself: the global options, and behind them a command."""
 
+    context_class = LineContext
+
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        line = argv.parse(args, specs(self.get_params(ctx)), interspersed=False)
-        ctx.obj.global_line = line
+        assert isinstance(ctx, LineContext)
+        ctx.line = line = argv.parse(args, by_spelling(self.get_params(ctx)), ends_after=1)
         ctx.args = line.positionals
         if line.values.pop("help", False):
             if not line.topics:
@@ -47,27 +59,49 @@ class Program(TyperCommand):
             if line.topics[0] not in BY_NAME:
                 ctx.obj.persona.check_topics(line.topics, by_option=True)
             ctx.args = [HELP_WORDS[0], *line.topics[:1]]
-        _fill_in(self, ctx, line._replace(positionals=[]))
-        if not ctx.args:
+        _fill_in(self, ctx, line, [])
+        if not ctx.args and not ctx.resilient_parsing:
             show_page(self, ctx)
         return ctx.args
 
     def invoke(self, ctx: Context) -> Any:
+        assert isinstance(ctx, LineContext)
         if ctx.params["host"]:
             from pycrictl.cli import on_hosts  # noqa: PLC0415 - only for other hosts
 
             word, *rest = ctx.args
             code = on_hosts.run(
-                ctx.obj, ctx.params, ctx.args, lambda: command_of(find(word)).line(ctx, rest)
+                ctx.obj,
+                ctx.params,
+                ctx.line,
+                ctx.args,
+                lambda: command_of(find(word)).line(ctx, rest),
             )
             if code is not None:
                 ctx.exit(code)
-        name, command, rest = resolve(self, ctx, ctx.args)
-        with _worded(ctx):
-            super().invoke(ctx)
-        ctx.obj.use_root()
+        name, command, rest = self.resolve(ctx)
+        self.invoke_globals(ctx)
         with command.make_context(name, rest, parent=ctx) as inner:
             return command.invoke(inner)
+
+    def invoke_globals(self, ctx: Context) -> None:
+        super().invoke(ctx)
+        ctx.obj.use_root()
+
+    def resolve(self, ctx: Context) -> tuple[str, Command, list[str]]:
+        """Return the command that a context's words name, as it was named, and its own words."""
+        word, *rest = ctx.args
+        if word in HELP_WORDS:
+            if not rest:
+                show_page(self, ctx)
+            word, rest = rest[0], [HELP[0]]
+        entry = find(word)
+        ctx.obj.command = entry.name
+        inner = entry.subcommand(rest[0]) if rest else None
+        if inner is None:
+            return word, command_of(entry), rest
+        ctx.obj.command = f"{entry.name} {inner.name}"
+        return f"{word} {inner.name}", command_of(inner), rest[1:]
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         return ["[OPTIONS]", "COMMAND [ARGS]..."]
@@ -84,49 +118,38 @@ class Program(TyperCommand):
 
 
 class Command(TyperCommand):
+    context_class = LineContext
     entry: CommandSpec
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        line = self.line(ctx, args)
-        if line.values.pop("help", False):
-            self._help(ctx, line.topics, by_option=True)
+        assert isinstance(ctx, LineContext)
+        ctx.line = line = self.line(ctx, args)
         words = line.positionals
+        if line.values.get("help"):
+            self._help(ctx, line.topics, by_option=True)
         if self.entry.grammar.has_help_word and words and words[0] in HELP_WORDS:
             self._help(ctx, words[1:], by_option=False)
         if self.entry.grammar is Grammar.KUBECTL:
-            ctx.obj.handed_on = plugins.handed_on(line.values)
-        _fill_in(
-            self,
-            ctx,
-            line._replace(positionals=ctx.obj.persona.positionals(self.entry.name, words)),
-        )
+            theirs = {option.name for option in plugins.OPTIONS}
+            ctx.obj.handed_on = [word for name, word in line.words() if name in theirs]
+        _fill_in(self, ctx, line, ctx.obj.persona.positionals(self.entry.name, words))
         return []
 
     def line(self, ctx: Context, args: list[str]) -> CommandLine:
-        grammar, options = self.entry.grammar, specs(self.get_params(ctx))
-        is_kubectls = grammar is Grammar.KUBECTL
-        line = argv.parse(
+        persona, grammar, options = ctx.obj.persona, self.entry.grammar, self.get_params(ctx)
+        if grammar is Grammar.KUBECTL:
+            options = [*plugins.OPTIONS, *options]
+        ends_after = None
+        if not persona.is_interspersed(self.entry.name, grammar.is_interspersed):
+            # kubectl takes options between a container and a command.
+            ends_after = 1 if persona.is_literal else 2
+        return argv.parse(
             args,
-            plugins.SPECS | options if is_kubectls else options,
-            interspersed=ctx.obj.persona.is_interspersed(self.entry.name, grammar.is_interspersed),
-            attached=is_kubectls,
+            by_spelling(options),
+            ends_after=ends_after,
+            first=_SELECTING,
+            attached=grammar is Grammar.KUBECTL,
         )
-        # kubectl takes options between a container and a command. No command begins with a dash.
-        word = "".join(line.positionals[1:2])
-        if (
-            grammar is Grammar.REMOTE
-            and not ctx.obj.persona.is_literal
-            and word.startswith("-")
-            and word != "--"
-            and args[: -len(line.positionals)][-1:] != ["--"]
-            and not _SELECTING & line.values.keys()
-        ):
-            container, *rest = line.positionals
-            more = argv.parse(rest, options, interspersed=False)
-            line.values.update(more.values)
-            line.spellings.update(more.spellings)
-            line = line._replace(positionals=[container, *more.positionals])
-        return line
 
     def _help(self, ctx: Context, topics: list[str], *, by_option: bool) -> NoReturn:
         """Show the page of the subcommand that is asked for, else of this command."""
@@ -136,11 +159,6 @@ class Command(TyperCommand):
             show_page(command, typer.Context(command, info_name=name, parent=ctx.parent))
         ctx.obj.persona.check_topics(topics, by_option=by_option)
         show_page(self, ctx)
-
-    def invoke(self, ctx: Context) -> Any:
-        _require_utf8(self, ctx)
-        with _worded(ctx):
-            return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
         """Return metavars unchanged: they already mark what is optional."""
@@ -161,25 +179,6 @@ class Command(TyperCommand):
                     formatter.write(f"{'':{formatter.current_indent}}{line}\n")
 
 
-def resolve(program: Program, ctx: Context, words: list[str]) -> tuple[str, Command, list[str]]:
-    """Return the command that words name, as it was named, and the words for it."""
-    word, *rest = words
-    if word in HELP_WORDS:
-        if not rest:
-            show_page(program, ctx)
-        word, rest = rest[0], [HELP[0]]
-    entry = plugins.named(word) or find(word)
-    command = command_of(entry)
-    ctx.obj.command = entry.name
-    if entry.subcommands:
-        line = argv.parse(rest, specs(command.get_params(ctx)), interspersed=False)
-        if line.positionals and (inner := entry.subcommand(line.positionals[0])):
-            ctx.obj.command = f"{entry.name} {inner.name}"
-            rest = [HELP[0]] if line.values.get("help") else line.positionals[1:]
-            return f"{word} {inner.name}", command_of(inner), rest
-    return entry.name if entry.grammar is Grammar.KUBECTL else word, command, rest
-
-
 @cache
 def command_of(entry: CommandSpec) -> Command:
     lone = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -191,15 +190,6 @@ def command_of(entry: CommandSpec) -> Command:
     return command
 
 
-def specs(parameters: Iterable[Parameter]) -> dict[str, OptionSpec]:
-    return {
-        spelling.lstrip("-"): OptionSpec(param.name or "", param.is_flag, param.multiple)
-        for param in parameters
-        if isinstance(param, TyperOption)
-        for spelling in param.opts
-    }
-
-
 def canonical(option: Parameter) -> str:
     return max(option.opts, key=len)
 
@@ -209,88 +199,69 @@ def show_page(command: AnyCommand, ctx: Context) -> NoReturn:
     ctx.exit()
 
 
-def _fill_in(command: TyperCommand, ctx: Context, line: CommandLine) -> None:
+def _fill_in(
+    command: TyperCommand, ctx: Context, line: CommandLine, positionals: list[str]
+) -> None:
     """Hand the values of a line to the parameters, which convert them and add defaults."""
     ctx.obj.persona.check_spellings(line.spellings)
     parameters = command.get_params(ctx)
-    arguments = [param for param in parameters if not isinstance(param, TyperOption)]
-    values, surplus = _by_argument(arguments, line.positionals)
-    values |= line.values
+    hint = f"see '{ctx.command_path} --help'"
+    values, words = {**line.values}, positionals
     for param in parameters:
-        # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
-        if param.default is None and _choices(param) and values.get(param.name or "") == "":
-            del values[param.name or ""]
-    if not ctx.resilient_parsing:
-        hint = f"see '{ctx.command_path} --help'"
-        for param in arguments:
-            if param.required and param.name not in values:
-                raise MissingArgument(f"missing argument {param.get_error_hint(ctx)}", hint=hint)
-        if surplus:
-            words = " ".join(map(escape, surplus))
-            raise ExtraArgument(f"got unexpected extra argument(s) ({words})", hint=hint)
-    with _worded(ctx, line):
-        for param in sorted(parameters, key=lambda param: not param.is_eager):
-            if param.name != "help":
+        if isinstance(param, TyperOption):
+            # Go programs treat an empty value as absent, and scripts rely on it: --state "$STATE".
+            if param.default is None and _choices(param) and values.get(param.name or "") == "":
+                del values[param.name or ""]
+        elif words:
+            many = param.nargs == -1
+            values[param.name or ""] = words if many else words[0]
+            words = [] if many else words[1:]
+        elif param.required and not ctx.resilient_parsing:
+            raise MissingArgument(f"missing argument {param.get_error_hint(ctx)}", hint=hint)
+    if words and not ctx.resilient_parsing:
+        surplus = " ".join(map(escape, words))
+        raise ExtraArgument(f"got unexpected extra argument(s) ({surplus})", hint=hint)
+    for param in sorted(parameters, key=lambda param: not param.is_eager):
+        if param.name != "help":
+            try:
                 param.handle_parse_result(ctx, values, [])
+            except typer.BadParameter as exc:
+                raise _refusal(ctx, param, line, exc.message.removesuffix("."), hint) from exc
+            if not ctx.resilient_parsing and param.metavar not in PATHS:
+                _require_utf8(param, ctx.params.get(param.name or ""))
 
 
-def _by_argument(arguments: list[Parameter], words: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the words by the names of arguments, of which the last may be a list; the surplus."""
-    values: dict[str, Any] = {
-        argument.name or "": word for argument, word in zip(arguments, words, strict=False)
-    }
-    surplus = words[len(arguments) :]
-    if arguments and arguments[-1].nargs == -1 and len(words) >= len(arguments):
-        values[arguments[-1].name or ""] = words[len(arguments) - 1 :]
-        surplus = []
-    return values, surplus
-
-
-@contextmanager
-def _worded(ctx: Context, line: CommandLine | None = None) -> Iterator[None]:
-    """Turn Typer's usage errors into this program's one-line errors."""
-    try:
-        yield
-    except typer.TyperException as exc:
-        param: Parameter | None = getattr(exc, "param", None)
-        spellings = line.spellings.get(param.name or "") if line and param else None
-        if spellings and isinstance(exc, typer.BadParameter):
-            exc.param_hint = f"'{argv.dashed(spellings[-1])}'"
-        message = " ".join(exc.format_message().split()).removesuffix(".")
-        message = message[:1].lower() + message[1:]
-        source = ctx.get_parameter_source(param.name or "") if param else None
-        if param and source and source.name == "DEFAULT_MAP":
-            key = canonical(param).removeprefix("--")
-            file = quote(ctx.params["config"], 4096)
-            raise ConfigError(f"{file}: {key}: {exc.message.removesuffix('.')}") from exc
-        hint = f"see '{ctx.command_path} --help'"
-        if line is None or not isinstance(param, TyperOption) or _choices(param):
-            raise UsageError(message, hint=hint) from exc
-        if spellings:
-            value = line.values[param.name or ""]
-            flag_error = f'invalid value "{value}" for flag -{spellings[-1]}: parse error'
-        else:
-            value, name = param.resolve_envvar_value(ctx), canonical(param).lstrip("-")
-            message = f"the variable {param.envvar}: {exc.message}"
-            flag_error = (
-                f'could not parse "{value}" as {(param.metavar or "").lower()} value from'
-                f' environment variable "{param.envvar}" for flag {name}: {exc.message}'
-            )
-        raise OptionError(message, flag_error=flag_error, hint=hint) from exc
+def _refusal(
+    ctx: Context, param: Parameter, line: CommandLine, reason: str, hint: str
+) -> PycrictlError:
+    """Return the error for a value of the line, of a variable or of a file of settings."""
+    name = param.name or ""
+    reason = " ".join(reason.split())
+    source = ctx.get_parameter_source(name)
+    if source and source.name == "DEFAULT_MAP":
+        file = quote(ctx.params["config"], 4096)
+        return ConfigError(f"{file}: {canonical(param).removeprefix('--')}: {reason}")
+    if name not in line.spellings:
+        if isinstance(param, TyperOption):
+            message = f"the variable {param.envvar}: {reason}"
+            return OptionError(message, flag_error=message, hint=hint)
+        return UsageError(f"invalid value for {param.get_error_hint(ctx)}: {reason}", hint=hint)
+    spelling = line.spellings[name][-1]
+    message = f"invalid value for '{argv.dashed(spelling)}': {reason}"
+    if _choices(param):
+        return UsageError(message, hint=hint)
+    flag_error = f'invalid value "{line.values[name]}" for flag -{spelling}: parse error'
+    return OptionError(message, flag_error=flag_error, hint=hint)
 
 
 def _choices(param: Parameter) -> tuple[str, ...]:
     return tuple(getattr(param.type, "choices", ()))
 
 
-def _require_utf8(command: Command, ctx: Context) -> None:
+def _require_utf8(param: Parameter, value: Any) -> None:
     """Require arguments other than paths to be UTF-8, as strings in the CRI are."""
-    for param in command.params:
-        value = ctx.params.get(param.name or "")
-        if param.metavar in PATHS:
-            continue
-        for text in value if isinstance(value, list | tuple) else [value]:
-            if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
-                # The value of an option may be a password.
-                shown = canonical(param) if isinstance(param, TyperOption) else quote(text)
-                raise UsageError(f"{shown} is not UTF-8")
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and any("\ud800" <= c <= "\udfff" for c in text):
+            # The value of an option may be a password.
+            shown = canonical(param) if isinstance(param, TyperOption) else quote(text)
+            raise UsageError(f"{shown} is not UTF-8")

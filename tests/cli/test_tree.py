@@ -15,10 +15,11 @@ from pycrictl.base.config import Flags
 from pycrictl.base.environ import Environment
 from pycrictl.base.errors import OptionError, PycrictlError, UsageError
 from pycrictl.cli.application import application
+from pycrictl.cli.argv import by_spelling
 from pycrictl.cli.command_table import COMMANDS, CommandSpec
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.persona import Persona
-from pycrictl.cli.tree import Program, command_of, resolve, specs
+from pycrictl.cli.tree import Program, command_of
 from tests.cli.run import Run
 
 ENTRIES = [each for entry in COMMANDS for each in (entry, *entry.subcommands)]
@@ -30,7 +31,7 @@ def meant(words: list[str]) -> dict[str, Any]:
     assert isinstance(tree, Program)
     app = AppContext(Environment(stdout=io.StringIO()), Flags(), Persona())
     root = tree.make_context("pycrictl", list(words), obj=app)
-    name, command, rest = resolve(tree, root, root.args)
+    name, command, rest = tree.resolve(root)
     return command.make_context(name, rest, parent=root).params
 
 
@@ -40,7 +41,7 @@ VALUES = st.sampled_from(
 
 
 def lines_of(entry: CommandSpec, path: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
-    spellings = sorted(specs(command_of(entry).params))
+    spellings = sorted(by_spelling(command_of(entry).params))
     name = st.tuples(st.sampled_from(["-", "--"]), st.sampled_from(spellings)).map("".join)
     option = st.one_of(name, st.tuples(name, VALUES).map("=".join)) if spellings else VALUES
     word = st.sampled_from(["help", "h", "jsonschema", "-", "-aq", "\udcff"])

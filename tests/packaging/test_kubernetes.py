@@ -11,8 +11,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from pycrictl import __version__
+from pycrictl.cli.argv import by_spelling
 from pycrictl.cli.command_table import BY_NAME
-from pycrictl.cli.tree import command_of, specs
+from pycrictl.cli.tree import command_of
 from pycrictl.cluster.agent.api.names import AUDIENCE, GROUP, PORT, SERVICE, VERSION
 from pycrictl.cluster.kubectl import api_errors
 from tests.support.manifests import (
@@ -192,5 +193,5 @@ def test_the_agent_is_of_this_version_and_takes_its_words(objects: list[Document
     assert f"/tree/v{release}#" in api_errors.INSTALL
     command, *words = found["args"]
     assert command == "agent"
-    known = specs(command_of(BY_NAME["agent"]).params)
+    known = by_spelling(command_of(BY_NAME["agent"]).params)
     assert {word.partition("=")[0].lstrip("-") for word in words} <= known.keys()

@@ -6,9 +6,10 @@ import pytest
 
 from pycrictl.base.address import Address
 from pycrictl.base.errors import ConfigError, PycrictlError
+from pycrictl.cli.argv import by_spelling
 from pycrictl.cli.command_table import BY_NAME
 from pycrictl.cli.commands.proxy import NO_KEYS
-from pycrictl.cli.tree import command_of, specs
+from pycrictl.cli.tree import command_of
 from pycrictl.node.kubelet import (
     KUBELET_CONFIG,
     Kubelet,
@@ -58,7 +59,7 @@ def settings(tmp_path: Path, toml: str, *words: str) -> ProxySettings:
 
 
 def test_every_option_is_a_key(tmp_path: Path) -> None:
-    options = specs(command_of(BY_NAME["proxy"]).params).keys()
+    options = by_spelling(command_of(BY_NAME["proxy"]).params).keys()
     assert KEYS.keys() | {"kubelet-config", "log-format", "log-level", *NO_KEYS} == options
     toml = "".join(f"{key} = {written}\n" for key, (written, _, _) in KEYS.items())
     found = settings(tmp_path, f'{toml}log-format = "json"\nlog-level = "warning"')

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from pycrictl.cli import admin_socket
+from pycrictl.cli.argv import by_spelling
 from pycrictl.cli.command_table import BY_NAME
-from pycrictl.cli.tree import command_of, specs
+from pycrictl.cli.tree import command_of
 from pycrictl.proxy import settings
 from pycrictl.proxy.telemetry.history import STATE_FOLDER
 from tests.proxy.settings import settings_from
@@ -33,7 +34,7 @@ def entries(unit: Path = UNIT) -> dict[str, str]:
 def test_it_starts_this_program(unit: Path) -> None:
     program, command, *words = shlex.split(entries(unit)["ExecStart"])
     assert Path(program).name == "pycrictl"
-    options = specs(command_of(BY_NAME[command]).params)
+    options = by_spelling(command_of(BY_NAME[command]).params)
     assert {word.lstrip("-") for word in words if word.startswith("-")} <= options.keys()
     assert unit == AGENT or settings.DEFAULT_PATH in words
 

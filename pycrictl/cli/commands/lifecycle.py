@@ -270,7 +270,7 @@ def update(
             score = parse_int(oom_score_adj)
         except ValueError as error:
             if not app.persona.is_lenient:
-                raise typer.BadParameter(str(error), param_hint="'--oom-score-adj'") from None
+                raise UsageError(f"invalid value for '--oom-score-adj': {error}") from None
             score = 0
     given = {
         "cpu_period": cpu_period,

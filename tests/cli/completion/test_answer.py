@@ -20,7 +20,7 @@ from pycrictl.base import noderoot
 from pycrictl.base.errors import PycrictlError
 from pycrictl.cli.complete import DIRECTORIES, FILES, NO_FILES, NO_SPACE
 from pycrictl.cli.completion import answer
-from pycrictl.cli.completion.line import candidates
+from pycrictl.cli.completion.answer import candidates
 from tests.fakecri import FakeServer, Status, hostile
 from tools import surface
 
@@ -262,7 +262,7 @@ def test_a_runtime_that_hangs_does_not_hold_up() -> None:
 def test_little_is_imported(runtime: FakeServer) -> None:
     probe = (
         "import sys\n"
-        "from pycrictl.cli.completion.line import candidates\n"
+        "from pycrictl.cli.completion.answer import candidates\n"
         f"candidates('pycrictl', ['-r', {runtime.endpoint!r}, 'inspect', ''])\n"
         "sys.exit(' '.join({'websockets', 'tqdm', 'rich', 'yaml'} & {*sys.modules}) or 0)\n"
     )
