@@ -196,7 +196,6 @@ def test_paths_may_be_any_bytes(fake: FakeServer, files: dict[str, str], tmp_pat
     [
         *("runp ''", "run '' POD", "run CONTAINER ''", "create x '' POD", "create x CONTAINER ''"),
         *("pull --pod-config '' x", "image-pull-progress ''", "image-pull-progress --container ''"),
-        *("image-pull-progress -c ''", "image-pull-progress web --image ''"),
     ],
 )
 def test_what_a_variable_that_is_not_set_leaves(
