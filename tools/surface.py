@@ -29,7 +29,6 @@ class Option:
     metavar: str  # empty for a switch
     help: str
     choices: tuple[str, ...]
-    is_switch: bool
     is_repeatable: bool
     default: str  # as it would be typed; empty if the help has it
     environ: tuple[str, ...]
@@ -157,7 +156,6 @@ def _options(ctx: typer.Context) -> Iterator[Option]:
                 metavar="" if each.is_flag else metavar,
                 help=_VARIABLE.sub("", text),
                 choices=choices,
-                is_switch=each.is_flag,
                 is_repeatable=each.multiple,
                 default=_default(each, metavar),
                 environ=(variable,) if isinstance(variable, str) else (*_VARIABLE.findall(text),),

@@ -237,7 +237,6 @@ def assert_whole(command: surface.Command) -> None:
     assert {"-h", "--help"} <= set(names)
     for each in command.options:
         assert each.help
-        assert bool(each.metavar) is not each.is_switch
         assert "\n" not in each.help
         assert each.is_repeatable is ("repeatable" in each.help), each.names
     for argument in command.arguments:
