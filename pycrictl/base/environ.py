@@ -43,16 +43,9 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM", "") in ("", "dumb")
 
 
-def is_utf8(stream: TextIO, environ: Mapping[str, str]) -> bool:
-    """Return whether every character can be written to ``stream`` and is shown correctly.
-
-    The locale counts as well: Python writes UTF-8 even if the locale is C or POSIX.
-    """
-    # At its start Python sets LC_CTYPE to C.UTF-8 if LC_CTYPE or LANG, but not LC_ALL, is C.
-    named = (environ.get(variable) for variable in ("LC_ALL", "LC_CTYPE", "LANG"))
-    locale = next(filter(None, named), "")
-    encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "")
-    return encoding == "utf8" and locale not in ("C", "POSIX")
+def is_utf8(stream: TextIO) -> bool:
+    """Return whether every character can be written to ``stream``."""
+    return (getattr(stream, "encoding", None) or "").lower().replace("-", "") == "utf8"
 
 
 def terminal_size(stream: TextIO, environ: Mapping[str, str]) -> tuple[int, int]:

@@ -61,45 +61,28 @@ class TerminalBlock:
         self._size = (0, 0)
         self._start = start
 
-    def draw(self, lines: Sequence[str], *, size: tuple[int, int], whole: bool = False) -> None:
+    def draw(self, lines: Sequence[str], *, size: tuple[int, int]) -> None:
         """Replace the block with ``lines``, none of which is wider than the screen.
 
-        Only changed lines are written, unless ``whole`` is set or ``size`` (columns, rows) is new.
-        If there are more lines than rows on the screen, the last ones are shown.
+        If there are more lines than rows on the screen (``size`` is its columns and rows), the last
+        ones are shown.
         """
         lines = list(lines[-size[1] :])
-        old = self._lines
-        whole = whole or size != self._size or not old
-        shrinks = len(lines) < len(old)
-        if not whole and lines == old:
-            return
-        frame = [self._start, WRAP_OFF]
-        last = len(lines) - 1
-        for index, line in enumerate(lines):
-            if whole or index >= len(old) or line != old[index] or (index == last and shrinks):
-                # Erasing clears the line's wrap flag: else a terminal that grows again would join
-                # it with the next. Erase first, since the line may fill the last column.
-                frame.append(ERASE_LINE)
-                if index == last and (whole or shrinks):
-                    frame.append(ERASE_BELOW_FIRST)
-                frame.append(line)
-            if index < last:
-                frame.append("\r\n")
-        if not lines:
-            frame.append(ERASE_BELOW_FIRST)
-        frame.append("\r")
-        if last > 0:
-            frame.append(f"\x1b[{last}A")
-        frame.append(WRAP_ON)
+        # Erasing clears a line's wrap flag: else a terminal that grows again would join it with the
+        # next. Erase first, since a line may fill the last column.
+        frame = [f"{ERASE_LINE}{line}\r\n" for line in lines[:-1]]
+        frame.append(f"{ERASE_LINE}{ERASE_BELOW_FIRST}{''.join(lines[-1:])}\r")
+        if len(lines) > 1:
+            frame.append(f"\x1b[{len(lines) - 1}A")
         self._lines, self._size = lines, size
-        self._send("".join(frame))
+        self._send("".join([self._start, WRAP_OFF, *frame, WRAP_ON]))
 
     def print_above(self, text: str) -> None:
         """Print one line of text, which may wrap, above the block."""
-        lines, size = self._lines, self._size
+        lines = self._lines
         self._erase(f"{text}\r\n")
         if lines:
-            self.draw(lines, size=size)
+            self.draw(lines, size=self._size)
 
     def close(self, lines: Iterable[str] = ()) -> None:
         """Replace the block with lines, which may wrap, and put the cursor below them."""
@@ -170,7 +153,7 @@ class Viewer:
             out.write(CLEAR_SCREEN)
             out.flush()
         self._lines = clip(text.getvalue(), columns=columns, rows=rows)
-        self._block.draw(self._lines, size=size, whole=True)
+        self._block.draw(self._lines, size=size)
 
     def warn(self, text: str) -> None:
         """Show a warning, or keep it for the end if the lines in place would cover it."""

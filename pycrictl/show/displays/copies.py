@@ -78,7 +78,7 @@ class CopyLines:
     def show(self, progress: Progress) -> None:
         if isinstance(self._out, Meters):
             width, _ = self._out.measure()
-            self._out.draw([total_line("", progress.sums, (), width)], progress.elapsed_s)
+            self._out.draw([total_line("", progress.sums, (), width)])
         elif progress.elapsed_s - self._said_s >= HEARTBEAT_S:
             self._said_s = progress.elapsed_s
             self._out.write([phrases.sentence("copying", progress.sums)])

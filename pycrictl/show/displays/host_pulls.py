@@ -79,7 +79,7 @@ class HostPulls:
         if self._meters is not None and now_s - self._shown_s >= BAR_INTERVAL_S:
             self._shown_s = now_s
             width, rows = self._meters.measure()
-            self._meters.draw([*self._of_hosts(width, max(rows - 2, 0)), self._total(width)], now_s)
+            self._meters.draw([*self._of_hosts(width, max(rows - 2, 0)), self._total(width)])
         elif self._meters is None and now_s - self._shown_s >= HEARTBEAT_S:
             self._shown_s = now_s
             self._lines.write([phrases.sentence("total", self._sum(), *self._counts())])

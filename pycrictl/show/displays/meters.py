@@ -23,9 +23,6 @@ SHORTEST_BAR: Final = 5
 FAIR_BAR: Final = 16
 """Columns reserved for a bar before less important words are shown."""
 
-REPAINT_S: Final = 2.0
-"""How long foreign text (a key pressed, another program's output) may stay among the bars."""
-
 _ASCII: Final = str.maketrans({"…": "~", "·": "-"})
 _SPEED_WIDTH: Final = len("999.9 KiB/s")
 _SCALE: Final = 1 << 20
@@ -48,27 +45,23 @@ class Meters:
     def __init__(self, stderr: TextIO, environ: Mapping[str, str]) -> None:
         self._stderr = stderr
         self._environ = environ
-        self._is_utf8 = is_utf8(stderr, environ)
+        self._is_utf8 = is_utf8(stderr)
         self._is_coloured = colours_are_wanted(environ, is_terminal=True)
         self._block = TerminalBlock(stderr)
         self._size = (0, 0)
-        self._painted_s = 0.0
 
     def measure(self) -> tuple[int, int]:
         columns, rows = self._size = terminal_size(self._stderr, self._environ)
         # The last column stays free: a terminal may wrap as soon as it is filled.
         return max(columns - 1, 1), rows
 
-    def draw(self, lines: Sequence[Meter | str], now: float) -> None:
-        repaints = now - self._painted_s >= REPAINT_S
-        if repaints:
-            self._painted_s = now
+    def draw(self, lines: Sequence[Meter | str]) -> None:
         width = max(self._size[0] - 1, 1)
         texts = [
             _render(line, width, self._is_utf8) if isinstance(line, Meter) else line
             for line in lines
         ]
-        self._block.draw(self._encodable(texts), size=self._size, whole=repaints)
+        self._block.draw(self._encodable(texts), size=self._size)
 
     def note(self, text: str) -> None:
         self.write([phrases.clean(text)])

@@ -38,7 +38,7 @@ class Bars(Meters):
             if rows >= TINY:
                 lines += pool(pulls, min(rows - 2, POOL_LINES), width)
             lines.append(total(view, width))
-        self.draw(lines, view.now)
+        self.draw(lines)
 
     def end(self, images: Collection[str]) -> None:
         """Print the final line of each of these images above the bars.

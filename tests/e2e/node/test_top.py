@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from pycrictl.proxy import admin
-from pycrictl.show.displays.block import ERASE_BELOW_FIRST
 from tests.proxy.program import Program as Proxy
 from tests.support.journals import write_journal
 from tests.waiting import settled, wait_until
@@ -52,7 +51,7 @@ def test_a_runtime_that_hangs_and_goes_on(lab: Lab, command: list[str], crashed:
         session.wait_for(b"last seen at")
     finally:
         os.kill(lab.node.pid, signal.SIGCONT)
-    session.wait_for(ERASE_BELOW_FIRST.encode())  # one line less
+    session.wait_for(b"1 running\r\r\n\x1b[K\x1b[31m! default")  # no line in between
     session.process.send_signal(signal.SIGINT)
     assert session.end() == 0
 

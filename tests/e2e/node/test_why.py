@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from pycrictl._proto import cri_pb2
 from pycrictl.diagnosis.pod import document
 from pycrictl.diagnosis.survey import Sources, Survey
 from pycrictl.kube.node_pods import NodePods
-from pycrictl.pulls.meter import ETA_AFTER_S
 from pycrictl.runtime.cri.calls.client import CriClient
 from pycrictl.show.diagnosis_text import write_pod
 from tests.kube.apiserver import ApiServer, write_kubeconfig
@@ -101,7 +99,7 @@ def test_an_image_that_is_slow(scene: Scene) -> None:
     pod = lab.node.kubelet.run_pod("web")
     pull = lab.node.kubelet.start_pull(reference, pod)
     wait_until(lab.node.store.ingests)
-    time.sleep(ETA_AFTER_S)
+    wait_until(lambda: scene.why().endswith(" left"))
     line = scene.why()
     lab.registry.limit(0)
     stalled = f'is waiting: the pull of image "{reference}" has stalled for '

@@ -20,22 +20,6 @@ def terminal() -> Iterator[Terminal]:
         yield terminal
 
 
-def test_writes_only_what_differs(terminal: Terminal) -> None:
-    block = TerminalBlock(terminal.stderr)
-    block.draw(["one", "two", "three"], size=SIZE)
-    terminal.look()
-    terminal.sent = b""
-    block.draw(["one", "two", "three"], size=SIZE)
-    terminal.look()
-    assert terminal.sent == b""
-    block.draw(["one", "2", "three"], size=SIZE)
-    assert terminal.look() == ["one", "2", "three"]
-    assert b"2" in terminal.sent
-    assert b"one" not in terminal.sent
-    assert b"three" not in terminal.sent
-    block.close()
-
-
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -96,10 +80,10 @@ def test_a_whole_frame_repairs_what_others_wrote(terminal: Terminal) -> None:
     block.draw(frame, size=SIZE)
     terminal.stderr.write("^C")
     terminal.stderr.flush()
-    block.draw(frame, size=SIZE, whole=True)
+    block.draw(frame, size=SIZE)
     assert terminal.look() == frame
     terminal.stderr.write("\n")  # of another program: the line above stays, the block moves
-    block.draw(frame, size=SIZE, whole=True)
+    block.draw(frame, size=SIZE)
     assert terminal.look() == ["one", *frame]
     block.close()
 
