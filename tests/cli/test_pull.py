@@ -91,21 +91,6 @@ def test_a_time_limit_of_this_program_is_not_the_registrys(fake: FakeServer) -> 
     assert "--pull-timeout" in run.stderr
 
 
-@pytest.mark.parametrize(
-    ("image", "command"),
-    [
-        ("busybox:nosuchtag", "docker.io/library/busybox"),
-        ("team/app:1", "docker.io/team/app"),
-        ("localhost:5000/a@sha256:" + "1" * 64, "localhost:5000/a"),
-    ],
-)
-def test_suggested_commands_name_what_the_reference_means(
-    fake: FakeServer, image: str, command: str
-) -> None:
-    fake.prepare("PullImage", Status(grpc.StatusCode.UNKNOWN, "dial tcp: i/o timeout"))
-    assert f"'pycrictl doctor --registry {command}'" in pull(fake, image).stderr
-
-
 def test_a_name_that_no_runtime_accepts_is_refused_and_the_others_are_pulled(
     fake: FakeServer,
 ) -> None:
@@ -227,13 +212,6 @@ def test_crictl_takes_no_credentials_of_the_environment(
     fake.prepare("PullImage", pulled())
     assert Run("-r", fake.endpoint, "pull", "--authfile", file, "r.test/a").code == 0
     assert requests(fake)[1].auth.username == "me"
-
-
-def test_a_time_limit_of_the_environment(fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CRICTL_PULL_TIMEOUT", "1h")
-    fake.prepare("PullImage", pulled())
-    assert pull(fake, "a").code == 0
-    assert 3000 < (fake.calls[0].deadline_s or 0) < 4000
 
 
 def test_an_answer_without_reference_is_an_error(fake: FakeServer) -> None:

@@ -17,7 +17,6 @@ from pycrictl.pulls.state import LayerState, Phase, PullState, Sums
 from tests.pulls.tracking import Report
 
 INT64_MAX = 2**63 - 1
-INT64_MIN = -(2**63)
 
 names = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 numbers = st.integers(0, INT64_MAX)

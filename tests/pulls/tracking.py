@@ -8,10 +8,9 @@ from typing import Any, NamedTuple
 
 from pycrictl.pulls import tracker as pulls_tracker
 from pycrictl.pulls.messages import MessageReader
-from pycrictl.pulls.state import LayerState, Phase, PullState, Sums, View
+from pycrictl.pulls.state import LayerState, Sums, View
 
 MIB = 2**20
-FINISHED = {Phase.DONE, Phase.PRESENT, Phase.FAILED}
 
 
 class Report(NamedTuple):
@@ -82,11 +81,6 @@ def layers(view: View) -> list[LayerState]:
 def only(view: View) -> LayerState:
     (layer,) = layers(view)
     return layer
-
-
-def pull_of(view: View) -> PullState:
-    (pull,) = view.pulls.values()
-    return pull
 
 
 def keys(view: View) -> list[tuple[str, str]]:

@@ -327,14 +327,6 @@ def test_who_is_ahead_in_the_line() -> None:
     assert [pull.behind for pull in shop.pulls(DB_POD, now=3)] == ["default/web", "e"]
 
 
-def test_when_a_pull_began() -> None:
-    shop = Shop(limit=1)
-    shop.reporter = Reporter(shop.queue.book, lambda name: PullState(), wall_offset_s=1000.0)
-    shop.ask(1, WEB_POD, "a", now=5)
-    shop.ask(2, WEB_POD, "b", now=6)
-    assert [pull.began_s for pull in shop.pulls(WEB_POD, now=7)] == [1005.0, 0.0]
-
-
 NODE = PullTarget(None)
 
 

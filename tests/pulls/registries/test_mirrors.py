@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from pycrictl.base import noderoot
-from pycrictl.base.processes import command_line, flags_in
 from pycrictl.pulls.reference import parse
 from pycrictl.pulls.registries import mirrors
+from pycrictl.pulls.registries.credentials import Credentials, Login
 from pycrictl.pulls.registries.mirrors import (
+    ContainerdAccess,
+    CrioAccess,
     Endpoint,
     RegistryAccess,
     access_of,
     bundle_of,
-    certificates_in,
     crio_access,
 )
+from pycrictl.runtime.containerd.daemon import read_settings
 from tests.processes import Listener
 
 URL = "https://a.test"
@@ -88,13 +90,6 @@ def test_a_process_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert known.doubt == "only root sees the environment of crio, which may name a proxy"
 
 
-def test_flags(tmp_path: Path) -> None:
-    with Listener(tmp_path / "s", "x", "--a=1=2", "--b", "3", "-c", "--d") as listener:
-        found = flags_in(command_line(listener.pid))
-    assert {name: found[name] for name in "abd"} == {"a": "1=2", "b": "3", "d": ""}
-    assert flags_in(command_line(listener.pid)) == {}
-
-
 @pytest.mark.parametrize(
     ("environ", "expected"),
     [({}, "one.pem"), ({"SSL_CERT_FILE": "/two.pem"}, "two.pem"), ({"SSL_CERT_FILE": "/no"}, "")],
@@ -160,20 +155,327 @@ def test_exceptions(no_proxy: str, host: str, is_direct: bool) -> None:
     assert (access.proxy_of(f"https://{host}/v2/") == "") == is_direct
 
 
-def test_an_unknown_runtime_asks_the_registry_itself() -> None:
-    access = RegistryAccess(doubt="why")
-    (own,) = access.endpoints(parse("r.test/a/b:1"))
-    assert own == Endpoint("r.test", repository="a/b")
-    (hub,) = access.endpoints(parse("b"))
-    assert hub.url() == "https://registry-1.docker.io"
-    (near,) = access.endpoints(parse("localhost:5000/b"))
-    assert (near.schemes, near.verifies) == (("http", "https"), False)
+# containerd's, from its configuration and hosts.toml
 
 
-def test_certificates_in_a_folder(tmp_path: Path) -> None:
-    assert certificates_in(tmp_path / "none") == ((), ())
-    for name in ("b.crt", "a.crt", "x.cert", "x.key", "y.cert", "z.pem"):
-        (tmp_path / name).touch()
-    authorities, identities = certificates_in(tmp_path)
-    assert authorities == (f"{tmp_path}/a.crt", f"{tmp_path}/b.crt")
-    assert identities == ((f"{tmp_path}/x.cert", f"{tmp_path}/x.key"), (f"{tmp_path}/y.cert", ""))
+HOSTS = """\
+server = "https://registry-1.docker.io"
+
+[host."https://mirror.example:5000"]
+  capabilities = ["pull", "resolve"]
+  ca = "ca.pem"
+  client = [["me.pem", "me.key"], "both.pem"]
+  [host."https://mirror.example:5000".header]
+    x-team = ["a", "b"]
+    x-one = "1"
+
+[host."http://10.0.0.9/v2"]
+  skip_verify = true
+
+[host."cache.example/docker.io"]
+  capabilities = ["pull"]
+
+[host."https://odd.example/api"]
+  override_path = true
+
+[host."https://push.example"]
+  capabilities = ["push"]
+"""
+
+
+def access(
+    folder: Path, settings: str, version: tuple[int, int] = (1, 6), cri: str = ""
+) -> ContainerdAccess:
+    """Write containerd's configuration with settings of ``registry`` and of the CRI plugin."""
+    plugin = 'plugins."io.containerd.grpc.v1.cri"'
+    config = folder / "config.toml"
+    config.write_text(f"version = 2\n[{plugin}]\n{cri}\n[{plugin}.registry]\n{settings}")
+    return ContainerdAccess(read_settings(config), version)
+
+
+def hosts(folder: Path, name: str, text: str = HOSTS) -> str:
+    """Write a ``hosts.toml``; return the ``config_path``."""
+    (folder / "certs.d" / name).mkdir(parents=True)
+    (folder / "certs.d" / name / "hosts.toml").write_text(text)
+    return f'config_path = "{folder}/certs.d"'
+
+
+def urls_of(found: list[Endpoint]) -> list[str]:
+    return [one.url() for one in found]
+
+
+def test_hosts_come_in_their_order_and_the_registry_last(tmp_path: Path) -> None:
+    found = access(tmp_path, hosts(tmp_path, "docker.io")).endpoints(parse("busybox"))
+    folder, origin = tmp_path / "certs.d/docker.io", str(tmp_path / "certs.d/docker.io/hosts.toml")
+    assert found[0] == Endpoint(
+        "mirror.example:5000",
+        repository="library/busybox",
+        is_mirror=True,
+        authorities=(f"{folder}/ca.pem",),
+        identities=((f"{folder}/me.pem", f"{folder}/me.key"), (f"{folder}/both.pem", "")),
+        headers={"x-team": "a", "x-one": "1"},
+        namespace="docker.io",
+        origin=origin,
+    )
+    assert [(one.url(), one.path, one.has_tags) for one in found[1:]] == [
+        ("http://10.0.0.9", "/v2", True),
+        ("https://cache.example/docker.io", "/docker.io/v2", False),
+        ("https://odd.example/api", "/api", True),
+        ("https://registry-1.docker.io", "/v2", True),
+    ]
+    assert [one.verifies for one in found] == [True, False, True, True, True]
+    assert [one.namespace for one in found][-2:] == ["docker.io", ""]
+
+
+def test_a_tag_is_asked_only_of_servers_that_resolve(tmp_path: Path) -> None:
+    known = access(tmp_path, hosts(tmp_path, "docker.io"))
+    assert "https://cache.example/docker.io" not in urls_of(known.endpoints(parse("busybox:1")))
+    digest = f"busybox:1@sha256:{'1' * 64}"
+    assert "https://cache.example/docker.io" in urls_of(known.endpoints(parse(digest)))
+
+
+@pytest.mark.parametrize(
+    ("folder", "host", "expected"),
+    [
+        ("r.test_5000_", "r.test:5000", True),
+        ("r.test:5000", "r.test:5000", True),
+        ("_default", "r.test:5000", True),
+        ("r.test", "r.test:5000", False),
+    ],
+)
+def test_the_folder_of_a_registry(tmp_path: Path, folder: str, host: str, expected: bool) -> None:
+    known = access(tmp_path, hosts(tmp_path, folder, '[host."https://m"]\n'))
+    found = urls_of(known.endpoints(parse(f"{host}/a")))
+    assert found == [*(["https://m"] if expected else []), f"https://{host}"]
+
+
+def test_without_hosts_toml_a_folder_has_certificates(tmp_path: Path) -> None:
+    settings = hosts(tmp_path, "r.test", "server = [")
+    (tmp_path / "certs.d/r.test/a.crt").touch()
+    (own,) = access(tmp_path, settings).endpoints(parse("r.test/a"))
+    assert own.authorities == (f"{tmp_path}/certs.d/r.test/a.crt",)
+
+
+@pytest.mark.parametrize(
+    ("version", "authorities", "verifies"), [((1, 7), ("/a.pem",), False), ((1, 6), (), True)]
+)
+def test_settings_of_the_registry_itself(
+    tmp_path: Path, version: tuple[int, int], authorities: tuple[str, ...], verifies: bool
+) -> None:
+    """containerd 1.6 ignores them."""
+    settings = hosts(tmp_path, "r.test", 'ca = "/a.pem"\nskip_verify = true\n')
+    (own,) = access(tmp_path, settings, version).endpoints(parse("r.test/a"))
+    found = own.url(), own.authorities, own.verifies
+    assert found == ("https://r.test", authorities, verifies)
+
+
+MIRRORS = """
+[plugins."io.containerd.grpc.v1.cri".registry.mirrors."docker.io"]
+endpoint = ["http://127.0.0.1:5999", "https://m.test/x", "m2.test", "localhost:1"]
+[plugins."io.containerd.grpc.v1.cri".registry.mirrors."r.test"]
+endpoint = ["https://m.test", "https://r.test"]
+[plugins."io.containerd.grpc.v1.cri".registry.mirrors."*"]
+endpoint = ["https://all.test"]
+[plugins."io.containerd.grpc.v1.cri".registry.configs."m.test".tls]
+ca_file = "/ca.pem"
+cert_file = "/me.pem"
+key_file = "/me.key"
+insecure_skip_verify = true
+[plugins."io.containerd.grpc.v1.cri".registry.configs."m.test".auth]
+username = "me"
+password = "secret"
+"""
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        (
+            "busybox:1",
+            [
+                ("http://127.0.0.1:5999", "/v2"),
+                ("https://m.test/x", "/x"),
+                ("https://m2.test", "/v2"),
+                ("http://localhost:1", "/v2"),
+                ("https://registry-1.docker.io", "/v2"),
+            ],
+        ),
+        ("r.test/a", [("https://m.test", "/v2"), ("https://r.test", "/v2")]),
+        ("o.test/a", [("https://all.test", "/v2"), ("https://o.test", "/v2")]),
+        ("127.0.0.1:5000/a", [("https://all.test", "/v2"), ("http://127.0.0.1:5000", "/v2")]),
+    ],
+)
+def test_mirrors(tmp_path: Path, reference: str, expected: list[tuple[str, str]]) -> None:
+    found = access(tmp_path, MIRRORS).endpoints(parse(reference))
+    assert [(one.url(), one.path) for one in found] == expected
+    assert {one.origin for one in found if one.is_mirror} == {str(tmp_path / "config.toml")}
+
+
+def test_the_settings_of_a_mirror(tmp_path: Path) -> None:
+    known, reference = access(tmp_path, MIRRORS), parse("r.test/a")
+    mirror, own = known.endpoints(reference)
+    assert (mirror.verifies, mirror.authorities) == (False, ("/ca.pem",))
+    assert mirror.identities == (("/me.pem", "/me.key"),)
+    found = known.login_for(mirror, reference, None)
+    assert found == (Credentials("me", "secret"), str(tmp_path / "config.toml"))
+    assert known.login_for(own, reference, None) is None
+    given = Login(Credentials("you"), "")
+    assert known.login_for(mirror, reference, given) == given
+
+
+@pytest.mark.parametrize(
+    ("version", "path", "cri", "expected", "is_trap"),
+    [
+        ((1, 6), "", "", "r.test", False),
+        ((2, 2), "", "use_local_image_pull = true", "m.test", False),
+        ((2, 2), "", "", "r.test", True),
+        ((1, 6), "{a}:{b}", "", "m.test", False),
+        ((2, 3), "{a}:{b}", "", "r.test", True),
+        ((2, 3), "{a}:{b}", "max_concurrent_downloads = 5", "m.test", False),
+        ((2, 3), "/none:/neither", "", "r.test", False),
+    ],
+)
+def test_lists_of_folders(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: tuple[int, int],
+    path: str,
+    cri: str,
+    expected: str,
+    is_trap: bool,
+) -> None:
+    """containerd's transfer service (2.1 and later) takes a list of folders for one folder."""
+    hosts(tmp_path / "b", "r.test", 'server = "https://m.test"\n')
+    folders = {"a": f"{tmp_path}/a", "b": f"{tmp_path}/b/certs.d"}
+    monkeypatch.setattr(mirrors, "DEFAULT_CONFIG_PATH", f"{folders['a']}:{folders['b']}")
+    known = access(tmp_path, f'config_path = "{path.format(**folders)}"', version, cri)
+    assert urls_of(known.endpoints(parse("r.test/a"))) == [f"https://{expected}"]
+    assert bool(known.trap) == is_trap
+
+
+# CRI-O's, from its files below a folder
+
+
+REGISTRIES_CONF = """
+unqualified-search-registries = ["first.test", "docker.io"]
+[[registry]]
+prefix = "a.test/team"
+location = "b.test/moved"
+[[registry.mirror]]
+location = "m.test/proxy"
+insecure = true
+[[registry.mirror]]
+location = "digests.test"
+pull-from-mirror = "digest-only"
+[[registry.mirror]]
+location = "tags.test"
+pull-from-mirror = "tag-only"
+[[registry]]
+location = "a.test"
+[[registry]]
+location = "no.test"
+blocked = true
+[[registry]]
+prefix = "*.wild.test"
+mirror-by-digest-only = true
+[[registry.mirror]]
+location = "w.test"
+"""
+DIGEST = f"@sha256:{'1' * 64}"
+
+
+def write(root: Path, path: str, content: str) -> None:
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+
+
+def servers(access: CrioAccess, reference: str) -> list[str]:
+    return [f"{one.url()} {one.repository}" for one in access.endpoints(parse(reference))]
+
+
+@pytest.mark.parametrize(
+    ("reference", "found"),
+    [
+        (
+            f"a.test/team/x{DIGEST}",
+            [
+                "https://m.test/proxy proxy/x",
+                "https://digests.test x",
+                "https://b.test/moved moved/x",
+            ],
+        ),
+        (
+            "a.test/team/x:1",
+            ["https://m.test/proxy proxy/x", "https://tags.test x", "https://b.test/moved moved/x"],
+        ),
+        ("a.test/teams/x:1", ["https://a.test teams/x"]),
+        ("x:1", ["https://registry-1.docker.io library/x"]),
+        ("no.test/x:1", []),
+        ("r.wild.test:5000/x:1", ["https://r.wild.test:5000 x"]),
+        (f"r.wild.test/x{DIGEST}", ["https://w.test x", "https://r.wild.test x"]),
+    ],
+)
+def test_the_servers_of_an_image(tmp_path: Path, reference: str, found: list[str]) -> None:
+    write(tmp_path, "/etc/containers/registries.conf", REGISTRIES_CONF)
+    assert servers(CrioAccess({}, {}, str(tmp_path)), reference) == found
+
+
+def test_what_a_table_says_of_its_server(tmp_path: Path) -> None:
+    write(tmp_path, "/etc/containers/registries.conf", REGISTRIES_CONF)
+    for name in ("m.test/a.crt", "m.test/me.cert", "m.test/me.key"):
+        write(tmp_path, f"/etc/containers/certs.d/{name}", "")
+    folder = tmp_path / "etc/containers/certs.d/m.test"
+    mirror, *_ = CrioAccess({}, {}, str(tmp_path)).endpoints(parse("a.test/team/x"))
+    assert mirror == Endpoint(
+        "m.test",
+        repository="proxy/x",
+        prefix="proxy",
+        schemes=("https", "http"),
+        is_mirror=True,
+        verifies=False,
+        authorities=(str(folder / "a.crt"),),
+        identities=((str(folder / "me.cert"), str(folder / "me.key")),),
+        origin="/etc/containers/registries.conf",
+    )
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "file", "expected"),
+    [
+        ({}, {}, "/etc/containers/registries.conf", True),
+        ({}, {}, "/etc/containers/registries.conf.d/a/50.conf", True),
+        ({"registries-conf": "/x.conf"}, {}, "/x.conf", True),
+        ({"registries-conf": "/x.conf"}, {}, "/etc/containers/registries.conf", False),
+        ({}, {"CONTAINER_REGISTRIES_CONF": "/y.conf"}, "/y.conf", True),
+        ({"registries-conf-dir": "/d"}, {}, "/d/1.conf", True),
+        ({}, {"CONTAINER_REGISTRIES_CONF_DIR": "/d"}, "/d/1.conf", True),
+        ({}, {}, "/etc/containers/registries.conf.d/readme.txt", False),
+    ],
+)
+def test_the_files_that_crio_reads(
+    tmp_path: Path, flags: dict[str, str], environ: dict[str, str], file: str, expected: bool
+) -> None:
+    write(tmp_path, file, '[[registry]]\nprefix = "a.test"\nlocation = "b.test"\n')
+    access = CrioAccess(flags, environ, str(tmp_path))
+    assert servers(access, "a.test/x") == [f"https://{'b' if expected else 'a'}.test x"]
+
+
+def test_a_later_file_overrides_an_earlier_one_and_a_bad_one_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    folder = "/etc/containers/registries.conf.d"
+    write(tmp_path, f"{folder}/1.conf", '[[registry]]\nprefix = "a.test"\nlocation = "b.test"\n')
+    write(tmp_path, f"{folder}/2.conf", '[[registry]]\nprefix = "a.test"\nlocation = "c.test"\n')
+    write(tmp_path, f"{folder}/3.conf", "[[")
+    assert servers(CrioAccess({}, {}, str(tmp_path)), "a.test/x") == ["https://c.test x"]
+
+
+def test_short_names(tmp_path: Path) -> None:
+    access = CrioAccess({}, {}, str(tmp_path))
+    assert access.meanings("x:1") == [parse("docker.io/library/x:1")]
+    write(tmp_path, "/etc/containers/registries.conf", REGISTRIES_CONF)
+    assert access.meanings("x:1") == [parse("first.test/x:1"), parse("docker.io/x:1")]
+    assert access.meanings("team/x") == [parse("first.test/team/x"), parse("docker.io/team/x")]
+    assert access.meanings("docker.io/x:1") == [parse("docker.io/x:1")]
+    assert access.meanings("a.test/x:1") == [parse("a.test/x:1")]

@@ -89,11 +89,6 @@ def test_an_identity_token_is_exchanged(server: FakeRegistry) -> None:
     assert body == "service=s&grant_type=refresh_token&refresh_token=mine"
 
 
-def test_a_registry_token_is_sent_as_it_is(server: FakeRegistry) -> None:
-    server.wanted = "Bearer mine"
-    assert sizes(ask(question(server, Credentials(registry_token="mine")))) == [1000]
-
-
 def test_credentials_go_nowhere_else_in_clear(server: FakeRegistry) -> None:
     with fake_registry() as other:
         other.documents["/token"] = b'{"token": "good"}'

@@ -164,23 +164,6 @@ def test_a_shared_layer_is_followed_under_both_images(watch: Watch, fake: FakeCo
     assert watch.endings == [(one.shown_name, "")]
 
 
-def test_a_resumed_layer_counts_what_is_left_of_an_earlier_pull(
-    watch: Watch, fake: FakeContainerd
-) -> None:
-    made = Made(fake, "app", ["a"])
-    made.begin("lease")
-    fake.ingests[f"layer-{made.layers[0]}"] = Ingest(600, 1000, START_S - 3600)
-    watch.poll(0.0, START_S + 1)
-    item = watch.layers(made.shown_name)[0]
-    assert (item.phase, item.progress) == (Phase.WAITING, 600)  # nobody fetches it yet
-    made.lease.holds.append(("ingests", f"layer-{made.layers[0]}"))
-    watch.poll(1.0, START_S + 2)
-    item = watch.layers(made.shown_name)[0]
-    assert (item.phase, item.progress) == (Phase.DOWNLOADING, 600)
-    assert item.idle_s == pytest.approx(2.0)  # since the pull began, not since the crash
-    assert watch.tracker.view(1.0).sums.resumed == 600
-
-
 def test_a_pull_that_ends_before_its_second_poll(watch: Watch, fake: FakeContainerd) -> None:
     """It is reported with all its layers, though it had no name while it ran."""
     made = Made(fake, "app", ["a"])
@@ -246,21 +229,6 @@ def test_an_index_names_the_image_and_its_platform(watch: Watch, fake: FakeConta
     fake.images["host:5000/app:1"] = index  # known from an earlier pull
     watch.poll(0.3, START_S + 1.3)
     assert list(watch.items) == [("host:5000/app:1", made.layers[0])]
-
-
-def test_an_artifact_is_done_when_it_is_fetched(watch: Watch, fake: FakeContainerd) -> None:
-    made = Made(fake, "chart", ["a"])
-    made.diff_ids = []
-    made.begin("lease")
-    made.download(0, 10)
-    watch.poll(0.0, START_S + 1)
-    made.complete(0)
-    watch.poll(0.3, START_S + 1.3)
-    assert watch.layers(made.shown_name)[0].phase is Phase.WAITING
-    made.end()
-    watch.poll(0.6, START_S + 1.6)
-    assert watch.layers(made.shown_name)[0].phase is Phase.DONE
-    assert watch.endings == [(made.shown_name, "")]
 
 
 @pytest.mark.parametrize("is_artifact", [True, False])
@@ -345,18 +313,6 @@ def test_leases_of_others_are_ignored(watch: Watch, fake: FakeContainerd) -> Non
     assert not watch.poll(0.0, START_S + 1).active
     assert not watch.poll(1.0, START_S + 2).active
     assert not watch.endings
-
-
-def test_a_pull_that_asks_its_registry_is_shown(watch: Watch, fake: FakeContainerd) -> None:
-    fake.leases["lease"] = Lease(START_S)
-    assert not watch.poll(0.0, START_S + 0.3).active
-    active = watch.poll(0.5, START_S + 0.8).active
-    assert [one.image for one in active] == [""]
-    fake.leases.clear()
-    watch.poll(1.0, START_S + 1.3)
-    ((image, error),) = watch.endings
-    assert not image
-    assert error.startswith("a pull ended before its image was known")
 
 
 def be_the_daemon(fake: FakeContainerd) -> None:

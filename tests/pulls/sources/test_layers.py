@@ -42,7 +42,7 @@ def stores(
     )
 
 
-def look(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> None:
+def update(layers: Layers, seen: StoreState, wall_s: float = STARTED_S) -> None:
     if layers.update(seen, SNAPSHOTTER, wall_s):
         made = Snapshot(STARTED_S + 1, is_remote=False)
         layers.confirm({}, {chain_id: made for _, chain_id in seen.committed})
@@ -56,9 +56,9 @@ def test_a_layer_that_is_twice_in_an_image() -> None:
     """It is fetched once, and done when both of its places are unpacked."""
     layers = make("a", "b", "a")
     assert [layer.digest for layer in layers] == ["a", "b"]
-    look(layers, stores(blobs="ab", committed=(0, 1)))
+    update(layers, stores(blobs="ab", committed=(0, 1)))
     assert states(layers) == [(Phase.WAITING, 100), (Phase.DONE, 100)]
-    look(layers, stores(blobs="ab", committed=(0, 1, 2)))
+    update(layers, stores(blobs="ab", committed=(0, 1, 2)))
     assert states(layers) == [(Phase.DONE, 100)] * 2
 
 
@@ -79,7 +79,7 @@ def test_who_waits(
     layers = make("a")
     seen = stores(is_crowded=is_crowded)
     seen.ingests["a"] = Ingest(offset, updated_s, is_held)
-    look(layers, seen, STARTED_S + 20)
+    update(layers, seen, STARTED_S + 20)
     assert states(layers) == [(phase, offset)]
     idle_s = 20.0 if phase is Phase.DOWNLOADING else 0.0
     assert next(iter(layers)).idle_s == idle_s
@@ -103,7 +103,7 @@ def test_whatever_is_seen_the_numbers_hold(
     layers = make("a", "b", "c")
     settled: dict[str, Phase] = {}
     for step in steps:
-        look(layers, stores(*step))
+        update(layers, stores(*step))
         for layer in layers:
             assert 0 <= layer.progress <= layer.size_bytes
             if layer.phase in (Phase.EXTRACTING, Phase.DONE, Phase.PRESENT):
@@ -132,8 +132,8 @@ def test_a_stall_begins_after_what_a_step_may_take(
         seen = stores()
         at_s = STARTED_S + 35.0 * number
         seen.ingests["a"] = Ingest(number << 20, at_s, is_held=True)
-        look(layers, seen, at_s)
-    look(layers, seen, at_s + idle_s)
+        update(layers, seen, at_s)
+    update(layers, seen, at_s + idle_s)
     (layer,) = layers
     assert layer.state(quiet_s=quiet_s).stalled_s == stalled_s
 
@@ -141,6 +141,6 @@ def test_a_stall_begins_after_what_a_step_may_take(
 @pytest.mark.parametrize(("size_bytes", "stalled_s"), [(1000, 20.0), (10 << 20, 0.0)])
 def test_before_the_first_step_a_slow_network_is_assumed(size_bytes: int, stalled_s: float) -> None:
     layers = make("a", size_bytes=size_bytes)
-    look(layers, stores({"a": 0}), STARTED_S + 20.0)
+    update(layers, stores({"a": 0}), STARTED_S + 20.0)
     (layer,) = layers
     assert layer.state().stalled_s == stalled_s

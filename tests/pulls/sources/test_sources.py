@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from pycrictl.pulls.messages import MessageReader
+from pycrictl.pulls.messages import MessageReader, sums_json
 from pycrictl.pulls.sources.content_watcher import ContentWatcher
 from pycrictl.pulls.sources.endings import _REMEMBERED, SETTLE_S, Endings, Pace
-from pycrictl.pulls.sources.node_watch import open_watcher, watch_runtime
+from pycrictl.pulls.sources.node_watch import from_proxy, open_watcher, watch_runtime
 from pycrictl.pulls.sources.stream_watch import watch_stream
-from pycrictl.pulls.state import Phase, View
+from pycrictl.pulls.state import Phase, PullState, View
 from pycrictl.runtime.containerd.grpc_client import ContainerdClient
 from pycrictl.runtime.cri.calls.client import CriClient
 from tests.cli.streaming_server import progress_streams
-from tests.pulls.tracking import Report, Tracker, layers
+from tests.pulls.tracking import Report, Tracker, layers, sums
 from tests.runtime.containerd.fakectd import FakeContainerd
 from tests.runtime.containerd.fixtures import fake
 from tests.runtime.containerd.made import Made
@@ -158,3 +159,61 @@ def test_names_are_not_remembered_without_limit() -> None:
         stream.report(f"image-{number}", "1", "done", 1.0)
     view = stream.endings.show(1.0)
     assert len(view.pulls) == _REMEMBERED
+
+
+# What a proxy's status says of a pod
+
+
+SUMS = sums(1, 4, 2.0, 2.0)
+FAILED = 'failed to pull and unpack image "a/bad:1": failed to resolve reference "a/bad:1": '
+STATUS = {
+    "running": [
+        {
+            "pull": 1,
+            "image": "a/one",
+            "pod": "default/batch",
+            "sums": sums_json(SUMS),
+        }
+    ],
+    "waiting": [
+        {
+            "pull": 2,
+            "image": "a/two",
+            "pod": "default/web",
+            "place": 1,
+            "behind": None,
+            "behindPod": None,
+            "startsIn": "2s",
+        }
+    ],
+    "joined": [{"pull": 1, "image": "a/one", "pod": "default/web"}],
+    "failures": [
+        {"image": "a/bad", "pod": "default/web", "error": FAILED + "denied"},
+        {"image": "a/other", "pod": "default/batch", "error": "denied"},
+    ],
+}
+RUNNING = PullState(image="a/one", pods=("default/batch",), sums=SUMS)
+
+
+def test_what_a_proxy_says_of_a_pod() -> None:
+    found = from_proxy(STATUS, "default/web")
+    assert found.own == {
+        "a/two": PullState(
+            image="a/two",
+            pods=("default/web",),
+            place=1,
+            behind="default/batch",
+            starts_in_s=2.0,
+            is_begun=False,
+        ),
+        "a/one": replace(RUNNING, pods=("default/web",)),
+    }
+    assert found.failed == {"a/bad": "denied"}
+
+
+def test_pulls_of_other_pods_and_what_was_seen_elsewhere() -> None:
+    unknown = {"pull": 3, "image": "a/three", "pod": None, "sums": sums_json(SUMS)}
+    seen = {"a/four": PullState(image="a/four")}
+    found = from_proxy({**STATUS, "running": [unknown]}, "default/new", seen)
+    assert list(found.node) == ["a/three", "a/two", "a/four"]
+    assert not found.own

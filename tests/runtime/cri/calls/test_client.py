@@ -37,20 +37,6 @@ def images_of(size_bytes: int) -> cri_pb2.ListImagesResponse:
 
 
 class TestAnswers:
-    def test_a_unary_call(self, fake: FakeServer, client: CriClient) -> None:
-        fake.prepare("ListImages", images_of(3))
-        answer = client.call(
-            "ListImages",
-            cri_pb2.ListImagesRequest(
-                filter=cri_pb2.ImageFilter(image=cri_pb2.ImageSpec(image="busybox"))
-            ),
-        )
-        assert answer.images[0].id == "xxx"
-        (call,) = fake.calls
-        assert call.method == "ListImages"
-        assert call.request.filter.image.image == "busybox"
-        assert call.deadline_s == pytest.approx(LIMIT_S, abs=20)
-
     @pytest.mark.parametrize(
         ("timeout_s", "deadline_s"),
         # gRPC gets no deadline if the timeout exceeds 30 years.
@@ -169,32 +155,6 @@ class TestHostilePeers:
 
 
 class TestStarted:
-    def test_looking_while_it_runs(self, fake: FakeServer, client: CriClient) -> None:
-        go_on = threading.Event()
-
-        def pull(request: object, context: object) -> cri_pb2.PullImageResponse:
-            assert go_on.wait(LIMIT_S)
-            return cri_pb2.PullImageResponse(image_ref="sha256:1")
-
-        fake.prepare("PullImage", pull)
-        call = client.start("PullImage", cri_pb2.PullImageRequest())
-        wait_until(lambda: fake.calls)  # it is sent before ``wait`` is called
-        assert not call.wait(0.01)
-        go_on.set()
-        assert call.wait(LIMIT_S)
-        call.cancel()
-        assert call.answer().image_ref == "sha256:1"
-
-    def test_cancelling(self, fake: FakeServer, client: CriClient) -> None:
-        gone = threading.Event()
-        fake.prepare("PullImage", until(gone))
-        call = client.start("PullImage", cri_pb2.PullImageRequest(), what="x")
-        wait_until(lambda: fake.calls)
-        call.cancel()
-        assert gone.wait(LIMIT_S)
-        with pytest.raises(errors.Cancelled, match=r"^x: cancelled$"):
-            call.answer()
-
     def test_closing_the_client_ends_it(self, fake: FakeServer, client: CriClient) -> None:
         gone = threading.Event()
         fake.prepare("PullImage", until(gone))
@@ -220,27 +180,6 @@ class TestStreams:
         assert begun.wait(LIMIT_S)
         answers.close()
         assert gone.wait(LIMIT_S)
-
-
-class TestInterrupts:
-    def test_ctrl_c_cancels_a_call_and_leaves_the_client_usable(
-        self, fake: FakeServer, client: CriClient
-    ) -> None:
-        gone = threading.Event()
-        fake.prepare("PullImage", until(gone))
-        fake.prepare("Version", cri_pb2.VersionResponse())
-
-        def interrupt() -> None:
-            wait_until(lambda: fake.calls)
-            os.kill(os.getpid(), signal.SIGINT)
-
-        interrupter = threading.Thread(target=interrupt)
-        interrupter.start()
-        with pytest.raises(KeyboardInterrupt):
-            client.call("PullImage", cri_pb2.PullImageRequest())
-        assert gone.wait(LIMIT_S)
-        interrupter.join()
-        client.call("Version", cri_pb2.VersionRequest())
 
 
 class TestLog:
@@ -316,13 +255,6 @@ def echo(request: Any, context: Any) -> cri_pb2.ContainerStatusResponse:
     # Later requests are answered sooner.
     time.sleep(0.02 / (1 + int(request.container_id)))
     return cri_pb2.ContainerStatusResponse(info={"id": request.container_id})
-
-
-def test_answers_come_in_order(fake: FakeServer) -> None:
-    fake.prepare("ContainerStatus", echo, repeat=True)
-    with CriClient(fake.path, timeout_s=60) as client:
-        answers = list(call_each(client, "ContainerStatus", requests(50)))
-    assert [answer.info["id"] for answer in answers] == [str(number) for number in range(50)]
 
 
 def test_no_more_than_some_at_once(fake: FakeServer) -> None:

@@ -56,13 +56,6 @@ class TestConfiguredEndpoint:
             client.call("ListImages", LIST)
         assert fake.methods() == ["ListImages"]
 
-    def test_a_relative_path(self, fake: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.chdir(Path(fake.path).parent)
-        fake.prepare("ListImages", cri_pb2.ListImagesResponse())
-        with open_client(settings(Path(fake.path).name)) as client:
-            assert client.endpoint == fake.endpoint
-            client.call("ListImages", LIST)
-
     @pytest.mark.parametrize("name", ["a b", "p%41q", "é", "h#x", "q?x", "50%", "\udcff"])
     def test_odd_paths(self, fake: FakeServer, folder: Path, name: str) -> None:
         link = folder / name
@@ -174,13 +167,3 @@ class TestDiscovery:
         )
         assert caught.value.hint is not None
         assert "CRI" in caught.value.hint
-
-    def test_one_that_is_forbidden_decides_the_hint(self, folder: Path) -> None:
-        folder.chmod(0o755)
-        with hostile.forbidden() as path, pytest.raises(errors.ConnectError) as caught:
-            self.find(path, f"{folder}/none")
-        assert (
-            f"{path} (permission denied), no such file: unix://{folder}/none"
-            in caught.value.message
-        )
-        assert caught.value.hint == "run it as root: with sudo, or over SSH with --sudo"

@@ -10,7 +10,6 @@ from pycrictl.runtime.cri.inspection.containerlog import (
     ContainerLog,
     container_log,
     life,
-    previous_path,
 )
 from tests.fakecri import FakeServer, Status, answers
 
@@ -47,26 +46,6 @@ def test_the_log_of_the_attempt_before(fake: FakeServer, client: CriClient) -> N
     assert found == ContainerLog(ID, "/pods/web/1.log", False)
     with pytest.raises(PycrictlError, match=r'"web" has no earlier attempt'):
         container_log(client, ID, previous=True)
-
-
-def test_no_log_path(fake: FakeServer, client: CriClient) -> None:
-    fake.prepare("ContainerStatus", answer(path=""))
-    with client, pytest.raises(PycrictlError, match='container "web" has no log') as caught:
-        container_log(client, ID)
-    assert caught.value.hint
-
-
-@pytest.mark.parametrize(
-    ("path", "previous"),
-    [
-        ("/pods/web/3.log", "/pods/web/2.log"),
-        ("/pods/we.b/3", "/pods/we.b/2"),
-        ("/pods/web/3.log.gz", "/pods/web/2.gz"),
-        ("/", "/2"),
-    ],
-)
-def test_previous_path(path: str, previous: str) -> None:
-    assert previous_path(path, 3) == previous
 
 
 def test_life_is_asked_about_once_a_second(fake: FakeServer, client: CriClient) -> None:

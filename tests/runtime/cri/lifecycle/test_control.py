@@ -21,15 +21,6 @@ CONTAINER = cri_pb2.ContainerConfig(
 )
 
 
-def test_all_images_of_a_container_are_pulled() -> None:
-    auth = cri_pb2.AuthConfig(username="u")
-    requests = list(control.pull_requests(control.Launch(CONTAINER, POD, auth=auth)))
-    assert [request.image.image for request in requests] == ["x/a:1", "x/data:1"]
-    assert [dict(request.image.annotations) for request in requests] == [{"k": "v"}, {}]
-    assert all(request.sandbox_config == POD for request in requests)
-    assert all(request.auth == auth for request in requests)
-
-
 def test_a_hint_is_kept_beside_the_outcome(fake: FakeServer, client: CriClient) -> None:
     fake.prepare("RunPodSandbox", cri_pb2.RunPodSandboxResponse(pod_sandbox_id="p1"))
     fake.prepare("StopPodSandbox", None)
