@@ -101,7 +101,6 @@ class App:
             tokens=self.tokens,
             emit=emit,
             log=log,
-            entry_limit=settings.copy_entry_limit,
         )
         # Towards clients
         self.streams = StreamServer(self.tokens, progress.follow, emit, log)

@@ -36,7 +36,6 @@ class ProxySettings:
     admin_socket: str
     stream_address: Address
     copy_size_limit_bytes: int
-    copy_entry_limit: int
     copies_per_pod: int
     spool_dir: str
     state_dir: str

@@ -33,7 +33,6 @@ KEYS: dict[str, tuple[str, str, object]] = {
     "admin-socket": ('"/d.sock"', "admin_socket", "/d.sock"),
     "stream-address": ('"[::1]:99"', "stream_address", Address("::1", 99)),
     "container-copy-size-limit": ('"10Gi"', "copy_size_limit_bytes", 10 << 30),
-    "container-copy-entry-limit": ("2000000", "copy_entry_limit", 2_000_000),
     "container-copies-per-pod": ("3", "copies_per_pod", 3),
     "spool-dir": ('"/var/spool"', "spool_dir", "/var/spool"),
     "state-dir": ('"/var/lib/x"', "state_dir", "/var/lib/x"),

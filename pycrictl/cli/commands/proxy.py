@@ -18,7 +18,6 @@ from pycrictl.cli import service_options as service
 from pycrictl.cli.admin_socket import DEFAULT as DEFAULT_ADMIN
 from pycrictl.cli.context import AppContext
 from pycrictl.cli.tree import canonical
-from pycrictl.copy.rules.policy import MAX_ENTRIES
 from pycrictl.copy.tree.content import DEFAULT_FOLDER
 from pycrictl.node.kubelet import KubeletConfig, copy_quotas, read_kubelet_config
 from pycrictl.proxy import admin
@@ -94,13 +93,6 @@ class ProxyOptions:
         ),
     ] = ANY_PORT
     copy_size_limit_bytes: service.CopySizeLimit = None
-    copy_entry_limit: Annotated[
-        int,
-        service.count_option(
-            "--container-copy-entry-limit",
-            help="Accept at most N entries in one copy; 0 for no limit.",
-        ),
-    ] = MAX_ENTRIES
     copies_per_pod: service.CopiesPerPod = None
     spool_dir: Annotated[
         str,

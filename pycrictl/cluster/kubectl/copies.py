@@ -226,9 +226,6 @@ class RetryPolicy:
         self.sleep(min(_FIRST_PAUSE_S * 2 ** (self._failures - 1), _LONGEST_PAUSE_S))
 
 
-_REFUSALS: Final = (CopyError, Denied, Exhausted, NotFound, Unimplemented)
-"""Errors that mean that no session was created; without an answer, there may be one."""
-
 POLL_S: Final = 0.2
 FINISH_RETRIES: Final = 5
 """Retries to end a complete copy at an agent that does not answer: for some 6 s."""
@@ -295,20 +292,11 @@ class OverApi:
         try:
             status = _status(self.api.begin(spec, self._session))
             self._expected_bytes = count(status.get("size", status.get("expectedSize")))
-        except _REFUSALS:
-            raise
-        except BaseException:
-            self._abandon()
-            raise
-        try:
             yield
         except BaseException:
-            self._abandon()
+            with suppress(PycrictlError):
+                self.api.abandon(self._session, timeout_s=ABANDON_S)
             raise
-
-    def _abandon(self) -> None:
-        with suppress(PycrictlError):
-            self.api.abandon(self._session, timeout_s=ABANDON_S)
 
     def _send(self, archive: Archive, size_bytes: int) -> None:
         """Send the rest of an archive over one connection."""
@@ -423,7 +411,8 @@ def _report(answer: dict[str, Any], watch: Watch) -> Summary | None:
     """Report what the node left out; return the summary of the copy, if there is one."""
     result = mapping(answer, "status", "outcome")
     done = outcome.of_status(result) if result else outcome.Outcome()
-    done.report(watch.on_skip, watch.note)
+    for skipped in done.skipped:
+        watch.on_skip(skipped)
     return done.copied
 
 

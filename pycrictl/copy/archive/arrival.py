@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 from pycrictl.base.errors import CopyError
 from pycrictl.base.units import quote
 from pycrictl.copy.archive.archives import Archive
-from pycrictl.copy.rules.outcome import Summary, unkept_note
+from pycrictl.copy.rules.outcome import Summary
 from pycrictl.copy.rules.policy import AcceptedEntry, Judge, Path, Rules, Skipped
 from pycrictl.copy.rules.spec import Existing, Meeting, SourceKind, meet, place
 from pycrictl.copy.tree.content import OnBytes, SparseWriter, copy_content
@@ -135,6 +135,7 @@ class _Arrival:
         is_single = kind is not SourceKind.ARCHIVE
         self._judge = Judge(rules, single=is_single, name=archive.name, pattern=archive.pattern)
         # Only root may give files away.
+        self._has_other_owners = False
         self._keeps_owner = destination.root.default_owner is None and os.geteuid() != 0
         self._held = ExitStack()
         self._stage: Stage | None = None
@@ -184,8 +185,8 @@ class _Arrival:
             self.close()
         except OSError as exc:
             raise self._failure(exc) from exc
-        if note := unkept_note(self._judge.unkept + self._stage.unkept):
-            self._watch.note(note)
+        if self._has_other_owners:
+            self._watch.note("the owners of some entries are not kept: only root can do that")
         return self._stage.summary
 
     def close(self) -> None:
@@ -215,6 +216,7 @@ class _Arrival:
 
     def _host_owner(self, owner: Owner | None) -> Owner | None:
         if self._keeps_owner:
+            self._has_other_owners |= owner not in (None, (os.geteuid(), os.getegid()))
             return None
         root = self._destination.root
         owner = owner or root.default_owner

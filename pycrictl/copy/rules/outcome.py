@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, NamedTuple
 
@@ -29,7 +29,7 @@ from pycrictl.base.errors import (
     UsageError,
 )
 from pycrictl.base.foreign import count, mapping, mappings, parsed, text
-from pycrictl.base.units import escape, plural
+from pycrictl.base.units import escape
 from pycrictl.copy.rules.policy import AcceptedEntry, Skipped
 from pycrictl.streams.wire import codes
 from pycrictl.streams.wire.tar.header import Entry, EntryType
@@ -98,20 +98,11 @@ class Outcome(NamedTuple):
         failure: why it failed; empty after a success.
         copied: None if the server does not count.
         skipped: entries left out, at most ``MAX_SKIPPED``.
-        note: what else the user should know; empty for nothing.
     """
 
     failure: str = ""
     copied: Summary | None = None
     skipped: tuple[Skipped, ...] = ()
-    note: str = ""
-
-    def report(self, on_skip: Callable[[Skipped], None], note: Callable[[str], None]) -> None:
-        """Report the skipped entries and the note."""
-        for skipped in self.skipped:
-            on_skip(skipped)
-        if self.note:
-            note(self.note)
 
 
 def refusal_codes(exc: Exception) -> tuple[int, int]:
@@ -121,25 +112,9 @@ def refusal_codes(exc: Exception) -> tuple[int, int]:
     return grpc_code, http_status
 
 
-def unkept_note(unkept: Mapping[str, int]) -> str:
-    """Return a note about metadata that was to be kept and was not; empty if all was.
-
-    Args:
-        unkept: the number of entries for each kind of metadata (``time``, …) that was not kept.
-    """
-    kinds = [
-        f"the {what} of {plural(count, 'entry', 'entries')}"
-        for what, count in unkept.items()
-        if count
-    ]
-    return f"not kept: {', '.join(kinds)}; the file system or this user cannot" if kinds else ""
-
-
-def encode_success(copied: Summary, skipped: Sequence[Skipped], note: str = "") -> bytes:
+def encode_success(copied: Summary, skipped: Sequence[Skipped]) -> bytes:
     """Encode the outcome of a successful copy."""
     status: dict[str, Any] = {"metadata": {}, "status": "Success", "copied": asdict(copied)}
-    if note:
-        status["message"] = note
     causes = [
         {
             "reason": entry.rule,
@@ -202,8 +177,7 @@ def of_status(status: Mapping[str, Any]) -> Outcome:
     is_valid = bool(copied) and all(
         type(number) is int and count(number) == number for number in numbers.values()
     )
-    note = escape(text(status.get("message")))[:_MAX_TEXT]
-    return Outcome("", Summary(**numbers) if is_valid else None, skipped, note)
+    return Outcome("", Summary(**numbers) if is_valid else None, skipped)
 
 
 def _malformed() -> RemoteProtocolError:

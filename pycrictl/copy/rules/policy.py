@@ -9,7 +9,6 @@ the copy continues.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from typing import Final, NamedTuple
 
 from pycrictl.base.errors import EntryRefused
@@ -40,8 +39,7 @@ class Rules(NamedTuple):
     Attributes:
         archive: keep modes (set-id and sticky bits too), times and owners.
         max_size_bytes: the largest total size of all files.
-        max_entries: the largest number of entries, each of which takes memory; 0 for none.
-        max_entries_name: the option that sets ``max_entries``.
+        max_entries: the largest number of entries, each of which takes memory; 0 for no limit.
         umask: permission bits to clear unless ``archive``.
     """
 
@@ -49,7 +47,6 @@ class Rules(NamedTuple):
     no_clobber: bool = False
     max_size_bytes: int | None = None
     max_entries: int = MAX_ENTRIES
-    max_entries_name: str = "--max-entries"
     umask: int = 0
 
 
@@ -92,7 +89,6 @@ class Judge:
 
     Attributes:
         top: the name of the top, ``.`` if the archive has none. Known after the first entry.
-        unkept: how many entries have a ``time`` that cannot be kept.
     """
 
     def __init__(
@@ -109,7 +105,6 @@ class Judge:
         self.top: bytes | None = name if single else b"."
         self.entries = 0
         self.size_bytes = 0
-        self.unkept: Counter[str] = Counter()
         # Keyed by the path as one string, which takes less memory than a tuple.
         self._made: dict[bytes, EntryType | None] = {}  # None: skipped
         self._symlinks: dict[bytes, bytes] = {}
@@ -118,12 +113,8 @@ class Judge:
         """Decide about one entry."""
         self.entries += 1
         if 0 < self._rules.max_entries < self.entries:
-            name, limit = self._rules.max_entries_name, self._rules.max_entries
-            raise _refusal(
-                entry.name,
-                "too-many",
-                f"{name} allows no more than {plural(limit, 'entry', 'entries')}",
-            )
+            limit = plural(self._rules.max_entries, "entry", "entries")
+            raise _refusal(entry.name, "too-many", f"more than {limit} would be copied")
         path = self._below_top(entry.name, take_apart(entry.name, what=entry.name))
         verdict = self._verdict(entry, path)
         self._remember(path, entry.name, verdict)
@@ -173,8 +164,6 @@ class Judge:
         if not (0 <= entry.uid <= MAX_ID and 0 <= entry.gid <= MAX_ID):
             raise _refusal(entry.name, "owner", "its owner is out of range")
         mtime_ns = entry.mtime_ns if abs(entry.mtime_ns) < MAX_TIME_NS else None
-        if mtime_ns is None:
-            self.unkept["time"] += 1
         return entry.mode & ALL_MODE_BITS, mtime_ns, (entry.uid, entry.gid)
 
     def _count(self, entry: Entry) -> None:

@@ -52,15 +52,14 @@ class Copy(Generic[D]):
         about: what its server knows about it.
         transfer: its archive and connections.
         pod: the ID of the pod sandbox whose share of the slots it takes.
-        owner: whose share of the node's slots it takes; None for nobody's.
         size_bytes, crc32: of the archive; 0 while unknown.
         name: unique among the copies of the node.
         state: changed by the service alone.
         error: why it ended; None as long as it has not, and if everything is in place.
         summary: what it did.
         offset: how much of the archive has been delivered.
-        skipped, note: the first few entries that are left out, and what else the user should know;
-            ``summary`` has the number of all skipped ones at the end.
+        skipped: the first few entries that are left out; ``summary`` has the number of all at the
+            end.
         heard_s: when its client was last active, on the service's clock; infinite while a request
             waits for it.
         begun: set when the request that begins it can be answered.
@@ -72,7 +71,6 @@ class Copy(Generic[D]):
     about: D
     transfer: Upload | Download
     pod: str = ""
-    owner: object = None
     size_bytes: int = 0
     crc32: int = 0
     name: str = field(default_factory=lambda: os.urandom(16).hex())
@@ -82,7 +80,6 @@ class Copy(Generic[D]):
     offset: int = 0
     skipped: list[Skipped] = field(default_factory=list)
     skipped_count: int = 0
-    note: str = ""
     began_s: float = 0.0
     heard_s: float = math.inf
     begun: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,13 +101,10 @@ class Copy(Generic[D]):
         if len(self.skipped) < MAX_SKIPPED:
             self.skipped.append(skipped)
 
-    def add_note(self, note: str) -> None:
-        self.note = note
-
     def success(self) -> bytes:
         """Return the outcome of a successful copy (a ``Status``)."""
         self.summary.skipped = self.skipped_count
-        return encode_success(self.summary, self.skipped, self.note)
+        return encode_success(self.summary, self.skipped)
 
     async def settled(self, limit_s: float | None = None) -> None:
         """Wait until its threads have ended, or for a time limit in seconds."""

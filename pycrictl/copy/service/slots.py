@@ -1,8 +1,7 @@
 """Slots for the copies of a node, and space on its disk.
 
 Excess requests are refused at once; none waits. A copy has its slot from the request that begins it
-until it is over and its threads have ended. Neither a pod nor a user has more than half of the
-slots.
+until it is over and its threads have ended. No pod has more than half of the slots.
 """
 
 from __future__ import annotations
@@ -35,7 +34,6 @@ class Holder(Protocol):
     """A copy, as far as its slot is concerned; see ``copies.Copy``."""
 
     pod: str
-    owner: object
     size_bytes: int
 
 
@@ -52,7 +50,7 @@ class Slots:
 
     Args:
         size_limit_bytes: the largest archive (``ContainerCopySizeLimit``); 0 for no limit.
-        copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0 for no limit.
+        copies_per_pod: copies of a pod at once (``ContainerCopiesPerPod``); 0: half of all.
         disk_limit_bytes: the space of all copies together; 0 for no limit.
         free_bytes: returns the free space of the disk; None if it is not reserved here.
 
@@ -70,7 +68,7 @@ class Slots:
     ) -> None:
         self.refused: Counter[str] = Counter()
         self._size_limit_bytes = size_limit_bytes
-        self._copies_per_pod = copies_per_pod
+        self._copies_per_pod = copies_per_pod or MAX_COPIES // 2
         self._disk_limit_bytes = disk_limit_bytes
         self._free_bytes = free_bytes
         self._held: dict[Holder, int] = {}  # the space of each copy that has a slot
@@ -86,24 +84,17 @@ class Slots:
         self._require_size(copy.size_bytes)
         with self._lock:
             self._require_space(copy.size_bytes, copy.size_bytes - sum(self._held.values()))
-            pod, shown = sum(other.pod == copy.pod for other in self._held), short_id(copy.pod)
-            user = sum(other.owner == copy.owner for other in self._held if copy.owner is not None)
-            name, reason = "copies", ""
-            if 0 < self._copies_per_pod <= pod:
-                name = "copies_per_pod"
-                reason = (
-                    f"pod {quote(shown)} has {plural(pod, 'copy', 'copies')} under way,"
-                    " the quota ContainerCopiesPerPod"
+            of_pod = sum(other.pod == copy.pod for other in self._held)
+            if of_pod >= self._copies_per_pod:
+                self.refused["copies_per_pod"] += 1
+                count = plural(of_pod, "copy", "copies")
+                raise _exhausted(
+                    f"pod {quote(short_id(copy.pod))} has {count} under way,"
+                    " the quota ContainerCopiesPerPod;"
                 )
-            elif pod >= MAX_COPIES // 2:
-                reason = f"pod {quote(shown)} has {pod} copies under way, half of all"
-            elif user >= MAX_COPIES // 2:
-                reason = f"this user has {user} copies under way, half of all"
-            elif len(self._held) >= MAX_COPIES:
-                reason = f"{MAX_COPIES} copies are under way"
-            if reason:
-                self.refused[name] += 1
-                raise _exhausted(f"{reason};")
+            if len(self._held) >= MAX_COPIES:
+                self.refused["copies"] += 1
+                raise _exhausted(f"{MAX_COPIES} copies are under way;")
             self._held[copy] = 0
 
     def hold(self, copy: Holder, size_bytes: int) -> None:

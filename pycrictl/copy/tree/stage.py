@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -39,9 +38,6 @@ from pycrictl.streams.wire.tar.header import EntryType
 
 IMPLIED_MODE: Final = 0o755
 """Of a directory that is missing in an archive, but needed for its entries."""
-
-_TIME_STEP_NS: Final = 2 * 10**9
-"""The coarsest steps in which a file system stores times: those of FAT."""
 
 Owner = tuple[int, int]
 Fill = Callable[[int], None]
@@ -69,13 +65,10 @@ class Stage:
 
     Attributes:
         summary: what it contains; at the end, what was copied.
-        unkept: how many items have a ``time``, an ``owner`` or a ``mode`` that the file system, or
-            this user, could not set.
     """
 
     def __init__(self, place: Directory, host_owner: HostOwner, container_id: str = "") -> None:
         self.summary = Summary()
-        self.unkept: Counter[str] = Counter()
         self._place = place
         self._host_owner = host_owner
         # The open directories from the top down to the last one entered, and the path of that.
@@ -113,7 +106,6 @@ class Stage:
         with held(parent.create(name)) as fd:
             fill(fd)
             self._finish(fd, item)
-            self._compare(fd, item, item.mode)
 
     def move(self, name: bytes, *, replaces: bool) -> None:
         """Move the top to an unused name, or over a link or file."""
@@ -179,7 +171,6 @@ class Stage:
         for path, directory in made:
             with held(self._enter(path).readable()) as fd:
                 self._finish(fd, directory.item, extra_mode)
-                self._compare(fd, directory.item, directory.item.mode | extra_mode)
         self._leave(0)
         return [path for path, directory in made if extra_mode & ~directory.item.mode]
 
@@ -262,7 +253,6 @@ class Stage:
             if item.mtime_ns is not None:
                 times = (item.mtime_ns, item.mtime_ns)
                 os.utime(name, ns=times, dir_fd=parent.fd, follow_symlinks=False)
-            self._compare(pinned, item, None)
 
     def _finish(self, fd: int, item: AcceptedEntry, extra_mode: int = 0) -> None:
         """Set owner, then mode and times, of an open file: a new owner clears set-id bits."""
@@ -272,18 +262,6 @@ class Stage:
         os.fchmod(fd, item.mode | extra_mode)
         if item.mtime_ns is not None:
             os.utime(fd, ns=(item.mtime_ns, item.mtime_ns))
-
-    def _compare(self, fd: int, item: AcceptedEntry, mode: int | None) -> None:
-        """Count which metadata was to be kept and was not; links have no mode."""
-        if item.owner is None:
-            return
-        status = os.fstat(fd)
-        if item.mtime_ns is not None and abs(status.st_mtime_ns - item.mtime_ns) >= _TIME_STEP_NS:
-            self.unkept["time"] += 1
-        if (status.st_uid, status.st_gid) != (self._host_owner(item.owner) or item.owner):
-            self.unkept["owner"] += 1
-        if mode is not None and stat.S_IMODE(status.st_mode) != mode:
-            self.unkept["mode"] += 1
 
 
 def _changed() -> CopyError:

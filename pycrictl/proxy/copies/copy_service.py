@@ -23,7 +23,7 @@ from pycrictl.base.errors import CopyError, NotFound, PycrictlError, UsageError
 from pycrictl.base.servicelog import Log
 from pycrictl.copy import on_node
 from pycrictl.copy.rules.outcome import encode_failure, refusal_codes
-from pycrictl.copy.rules.policy import MAX_ENTRIES, Rules
+from pycrictl.copy.rules.policy import Rules
 from pycrictl.copy.rules.spec import check_container_path
 from pycrictl.copy.service.copies import Copies, Copy
 from pycrictl.copy.service.life import Event
@@ -60,7 +60,6 @@ class CopyService(Copies[CallCopy]):
     """Answers the calls, and serves the streams behind their URLs.
 
     Args:
-        entry_limit: the maximum number of entries in an archive; 0 for no limit.
         lifetime_s: how long a URL is valid; the same as for the tokens.
     """
 
@@ -74,7 +73,6 @@ class CopyService(Copies[CallCopy]):
         tokens: Tokens,
         emit: Emit,
         log: Log,
-        entry_limit: int = MAX_ENTRIES,
         lifetime_s: float = LIFETIME_S,
     ) -> None:
         super().__init__(slots, lifetime_s=lifetime_s)
@@ -84,8 +82,6 @@ class CopyService(Copies[CallCopy]):
         self._tokens = tokens
         self._emit = emit
         self._log = log
-        name = "the quota container-copy-entry-limit"
-        self._rules = Rules(max_entries=entry_limit, max_entries_name=name)
 
     async def sweep(self) -> None:
         """Remove what copies of killed processes have left in containers."""
@@ -175,8 +171,8 @@ class CopyService(Copies[CallCopy]):
         about, pod = CallCopy(container.id, path), container.pod_sandbox_id
         if isinstance(asked, cri_pb2.CopyToContainerRequest):
             upload = Upload(ChannelProtocol(TO_CONTAINER), asked.size, asked.checksum)
-            copy = Copy(about, upload, pod, None, asked.size, asked.checksum)
-            work = partial(method.write, upload, path, self._rules, Watch(ignore, copy.skip))
+            copy = Copy(about, upload, pod, asked.size, asked.checksum)
+            work = partial(method.write, upload, path, Rules(), Watch(ignore, copy.skip))
         else:
             download = Download(ChannelProtocol(FROM_CONTAINER), self._spool_folder)
             copy = Copy(about, download, pod)

@@ -6,7 +6,6 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -33,25 +32,6 @@ def test_a_single_top_only(tmp_path: Path) -> None:
         assert not new.exists()
     put_at(new, Archive([archive(member(b"x/y", data=b"1"))], single=True, name=b"x"))
     assert (new / "y").read_text() == "1"
-
-
-def test_times_that_cannot_be_kept_are_said(tmp_path: Path) -> None:
-    """The kernel clamps times that a file system cannot hold, without an error."""
-    probe = tmp_path / "probe"
-    probe.touch()
-    os.utime(probe, (-5_000_000_000, -5_000_000_000))
-    clamped = probe.stat().st_mtime != -5_000_000_000
-    times = {b"d/far": 2**40, b"d/old": -5_000_000_000, b"d/fine": -1_000_000_000}
-    own = partial(member, uid=os.geteuid(), gid=os.getegid())
-    files = (own(name, mtime_s=s) for name, s in times.items())
-    made = archive(own(b"d", FOLDER, mode=0o755), *files)
-    notes: list[str] = []
-    put_at(tmp_path / "new", Archive([made], single=True), KEEP, note=notes.append)
-    what = "2 entries" if clamped else "1 entry"
-    assert notes == [f"not kept: the time of {what}; the file system or this user cannot"]
-    assert (tmp_path / "new/fine").stat().st_mtime == -1_000_000_000
-    put_at(tmp_path / "plain", Archive([made], single=True), note=notes.append)
-    assert len(notes) == 1
 
 
 @pytest.mark.parametrize(

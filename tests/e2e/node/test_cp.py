@@ -206,7 +206,7 @@ def test_limits(cp: Cp, folder: Path) -> None:
             (top / f"d/{number}").write_text("1")
     archive = tarred(folder / "src", "src")
     for option, least, said in (
-        ("--max-entries", 22, "allows no more than 21 entries"),
+        ("--max-entries", 22, "more than 21 entries would be copied"),
         ("--max-size", 20, "more than 19 bytes would be copied"),
     ):
         for words, stdin in (

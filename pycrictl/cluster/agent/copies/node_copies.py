@@ -115,9 +115,9 @@ class NodeCopies(Copies[NodeCopy]):
             target = spec.container or pod.container
             about = NodeCopy(owner, pod, spec, target, container.id, created)
             sizes = spec.size_bytes, spec.crc32
-            copy = Copy(about, transfer, container.pod_sandbox_id, owner, *sizes)
+            copy = Copy(about, transfer, container.pod_sandbox_id, *sizes)
             copy.name = name or copy.name
-            watch = Watch(ignore, copy.skip, note=copy.add_note, on_archive=about.expect)
+            watch = Watch(ignore, copy.skip, on_archive=about.expect)
             await self.begin(copy, partial(self.work, copy, watch), PATIENCE_S)
         except Exception as exc:
             why = refused(exc)
@@ -134,8 +134,8 @@ class NodeCopies(Copies[NodeCopy]):
     def find(self, name: str, owner: CopyOwner, pod: Pod) -> Copy[NodeCopy]:
         """Return a copy, and count this as activity; another user's copy is refused as unknown."""
         copy = self.current.get(name)
-        key = owner, _whole(pod), pod.uid
-        if copy is None or (copy.owner, _whole(copy.about.pod), copy.about.pod.uid) != key:
+        key = owner, pod.namespace, pod.name, pod.uid
+        if copy is None or copy.about.key != key:
             raise Refused(
                 404,
                 f"copy {quote(name[:32])} is not known on the node of"

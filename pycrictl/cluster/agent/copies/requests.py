@@ -161,6 +161,11 @@ class NodeCopy:
     created: str
     expected_bytes: int = 0
 
+    @property
+    def key(self) -> tuple[CopyOwner, str, str, str]:
+        """Whose copy it is, and of which pod."""
+        return self.owner, self.pod.namespace, self.pod.name, self.pod.uid
+
     def expect(self, size_bytes: int) -> None:
         self.expected_bytes = size_bytes
 

@@ -11,7 +11,6 @@ import asyncio
 import base64
 import json
 import re
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -22,7 +21,6 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import WSMsgType, web
 
-from pycrictl.base import limits
 from pycrictl.base.errors import PycrictlError, RemoteProtocolError, StreamError
 from pycrictl.base.foreign import parse
 from pycrictl.cluster.agent.access import Access, User
@@ -76,27 +74,21 @@ class StreamLink:
         self._idle_s = idle_s
         self._loop = asyncio.get_running_loop()
         self._arriving: Future[aiohttp.WSMessage] | None = None
-        self._idle = limits.Allowance(limits.STREAM_IDLE_FRAMES, limits.STREAM_IDLE_FRAMES_PER_S)
 
     def receive(self) -> ChannelMessage | None:
-        while True:
-            message = self._result(self._next())
-            self._arriving = None
-            data = message.data
-            if message.type is WSMsgType.BINARY and len(data) > 1:
-                self._idle.earned = limits.STREAM_IDLE_FRAMES
-                return ChannelMessage(data[0], memoryview(data)[1:])
-            if message.type in _ENDS:
-                code = self._socket.close_code
-                if code is None or code in _GOOD_ENDS:
-                    return None
-                raise StreamError(f"the client closed the stream with status {int(code)}")
-            if message.type is WSMsgType.ERROR:
-                raise StreamError(f"the connection to the client broke: {data}")
-            if message.type is WSMsgType.TEXT or not self._idle.take(time.monotonic()):
-                raise RemoteProtocolError("the client sent text, or too many empty messages")
-            if message.type is WSMsgType.PING:
-                self._result(self._call(self._socket.pong(data)))
+        message = self._result(self._next())
+        self._arriving = None
+        data = message.data
+        if message.type is WSMsgType.BINARY and len(data) > 1:
+            return ChannelMessage(data[0], memoryview(data)[1:])
+        if message.type in _ENDS:
+            code = self._socket.close_code
+            if code is None or code in _GOOD_ENDS:
+                return None
+            raise StreamError(f"the client closed the stream with status {int(code)}")
+        if message.type is WSMsgType.ERROR:
+            raise StreamError(f"the connection to the client broke: {data}")
+        raise RemoteProtocolError("the client sent text or an empty message")
 
     def can_receive(self) -> bool:
         return self._next().done()
@@ -135,12 +127,11 @@ def wants_stream(request: web.BaseRequest) -> bool:
     return "upgrade" in request.headers.get("Connection", "").lower()
 
 
-async def accept(request: web.BaseRequest, *, answers_pings: bool) -> web.WebSocketResponse:
+async def accept(request: web.BaseRequest) -> web.WebSocketResponse:
     """Upgrade the connection of a request."""
     socket = web.WebSocketResponse(
         protocols=(PIECES_PROTOCOL,),
         compress=False,
-        autoping=answers_pings,
         max_msg_size=MESSAGE_BYTES,
         timeout=_GOODBYE_S,
     )
@@ -166,7 +157,7 @@ async def serve_link(
         if not transport.is_closing():  # after a close, Python 3.11.2 cannot abort TLS
             transport.abort()
 
-    socket = await accept(request, answers_pings=False)
+    socket = await accept(request)
     link = StreamLink(socket, abort)
     try:
         await connect(link)
@@ -396,6 +387,6 @@ async def _forward_stream(
         pod.node, pod.host_ip, path, headers, PIECES_PROTOCOL, MESSAGE_BYTES
     ) as upstream:
         limit.reschedule(None)
-        downstream = await accept(asked.http, answers_pings=True)
+        downstream = await accept(asked.http)
         await relay(downstream, upstream)
     return downstream
