@@ -122,14 +122,16 @@ def _finding_rows(findings: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator
 
 def pods_of_hosts(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the surveys of several hosts as one, most severe first, each finding with its host."""
-    pods, nodes, missing = [], [], []
+    findings, missing = [], []
     for host, document in documents.items():
-        pods += [{**item, "pod": f"{host}: {item['pod']}"} for item in document["findings"]]
-        nodes += [{**item, "text": f"{host}: {item['text']}"} for item in document["node"]]
+        for item in document["findings"]:
+            pod, subject = item["pod"] and f"{host}: {item['pod']}", f"{host}: {item['subject']}"
+            findings.append({**item, "pod": pod, "subject": subject})
+        findings += [{"pod": f"{host}:", "subject": "", "cause": item} for item in document["node"]]
         missing += [{**item, "source": f"{host}: {item['source']}"} for item in document["missing"]]
     return {
-        "findings": sorted(pods, key=lambda item: _SEVERITIES.index(item["cause"]["severity"])),
-        "node": sorted(nodes, key=lambda item: _SEVERITIES.index(item["severity"])),
+        "findings": sorted(findings, key=lambda item: _SEVERITIES.index(item["cause"]["severity"])),
+        "node": [],
         "pods": sum(document["pods"] for document in documents.values()),
         "missing": missing,
     }

@@ -63,6 +63,7 @@ class Host:
     folder: Path
     address: str
     port: int
+    command: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -82,6 +83,19 @@ class Host:
         """Make the runtime at a socket that of this host."""
         self.runtime.unlink(missing_ok=True)
         self.runtime.symlink_to(path)
+
+    def start(self) -> None:
+        """Start sshd, also after a crash; it answers when this returns."""
+        log = self.folder / "log"
+        with log.open("wb") as file:
+            self.process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=file,
+                start_new_session=True,
+            )
+        wait_until(lambda: b"listening" in log.read_bytes(), log=log)
 
     def processes(self) -> list[int]:
         """Return the processes of its sessions."""
@@ -211,15 +225,8 @@ class Hosts:
         (folder / "sshd_config").write_text(text)
         self._describe(host)
         own = ["unshare", "--mount", "sh", "-c", _MACHINE, "sh", str(folder), setup]
-        with (folder / "log").open("wb") as log:
-            host.process = subprocess.Popen(
-                [*prefix, *own],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-            )
-        wait_until(lambda: b"listening" in (folder / "log").read_bytes(), log=folder / "log")
+        host.command = [*prefix, *own]
+        host.start()
         self.hosts[name] = host
         return host
 

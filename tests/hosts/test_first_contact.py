@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from pycrictl import __version__
 from pycrictl._proto import cri_pb2
 from tests.fakecri import FakeServer
 from tests.hosts.shell import Shell
-from tests.hosts.sshd import Host, Hosts
+from tests.hosts.sshd import ROOT, Host, Hosts
 from tests.waiting import wait_until
 
 VERSION = cri_pb2.VersionResponse(
@@ -263,6 +264,50 @@ def test_hosts_that_need_another_program(
 ) -> None:
     add(fresh, runtime, variables=tool(fresh, name, f"echo '{says}'"))
     assert error in refusal(fresh)
+
+
+def test_the_program_for_another_machine_is_sent(fresh: Hosts, runtime: str) -> None:
+    host = add(fresh, runtime, variables=tool(fresh, "uname", "echo aarch64"))
+    programs = Path(fresh.environ["HOME"], ".cache/pycrictl/programs")
+    programs.mkdir(parents=True)
+    for machine in ("aarch64", os.uname().machine):
+        file = programs / f"pycrictl-{__version__}-linux-{machine}.bin"
+        file.write_text(f"{fresh.program.read_text()}# for {machine}\n")
+    done = fresh.run("-H", "h", "version", program="")
+    assert (done.stdout, done.stderr) == (TABLE, "")
+    (folder,) = kept(host)
+    assert folder.name.startswith(f"{__version__}-aarch64-")
+    assert (folder / "pycrictl").read_text().endswith("# for aarch64\n")
+
+
+def test_a_standalone_program_sends_itself(fresh: Hosts, runtime: str) -> None:
+    """A script stands for its interpreter; only the program and its modules travel."""
+    host = add(fresh, runtime)
+    own = fresh.folder / "standalone"
+    (own / "share").mkdir(parents=True)
+    (own / "share/page").write_text("not needed")
+    shutil.copytree(ROOT / "pycrictl", own / "lib/pycrictl", ignore=shutil.ignore_patterns("__py*"))
+    (own / "pycrictl").write_text(
+        f"#!{sys.executable} -B\nimport sys\nsys.frozen, sys.executable = True, __file__\n"
+        "sys.path.insert(0, __file__.replace('/pycrictl', '/lib'))\n"
+        "from pycrictl.__main__ import run\nrun()\n"
+    )
+    (own / "pycrictl").chmod(0o755)
+    done = subprocess.run(
+        [own / "pycrictl", "-H", "h", "version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**fresh.environ, "PYTHONPATH": ""},
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (TABLE, "", 0)
+    (folder,) = kept(host)
+    sent, there = (
+        {path.relative_to(top): path.read_bytes() for path in top.rglob("*") if path.is_file()}
+        for top in (own, folder)
+    )
+    assert sent.pop(Path("share/page"))
+    assert there == sent
 
 
 def test_an_unknown_host_key_is_never_accepted(fresh: Hosts, runtime: str) -> None:

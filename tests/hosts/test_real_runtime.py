@@ -38,6 +38,18 @@ def test_streams_and_status_of_exec(nodes: Hosts, container: str) -> None:
     assert (done.stdout == text, done.stderr, done.returncode) == (True, "", 0)
 
 
+def test_exec_runs_on_all_hosts_at_once(nodes: Hosts, container: str) -> None:
+    """Each of the three waits for the others."""
+    meet = "mkdir -p /tmp/met; touch /tmp/met/$$; while [ $(ls /tmp/met | wc -l) -lt 3 ]"
+    script = f"{meet}; do sleep 0.1; done; echo all; exit 3"
+    done = nodes.run("-H", "n[1-3]", "exec", container, "sh", "-c", script)
+    assert sorted(done.stdout.splitlines()) == ["n1 | all", "n2 | all", "n3 | all"]
+    assert done.stderr.endswith(
+        "failed on 3 of 3 hosts: n1 (status 3), n2 (status 3), n3 (status 3)\n"
+    )
+    assert done.returncode == 1
+
+
 def test_the_terminal_of_exec(nodes: Hosts, container: str) -> None:
     with Shell(nodes.environ, nodes.words("-H", "n1")) as shell:
         shell.type(f"$CLIENT exec -it {container} sh\n")
@@ -150,21 +162,6 @@ def test_pulls_on_several_hosts_are_one_display(nodes: Hosts, lab: Lab) -> None:
         shell.expect(r"(?s)n1 +\d+%\|.*n2 +\d+%\|.*Total +\d+%\|.*0/2 hosts")
         lab.registry.limit(None)
         shell.expect(r"n2 +done  .*\n(.*\n)*\$ $")
-
-
-def test_top_shows_all_hosts_and_those_that_are_lost(
-    fresh: Hosts, lab: Lab, container: str
-) -> None:
-    for name in ("a1", "a2"):
-        fresh.add(name).serve(lab.node.endpoint.removeprefix("unix://"))
-    with Shell(fresh.environ, fresh.words("-H", "a1,a2")) as shell:
-        shell.type("$CLIENT top\n")
-        shell.expect(r"(?s)2 hosts.*a[12] default/web.*running.*a[12] default/web.*running")
-        fresh.hosts["a2"].crash()
-        shell.seen = b""
-        shell.expect("(?s)! a2 .*no connection")
-        shell.type("\x03")
-        shell.expect(r"\$ $")
 
 
 def test_images_travel_from_host_to_host(nodes: Hosts, lab: Lab, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,10 @@ from pycrictl.hosts.session import MARK
 from tests.fakecri import FakeServer
 from tests.fakecri.server import serve
 from tests.hosts.answers import containers, images
+from tests.hosts.shell import Shell
 from tests.hosts.sshd import Host, Hosts
 from tests.processes import peak_bytes
+from tests.support.findings import node
 
 VERSION = cri_pb2.VersionResponse(
     version="1", runtime_name="r", runtime_version="2", runtime_api_version="v1"
@@ -139,6 +142,52 @@ def test_images_tell_where_they_are_missing(both: Hosts, fake: FakeServer) -> No
     missing = {(row[0], row[1]): row[-1] for row in found if len(row) == len(header)}
     assert missing[("n1", "b")] == "n2"
     assert missing[("n1", "a")] == "-"
+
+
+@pytest.fixture
+def troubled(fresh: Hosts) -> Iterator[Hosts]:
+    """Hosts ``a1``, which only lacks an image, and ``a2``, with a pod that has crashed."""
+    with serve() as first, serve() as second:
+        node(first, {"a/ok": None})
+        node(second, {"b/ok": None, "b/bad": 3})
+        info = {"config": json.dumps({"sandboxImage": "reg.example/pause:3"})}
+        first.offer("Status", cri_pb2.StatusResponse(info=info))
+        first.offer("ImageStatus", cri_pb2.ImageStatusResponse())
+        network = cri_pb2.RuntimeCondition(type="NetworkReady", message="no plugin")
+        second.offer("Status", cri_pb2.StatusResponse(status={"conditions": [network]}))
+        for fake in (first, second):
+            fake.offer("Version", VERSION)
+        fresh.add("a1").serve(first.path)
+        fresh.add("a2").serve(second.path)
+        yield fresh
+
+
+def test_diagnoses_are_one_list_with_the_most_severe_first(troubled: Hosts) -> None:
+    done = troubled.run("-H", "a1,a2", "why", "--no-kube")
+    lines = [line for line in done.stdout.splitlines() if not line.startswith("unavailable: ")]
+    assert [line[:30] for line in lines] == [
+        "a2: b/bad is not running: cont", "a1: the image of every pod san"
+    ]  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
+    done = troubled.run("-H", "a1,a2", "doctor")
+    found = [line for line in done.stdout.splitlines() if line[:7] in ("SERIOUS", "WARNING")]
+    assert found[0].split()[:2] == ["SERIOUS", "a2:"]
+    assert any(line.startswith("WARNING      a1: the image of every pod") for line in found)
+    assert [line[:7] for line in found] == sorted(line[:7] for line in found)
+    assert done.returncode == 1
+
+
+def test_top_shows_hosts_that_are_lost_and_come_back(troubled: Hosts) -> None:
+    with Shell(troubled.environ, troubled.words("-H", "a1,a2")) as shell:
+        shell.type("$CLIENT top --no-kube --interval 0.2\n")
+        shell.expect(r"(?s)PODS 3 +1 sick +2 running.*! a2 b/bad .*a1 a/ok .*a2 b/ok ")
+        troubled.hosts["a1"].crash()
+        shell.expect(r"(?s)2 sick.*! a1 .*no connection")
+        troubled.hosts["a1"].start()
+        shell.seen = b""
+        shell.expect(r"PODS 3 +1 sick +2 running")
+        shell.type("\x03")
+        shell.expect(r"\$ $")
 
 
 @pytest.mark.parametrize(
