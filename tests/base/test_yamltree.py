@@ -139,11 +139,11 @@ def test_what_is_refused(text: str, line: int, problem: str) -> None:
     ids=["aliases", "lists", "mappings", "keys", "anchors", "lines", "quote"],
 )
 def test_bombs_are_refused_quickly(text: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(Problem) as caught:
         parse(text)
     assert len(str(caught.value)) < 200
-    assert time.monotonic() - started < 60
+    assert time.process_time() - started < 60
 
 
 @given(st.text(max_size=200))

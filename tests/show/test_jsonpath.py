@@ -156,10 +156,10 @@ def test_what_would_take_all_memory_ends(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_long_texts_are_read_quickly(template: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with suppress(JsonPathError):
         assert JsonPathTemplate(template).render({}) == ""
-    assert time.monotonic() - started < 10
+    assert time.process_time() - started < 10
 
 
 def test_values_cannot_break_lines_or_steer_the_terminal() -> None:

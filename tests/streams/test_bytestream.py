@@ -138,14 +138,12 @@ def test_a_peer_that_has_ended_still_listens() -> None:
 
 def test_closing_does_not_wait_for_ever() -> None:
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asyncio.sleep(60)
+        await asyncio.sleep(600)
 
-    async def scenario() -> float:
+    async def scenario() -> None:
         async with serve(handler) as address:
             connection = await dial(parse_url(f"http://{address}"), timeout_s=10)
             connection.send([MUCH, MUCH])
-            start = asyncio.get_running_loop().time()
-            await connection.close()
-            return asyncio.get_running_loop().time() - start
+            await connection.close(within_s=0.1)
 
-    assert 0.9 < run(scenario()) < 30
+    run(scenario())  # within its own time limit

@@ -251,19 +251,6 @@ def test_a_command_that_closes_its_outputs_and_works_on() -> None:
     assert len(scene.notes) == 1
 
 
-def test_a_command_without_input_may_be_silent() -> None:
-    async def talk(peer: SpdyPeer) -> None:
-        await peer.accept(3)
-        peer.end("stdout", "stderr")
-        await asyncio.sleep(2.2)
-        peer.say("error", SUCCESS, is_last=True)
-        await until_gone(peer)
-
-    scene = Scene(spdy(talk))
-    assert scene.spdy(Streams(), silence_s=2) == ExitReported(0)
-    assert scene.notes == []
-
-
 def test_a_server_that_never_opens_the_streams() -> None:
     async def talk(peer: SpdyPeer) -> None:
         await asyncio.sleep(20)

@@ -8,11 +8,10 @@ import typer
 
 from pycrictl.base import configfile
 from pycrictl.base.config import KEYS
-from pycrictl.base.errors import MissingArgument, UsageError
-from pycrictl.cli import complete, list_options, options
+from pycrictl.base.errors import MissingArgument
+from pycrictl.cli import complete, options
 from pycrictl.cli.context import AppContext
 from pycrictl.show import render
-from pycrictl.show.formats import Format
 
 
 def config(
@@ -36,8 +35,6 @@ def config(
         ),
     ] = None,
     list_: Annotated[bool, typer.Option("--list", help="Show all keys.")] = False,
-    no_headers: list_options.NoHeaders = False,
-    output: options.Output = "table",
     set_: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,7 +54,6 @@ def config(
     Example: pycrictl config --set timeout=10,debug=false
     """
     app: AppContext = ctx.obj
-    chosen = Format(output, formats=options.OUTPUT_FORMATS)
     path = configfile.path_of(app.flags.config, app.env.environ)
     is_whole = app.persona.is_plain
     if is_whole:
@@ -70,13 +66,11 @@ def config(
         value = value or ""
     if sum((get is not None, bool(set_), list_, key is not None)) != 1:
         raise MissingArgument("give one of --get, --set, --list, or KEY [VALUE]")
-    if not list_ and (no_headers or output != "table"):
-        raise UsageError("--no-headers and --output are for --list")
-    if list_ and chosen.is_table:
+    if list_:
+        if app.env.stdout_is_terminal or app.persona.is_plain:
+            app.env.stdout.write(render.CLEAR_SCREEN)
         values = configfile.values(path, is_whole=is_whole)
-        _write_table(app, values, header=not no_headers)
-    elif list_:
-        chosen.write_document(configfile.values(path, is_whole=is_whole), app.env.stdout)
+        render.write_table(render.Table(("KEY", "VALUE"), [*values.items()]), app.env.stdout)
     elif set_:
         configfile.change(path, options.split_pairs(app, set_, "--set"), is_whole=is_whole)
     elif key is not None and value is not None:
@@ -86,10 +80,3 @@ def config(
         asked = get or key or ""
         configfile.check_key(asked)
         app.env.stdout.write(f"{configfile.values(path)[asked]}\n")
-
-
-def _write_table(app: AppContext, values: dict[str, str], *, header: bool) -> None:
-    if app.env.stdout_is_terminal or app.persona.is_plain:
-        app.env.stdout.write(render.CLEAR_SCREEN)
-    table = render.Table(("KEY", "VALUE"), list(values.items()))
-    render.write_table(table, app.env.stdout, header=header)

@@ -46,11 +46,6 @@ class Session:
             self.type(keys)
             self.wait_for(shown)
 
-    def hang_up(self) -> int:
-        os.close(self._own)
-        os.close(self.terminal)
-        return self.process.wait(60)
-
     def end(self) -> int:
         """Wait for the exit and return its status; the terminal's settings must be as before."""
         status = self.process.wait(60)

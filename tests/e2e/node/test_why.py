@@ -218,15 +218,6 @@ def test_a_sandbox_that_is_gone(scene: Scene) -> None:
     wait_until(lambda: scene.why(pods=None) == gone)  # its container may end first
 
 
-def test_a_healthy_pod(scene: Scene, crictl: Program) -> None:
-    scene.lab.container(scene.lab.node.kubelet.run_pod("web"))
-    run = crictl.run("why", "web", "--no-kube")
-    assert (run.status, run.stderr, run.stdout.count(b"\n")) == (0, "", 1)
-    assert run.stdout.startswith(b"default/web is running: 1 container, for ")
-    document = crictl.run("why", "web", "-o", "json")
-    assert json.loads(document.stdout)["cause"]["kind"] == "healthy"
-
-
 def test_the_doctor_on_a_node(lab: Lab, crictl: Program) -> None:
     lab.push(lab.layout.image("shop/d:1", lab.layout.random_layers([4 * MIB], seed=750)))
     run = crictl.run("doctor", "--registry", f"{lab.registry.host}/shop/d", "-o", "json")
